@@ -1,0 +1,56 @@
+# Everything happens in .venv, which the first target that needs it sets up; only Python 3.11 and
+# make have to be there. A second call finds the stamp newer than pyproject.toml and starts at once.
+
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo-installed
+DEV := $(VENV)/.dev-installed
+DEMO_ARGS ?=
+
+.PHONY: help demo test check bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo    set up .venv and play the demo (DEMO_ARGS="--seconds 20" for a short one)'
+	@echo 'make test    set up .venv with the development tools, check the code, run the tests'
+	@echo 'make check   the same without the tests: ruff, mypy'
+	@echo 'make bench   print the tables of benchmarks/'
+	@echo 'make clean   remove .venv and what tools left behind'
+
+demo: $(DEMO)
+	@$(BIN)/nnasync demo $(DEMO_ARGS)
+
+test: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/check
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/test
+
+check: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/check
+
+bench: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/bench
+
+clean:
+	rm -rf $(VENV) build dist htmlcov .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# pip of Python 3.11 knows no dependency groups, hence the newer one.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'nnasync needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@echo "Setting up $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo 'no venv module: install it (Debian, Ubuntu: apt-get install python3-venv)' >&2; exit 1; }
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	@echo 'Installing nnasync and what the demo needs'
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo 'Installing nnasync and the development tools'
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[demo,trio]' --group dev
+	@touch $(DEMO) $@

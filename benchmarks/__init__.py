@@ -1,0 +1,1 @@
+"""Benchmarks: scripts that run their contestants in turn and print ratios; nothing imports them."""

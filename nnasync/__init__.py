@@ -1,0 +1,100 @@
+"""nnasync: neural networks on live streams, awaited.
+
+The layers, top to bottom; a module imports only from rows below its own:
+
+    cli
+    streaming                       sources, stages with accounting
+    runtime                         open_runtime(): the composition root
+    execution                       calls, launches, bursts of a compiled network
+    compilation                     model + devices + preferences -> prepared model and report
+    drivers, importers              cpu (reference), null; tflite
+    formats, engine                 foreign operator tables; a synchronous Engine made into a Device
+    device                          the contract of the HAL
+    model, validation, kernels      build, load, save; legality; the operations
+    burst, workers                  the burst protocol; threads and their core budget
+    fences, memory, scheduler       sync fences; pools and regions; which execution runs next
+    wakeup, tracing, clock          from threads into loops; hooks; deadlines
+    errors, hal                     the exception tree; the words of HAL 1.3
+"""
+
+from nnasync.clock import Deadline as Deadline
+from nnasync.clock import within as within
+from nnasync.errors import BadState as BadState
+from nnasync.errors import CallerError as CallerError
+from nnasync.errors import Cancelled as Cancelled
+from nnasync.errors import DeviceDied as DeviceDied
+from nnasync.errors import DeviceError as DeviceError
+from nnasync.errors import DeviceUnavailable as DeviceUnavailable
+from nnasync.errors import GeneralFailure as GeneralFailure
+from nnasync.errors import InvalidArgument as InvalidArgument
+from nnasync.errors import MissedDeadline as MissedDeadline
+from nnasync.errors import MissedDeadlinePersistent as MissedDeadlinePersistent
+from nnasync.errors import MissedDeadlineTransient as MissedDeadlineTransient
+from nnasync.errors import ModelError as ModelError
+from nnasync.errors import NNError as NNError
+from nnasync.errors import OutputInsufficientSize as OutputInsufficientSize
+from nnasync.errors import Refused as Refused
+from nnasync.errors import ResourceExhausted as ResourceExhausted
+from nnasync.errors import ResourceExhaustedPersistent as ResourceExhaustedPersistent
+from nnasync.errors import ResourceExhaustedTransient as ResourceExhaustedTransient
+from nnasync.execution import Burst as Burst
+from nnasync.execution import Execution as Execution
+from nnasync.execution import Net as Net
+from nnasync.fences import Fence as Fence
+from nnasync.fences import merge as merge
+from nnasync.hal import ErrorStatus as ErrorStatus
+from nnasync.hal import ExecutionPreference as Preference
+from nnasync.hal import Model as Model
+from nnasync.hal import OperandType as OperandType
+from nnasync.hal import OperationType as OperationType
+from nnasync.hal import Priority as Priority
+from nnasync.hal import Timing as Timing
+from nnasync.importers import load as load
+from nnasync.model import ModelBuilder as ModelBuilder
+from nnasync.model import save as save
+from nnasync.runtime import Options as Options
+from nnasync.runtime import Runtime as Runtime
+from nnasync.runtime import open_runtime as open_runtime
+from nnasync.runtime import run as run
+
+__all__ = [
+    "BadState",
+    "Burst",
+    "CallerError",
+    "Cancelled",
+    "Deadline",
+    "DeviceDied",
+    "DeviceError",
+    "DeviceUnavailable",
+    "ErrorStatus",
+    "Execution",
+    "Fence",
+    "GeneralFailure",
+    "InvalidArgument",
+    "MissedDeadline",
+    "MissedDeadlinePersistent",
+    "MissedDeadlineTransient",
+    "Model",
+    "ModelBuilder",
+    "ModelError",
+    "NNError",
+    "Net",
+    "OperandType",
+    "OperationType",
+    "Options",
+    "OutputInsufficientSize",
+    "Preference",
+    "Priority",
+    "Refused",
+    "ResourceExhausted",
+    "ResourceExhaustedPersistent",
+    "ResourceExhaustedTransient",
+    "Runtime",
+    "Timing",
+    "load",
+    "merge",
+    "open_runtime",
+    "run",
+    "save",
+    "within",
+]

@@ -1,0 +1,423 @@
+"""The burst protocol: many executions of one prepared model over a channel that is kept alive.
+
+The client half (`BurstController`) names memory by slots, small numbers that it allocates, most
+recently freed first; the server half (`BurstServer`) asks for the memory of a slot it does not
+know once (`get_memories`) and keeps it until the slot is freed. A request carries what the HAL's
+packet has (inputs, outputs, slots, whether to measure), and beside that a deadline and a serial
+number, so that answers may overtake one another: a missed deadline is answered while an earlier
+execution still runs. The server begins one execution only after the device has let go of the one
+before.
+
+Messages are msgspec arrays in MessagePack. The arguments of a request are an encoding of their own
+inside it: a client that uses the same memory again sends the same bytes, and the server, which
+trusts nothing that arrives, checks and binds each distinct encoding once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from nnasync.errors import (
+    BY_STATUS,
+    BadState,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    NNError,
+)
+from nnasync.fences import Fence
+from nnasync.hal import (
+    NOT_AVAILABLE,
+    ErrorStatus,
+    ExecutionResult,
+    Memory,
+    OutputShape,
+    Request,
+    RequestArgument,
+    Timing,
+)
+from nnasync.scheduler import NEVER_NS
+
+__all__ = [
+    "Begin",
+    "BurstCallback",
+    "BurstContext",
+    "BurstController",
+    "BurstServer",
+    "Channel",
+    "LocalChannel",
+    "Outcome",
+]
+
+Outcome = ExecutionResult | NNError
+
+MAX_REMEMBERED_REQUESTS = 256
+MAX_MESSAGE_BYTES = 1 << 20
+
+
+class Arguments(msgspec.Struct, frozen=True, array_like=True):
+    """Inputs and outputs of a request; a location's pool index counts in `slots`."""
+
+    inputs: tuple[RequestArgument, ...]
+    outputs: tuple[RequestArgument, ...]
+    slots: tuple[int, ...]
+
+
+class BurstCancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """The client waits no longer for the request of this serial number."""
+
+    serial: int
+
+
+class BurstRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="run"):
+    """One execution to begin; `arguments` is an encoded `Arguments`."""
+
+    serial: int
+    arguments: bytes
+    measure: bool = False
+    deadline_ns: int = NEVER_NS
+
+
+class BurstResult(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to the request of the same serial number."""
+
+    serial: int
+    status: int = 0
+    message: str = ""
+    output_shapes: tuple[OutputShape, ...] = ()
+    time_on_device_ns: int = NOT_AVAILABLE
+    time_in_driver_ns: int = NOT_AVAILABLE
+
+
+_encoder = msgspec.msgpack.Encoder()
+_arguments = msgspec.msgpack.Decoder(Arguments)
+_requests = msgspec.msgpack.Decoder(BurstRequest | BurstCancel)
+_results = msgspec.msgpack.Decoder(BurstResult)
+
+
+class Channel(Protocol):
+    """One direction of a burst: messages in order, from one sender to one receiver."""
+
+    def send(self, message: bytes) -> None:
+        """Hand a message over; raises ResourceExhaustedTransient when full, BadState closed."""
+
+    def listen(self, receive: Callable[[bytes], None]) -> None:
+        """Have every message handed to `receive`."""
+
+    def close(self) -> None:
+        """End the channel; idempotent."""
+
+
+class LocalChannel:
+    """A channel within a process: the receiver runs on the sender's thread."""
+
+    __slots__ = ("_receive",)
+
+    def __init__(self) -> None:
+        self._receive: Callable[[bytes], None] | None = None
+
+    def send(self, message: bytes) -> None:
+        """Call the receiver."""
+        receive = self._receive
+        if receive is None:
+            raise BadState("the channel is closed, or nobody listens yet")
+        receive(message)
+
+    def listen(self, receive: Callable[[bytes], None]) -> None:
+        """Set the receiver."""
+        self._receive = receive
+
+    def close(self) -> None:
+        """Forget the receiver."""
+        self._receive = None
+
+
+class BurstCallback(Protocol):
+    """What a server asks its client (IBurstCallback)."""
+
+    def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
+        """The memory behind each slot; raises InvalidArgument if one is unknown."""
+
+
+class BurstContext(Protocol):
+    """What a client keeps of its burst (IBurstContext)."""
+
+    def free_memory(self, slot: int) -> None:
+        """Drop the mapping of a slot; harmless if it is unknown."""
+
+    def close(self) -> None:
+        """End the burst."""
+
+
+class Begin(Protocol):
+    """Begin an execution: the server's way to the device.
+
+    `reply` is called exactly once with the outcome, `release` once after it, when the device has
+    let go of the memory; both perhaps before `begin` returns. The execution waits for `behind`.
+    Returns a way to cancel the execution, or None if it is over.
+    """
+
+    def __call__(
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        behind: Fence | None,
+        reply: Callable[[Outcome], None],
+        release: Callable[[], None],
+    ) -> Callable[[], None] | None:
+        """Begin."""
+
+
+class BurstServer:
+    """The half at the device: decodes, resolves slots, begins executions, answers."""
+
+    def __init__(self, begin: Begin, callback: BurstCallback, result_channel: Channel) -> None:
+        self._begin = begin
+        self._callback = callback
+        self._results = result_channel
+        self._memories: dict[int, Memory] = {}
+        self._known: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
+        self._busy: Fence | None = None
+        self._cancels: dict[int, Callable[[], None]] = {}
+        self._closed = False
+
+    def receive(self, message: bytes) -> None:
+        """Serve one request; every message gets one answer, also one that makes no sense."""
+        serial = -1
+        try:
+            if len(message) > MAX_MESSAGE_BYTES:
+                raise InvalidArgument(f"a burst request of {len(message)} bytes is too large")
+            packet = _requests.decode(message)
+            serial = packet.serial
+            if isinstance(packet, BurstCancel):
+                self._cancel(serial)
+                return
+            request = self._request(packet.arguments)
+            execution = _Execution(self, serial)
+            cancel = self._begin(
+                request,
+                measure=packet.measure,
+                deadline_ns=packet.deadline_ns,
+                behind=self._busy,
+                reply=execution.reply,
+                release=execution.release,
+            )
+            if cancel is not None:
+                self._cancels[serial] = cancel
+                execution.begun()
+        except msgspec.MsgspecError as error:
+            self.answer(serial, GeneralFailure(f"a burst request cannot be decoded: {error}"))
+        except NNError as error:
+            self.answer(serial, error)
+
+    def free_memory(self, slot: int) -> None:
+        """Drop the mapping of a slot, and every request that was bound to it."""
+        self._memories.pop(slot, None)
+        for key in [key for key, (_, slots) in self._known.items() if slot in slots]:
+            del self._known[key]
+
+    def close(self) -> None:
+        """Drop every mapping; later requests are answered with DeviceUnavailable."""
+        self._closed = True
+        for serial in list(self._cancels):
+            self._cancel(serial)
+        self._known.clear()
+        self._memories.clear()
+
+    def answer(self, serial: int, outcome: Outcome) -> None:
+        """Send the answer to a request; a client that has gone is not an error."""
+        if isinstance(outcome, NNError):
+            result = BurstResult(serial, outcome.status, str(outcome))
+        else:
+            timing = outcome.timing
+            result = BurstResult(
+                serial,
+                0,
+                "",
+                outcome.output_shapes,
+                timing.time_on_device_ns,
+                timing.time_in_driver_ns,
+            )
+        try:
+            self._results.send(_encoder.encode(result))
+        except BadState:
+            self.close()
+
+    def hold(self, released: Fence) -> None:
+        """Begin nothing before this fence."""
+        self._busy = released
+
+    def released(self, serial: int) -> None:
+        """Note that a request can no longer be cancelled."""
+        self._cancels.pop(serial, None)
+
+    def _cancel(self, serial: int) -> None:
+        cancel = self._cancels.pop(serial, None)
+        if cancel is not None:
+            cancel()
+
+    def _request(self, encoded: bytes) -> Request:
+        known = self._known.get(encoded)
+        if known is not None:
+            return known[0]
+        if self._closed:
+            raise DeviceUnavailable("the burst is closed")
+        arguments = _arguments.decode(encoded)
+        unknown = sorted({slot for slot in arguments.slots if slot not in self._memories})
+        if unknown:
+            self._memories.update(zip(unknown, self._callback.get_memories(unknown), strict=True))
+        pools = tuple(self._memories[slot] for slot in arguments.slots)
+        request = Request(arguments.inputs, arguments.outputs, pools)
+        self._known[encoded] = (request, arguments.slots)
+        if len(self._known) > MAX_REMEMBERED_REQUESTS:
+            self._known.popitem(last=False)
+        return request
+
+
+class _Execution:
+    """One request inside the server, until it is answered and released."""
+
+    __slots__ = ("_released", "_serial", "_server", "_waits")
+
+    def __init__(self, server: BurstServer, serial: int) -> None:
+        self._server = server
+        self._serial = serial
+        self._released = False
+        self._waits: Fence | None = None
+
+    def reply(self, outcome: Outcome) -> None:
+        self._server.answer(self._serial, outcome)
+
+    def begun(self) -> None:
+        """Called when `begin` has returned: what is not released by now holds the next one up."""
+        fence = self._waits = Fence()
+        self._server.hold(fence)
+        # Another thread may have released it before the fence was there.
+        if self._released:
+            self.release()
+
+    def release(self) -> None:
+        self._released = True
+        self._server.released(self._serial)
+        fence = self._waits
+        if fence is not None:
+            fence.signal()
+
+
+class BurstController:
+    """The half at the client: slots for memory, serial numbers, and callbacks for answers."""
+
+    def __init__(self, request_channel: Channel, result_channel: Channel) -> None:
+        self._channel = request_channel
+        self._slots: dict[int, int] = {}
+        self._memories: dict[int, Memory] = {}
+        self._free: list[int] = []
+        self._waiting: dict[int, Callable[[Outcome], None]] = {}
+        self._serial = 0
+        self._context: BurstContext | None = None
+        result_channel.listen(self._receive)
+
+    def attach(self, context: BurstContext) -> None:
+        """Take the context that the device returned."""
+        self._context = context
+
+    def encode(self, request: Request) -> bytes:
+        """The arguments of a request on this burst; its pools get slots."""
+        slots = tuple(self._slot(pool) for pool in request.pools)
+        return _encoder.encode(Arguments(request.inputs, request.outputs, slots))
+
+    def send(
+        self,
+        arguments: bytes,
+        done: Callable[[Outcome], None],
+        *,
+        measure: bool = False,
+        deadline_ns: int = NEVER_NS,
+    ) -> int:
+        """Send a request and return its serial number.
+
+        `done` is called once with its outcome, perhaps before this returns.
+        """
+        self._serial = serial = self._serial + 1
+        self._waiting[serial] = done
+        try:
+            self._channel.send(
+                _encoder.encode(BurstRequest(serial, arguments, measure, deadline_ns))
+            )
+        except BaseException:
+            self._waiting.pop(serial, None)
+            raise
+        return serial
+
+    def cancel(self, serial: int) -> None:
+        """Tell the device that nobody waits for a request; its answer comes all the same."""
+        self._channel.send(_encoder.encode(BurstCancel(serial)))
+
+    def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
+        """The memory behind each slot (the server's question)."""
+        try:
+            return tuple(self._memories[slot] for slot in slots)
+        except KeyError as error:
+            raise InvalidArgument(f"burst memory slot {error} is not in use") from None
+
+    def free(self, memory: Memory) -> None:
+        """Give a memory's slot back."""
+        slot = self._slots.pop(id(memory), None)
+        if slot is None:
+            return
+        del self._memories[slot]
+        self._free.append(slot)
+        if self._context is not None:
+            self._context.free_memory(slot)
+
+    def close(self, error: NNError) -> None:
+        """End the burst; what is still waiting gets the error."""
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting.values():
+            done(error)
+        if self._context is not None:
+            self._context.close()
+        self._channel.close()
+
+    def _slot(self, memory: Memory | int) -> int:
+        if isinstance(memory, int):
+            raise InvalidArgument("a burst cannot carry memory tokens")
+        slot = self._slots.get(id(memory))
+        if slot is None:
+            slot = self._free.pop() if self._free else len(self._memories)
+            self._slots[id(memory)] = slot
+            self._memories[slot] = memory
+        return slot
+
+    def _receive(self, message: bytes) -> None:
+        try:
+            result = _results.decode(message)
+        except msgspec.MsgspecError as error:
+            self.close(GeneralFailure(f"the device sent a burst result that is none: {error}"))
+            return
+        done = self._waiting.pop(result.serial, None)
+        if done is None:
+            return
+        if result.status:
+            done(_error(result))
+        elif result.time_in_driver_ns == NOT_AVAILABLE and not result.output_shapes:
+            done(_PLAIN)
+        else:
+            timing = Timing(result.time_on_device_ns, result.time_in_driver_ns)
+            done(ExecutionResult(result.output_shapes, timing))
+
+
+def _error(result: BurstResult) -> NNError:
+    try:
+        return BY_STATUS[ErrorStatus(result.status)](result.message)
+    except (ValueError, KeyError):
+        return GeneralFailure(f"unknown status {result.status}: {result.message}")
+
+
+_PLAIN = ExecutionResult()

@@ -1,0 +1,66 @@
+"""The command line: one module a command, each with `add_parser`.
+
+A command returns its exit code: 0, 1 after an error (told in one line on stderr), 2 for wrong
+arguments, 130 and 143 when it was ended by Ctrl-C or SIGTERM. This is the only place that reads the
+environment: NNASYNC_DEBUG=1 shows the traceback of an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from nnasync.cli import demo, devices, run
+from nnasync.errors import NNError
+
+__all__ = ["main"]
+
+_COMMANDS = (devices, run, demo)
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.command(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (NNError, OSError, BaseExceptionGroup) as error:
+        known = _known(error)
+        if known is None or os.environ.get("NNASYNC_DEBUG"):
+            raise
+        print(f"nnasync: error: {_one_line(known)}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nnasync",
+        description="Neural networks on live streams, with priorities and deadlines.",
+        epilog="`nnasync COMMAND --help` has the options and examples of a command.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _COMMANDS:
+        module.add_parser(commands)
+    return parser
+
+
+def _known(error: BaseException) -> BaseException | None:
+    """The first expected error, which may sit in groups; None if there is none."""
+    if isinstance(error, BaseExceptionGroup):
+        found = (_known(inner) for inner in error.exceptions)
+        return next((inner for inner in found if inner is not None), None)
+    return error if isinstance(error, (NNError, OSError)) else None
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

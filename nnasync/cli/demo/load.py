@@ -1,0 +1,57 @@
+"""The LOW load: clients that ask a network again as soon as it has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+
+from nnasync.clock import now_ns
+from nnasync.errors import Refused
+from nnasync.hal import Array
+
+__all__ = ["LowLoad"]
+
+
+class LowLoad:
+    """`clients` tasks that call `network` in turn with the arrays of `inputs`, for ever."""
+
+    def __init__(
+        self, network: Callable[[Array], Awaitable[Any]], inputs: Sequence[Array], clients: int
+    ) -> None:
+        self._network = network
+        self._inputs = inputs
+        self._clients = clients
+        self.answered = 0
+        self.refused = 0
+
+    async def run(self) -> None:
+        """Load until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for client in range(self._clients):
+                tasks.start_soon(self._client, client)
+
+    async def rate_hz(self, seconds: float) -> float:
+        """Answers a second of a load that runs for that long; the first answers do not count."""
+        if not self._clients:
+            return 0.0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.run)
+            await anyio.sleep(min(seconds / 4, 0.5))
+            before, start_ns = self.answered, now_ns()
+            await anyio.sleep(seconds)
+            rate_hz = (self.answered - before) * 1e9 / (now_ns() - start_ns)
+            tasks.cancel_scope.cancel()
+        return rate_hz
+
+    async def _client(self, client: int) -> None:
+        turn = client
+        while True:
+            try:
+                await self._network(self._inputs[turn % len(self._inputs)])
+                self.answered += 1
+            except Refused:
+                self.refused += 1
+                await anyio.sleep(0.01)
+            turn += 1

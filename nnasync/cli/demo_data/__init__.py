@@ -1,0 +1,56 @@
+"""The demo's clips, what they hold, and the networks that hear and see it, as files.
+
+`digits.mp4` shows handwritten-looking digits, `words.flac` has spoken ones; a JSON file beside
+each has the truth. Scripts of the project make all of it; README.md beside this file says how.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import pathlib
+
+import msgspec
+
+from nnasync import hal
+from nnasync.cli.recognition import SpokenWord
+
+__all__ = ["VideoTruth", "WordsTruth", "path", "video_truth", "words_truth"]
+
+
+class VideoTruth(hal.Struct):
+    """Truth of the video clip: frames a second, and each frame's digit, 10 where it shows none."""
+
+    fps: int
+    seed: int
+    labels: tuple[int, ...]
+
+
+class WordsTruth(hal.Struct):
+    """Truth of the audio clip: samples a second, the words' names by class, and what was spoken."""
+
+    rate: int
+    seed: int
+    names: tuple[str, ...]
+    words: tuple[SpokenWord, ...]
+
+
+def path(name: str) -> pathlib.Path:
+    """Where the file `name` of this package is; raises FileNotFoundError if there is none."""
+    here = pathlib.Path(str(importlib.resources.files(__name__)))
+    file = here / name
+    if not file.is_file():
+        known = ", ".join(
+            sorted(p.name for p in here.iterdir() if p.suffix != ".py" and p.is_file())
+        )
+        raise FileNotFoundError(f"no demo file {name!r}; there are {known}")
+    return file
+
+
+def video_truth() -> VideoTruth:
+    """What each frame of `digits.mp4` shows."""
+    return msgspec.json.decode(path("digits.json").read_bytes(), type=VideoTruth)
+
+
+def words_truth() -> WordsTruth:
+    """What is spoken in `words.flac`, and when."""
+    return msgspec.json.decode(path("words.json").read_bytes(), type=WordsTruth)

@@ -1,0 +1,284 @@
+"""`nnasync run MODEL`: arrays or a file in, results and timing out."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+import numpy as np
+
+from nnasync.cli.inputs import read_input
+from nnasync.cli.interruption import Interruption, interruptible
+from nnasync.cli.text import milliseconds, table
+from nnasync.clock import now_ns, within
+from nnasync.errors import InvalidArgument, MissedDeadline
+from nnasync.execution import Net
+from nnasync.hal import Array, Model, Priority, Struct
+from nnasync.importers import load
+from nnasync.runtime import open_runtime, run
+
+__all__ = ["add_parser"]
+
+_EXAMPLES = """examples:
+  nnasync run model.tflite                                   zeros in, timing of 10 runs
+  nnasync run model.tflite --input photo.jpg                 one input: its name may be left out
+  nnasync run model.tflite --input image=photo.png --input gain=gain.npy
+  nnasync run speech.tflite --input random --repeat 1000 --priority high --deadline-ms 5
+  nnasync run model.tflite --input photo.jpg --output result.npz --json
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="run a model",
+        description="Run a .tflite or .nnm model. The first run is reported on its own; median and "
+        "percentiles are those of the later ones.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="file of the model")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE|random|zeros",
+        help="value of an input: .npy, .npz, raw .bin, a picture, sound, or random or zeros "
+        "(default: zeros)",
+    )
+    parser.add_argument("--device", metavar="NAME", help="use this device only")
+    parser.add_argument(
+        "--priority", choices=[p.name.lower() for p in Priority], default="medium", help="medium"
+    )
+    parser.add_argument(
+        "--deadline-ms",
+        type=_milliseconds,
+        metavar="MS",
+        help="deadline of each run, from its call",
+    )
+    parser.add_argument(
+        "--repeat", type=_positive, default=10, metavar="N", help="runs after the first (10)"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR|FILE.npz", help="save the outputs of the last run that ended"
+    )
+    parser.add_argument(
+        "--range",
+        nargs=2,
+        type=float,
+        default=(0.0, 1.0),
+        metavar=("LOW", "HIGH"),
+        help="values of black and white of a picture for float inputs (0 1)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=_positive,
+        default=16000,
+        metavar="HZ",
+        help="samples a second of sound (16000)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_command)
+
+
+class Runs(Struct):
+    """What came out of running a model; durations in nanoseconds."""
+
+    first_ns: int | None
+    durations_ns: tuple[int, ...]
+    missed: int
+    outputs: tuple[Array, ...]
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+    return value
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    async def main() -> int:
+        return await _run(arguments)
+
+    return run(main)
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    model = await anyio.to_thread.run_sync(load, arguments.model)
+    async with open_runtime() as runtime:
+        priority = Priority[arguments.priority.upper()]
+        devices = [arguments.device] if arguments.device else None
+        net = await runtime.compile(model, devices=devices, priority=priority)
+        values = await _values(arguments, net)
+        runs, interruption = await _repeat(net, values, arguments)
+    if runs.first_ns is None and not interruption.signal:
+        raise MissedDeadline(
+            f"none of {runs.missed} runs met the deadline of {arguments.deadline_ms:g} ms"
+        )
+    if arguments.output and runs.outputs:
+        await anyio.to_thread.run_sync(_save, arguments.output, net, runs.outputs)
+    print(_json(model, net, runs) if arguments.json else _text(model, net, values, runs))
+    return interruption.exit_code
+
+
+async def _values(arguments: argparse.Namespace, net: Net) -> dict[str, Array]:
+    chosen = dict.fromkeys((port.name for port in net.inputs), "zeros")
+    chosen.update(_named(arguments.input, tuple(chosen)))
+    return {
+        port.name: await read_input(
+            chosen[port.name],
+            port,
+            seed=arguments.seed,
+            rate_hz=arguments.rate,
+            span=tuple(arguments.range),
+        )
+        for port in net.inputs
+    }
+
+
+def _named(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Names of inputs and their values; an option without a name is for the next unnamed input."""
+    chosen: dict[str, str] = {}
+    unnamed = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or (name not in names and os.path.exists(text)):
+            unnamed.append(text)
+        elif name in names:
+            chosen[name] = value
+        else:
+            raise InvalidArgument(f"no input is called {name!r}; there are {', '.join(names)}")
+    free = [name for name in names if name not in chosen]
+    if len(unnamed) > len(free):
+        raise InvalidArgument(f"{len(given)} inputs are given, the network takes {len(names)}")
+    return chosen | dict(zip(free, unnamed, strict=False))
+
+
+async def _repeat(
+    net: Net, values: dict[str, Array], arguments: argparse.Namespace
+) -> tuple[Runs, Interruption]:
+    first_ns: int | None = None
+    durations: list[int] = []
+    missed = 0
+    outputs: tuple[Array, ...] = ()
+    async with interruptible() as interruption:
+        for _ in range(1 + arguments.repeat):
+            limit_ms = arguments.deadline_ms
+            started_ns = now_ns()
+            try:
+                result = await net(
+                    values, deadline=None if limit_ms is None else within(ms=limit_ms)
+                )
+            except MissedDeadline:
+                missed += 1
+                continue
+            duration_ns = now_ns() - started_ns
+            outputs = result if isinstance(result, tuple) else (result,)
+            if first_ns is None:
+                first_ns = duration_ns
+            else:
+                durations.append(duration_ns)
+    return Runs(first_ns, tuple(durations), missed, outputs), interruption
+
+
+def _save(target: str, net: Net, outputs: Sequence[Array]) -> None:
+    path = Path(target)
+    arrays = {port.name: array for port, array in zip(net.outputs, outputs, strict=True)}
+    if path.suffix == ".npz":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        np.save(path / f"{_file_name(name)}.npy", array)
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or "output"
+
+
+def _top(array: Array, scale: float, zero_point: int, count: int = 5) -> list[tuple[int, float]]:
+    """The largest values of an output, dequantised, with their flat indices."""
+    flat = array.reshape(-1).astype(np.float64)
+    order = np.argsort(-flat, kind="stable")[:count]
+    real = (flat[order] - zero_point) * scale if scale else flat[order]
+    return [(int(index), float(value)) for index, value in zip(order, real, strict=True)]
+
+
+def _percentiles(durations_ns: Sequence[int]) -> dict[str, float]:
+    if not durations_ns:
+        return {}
+    median, p90, p99 = np.percentile(durations_ns, [50, 90, 99])
+    return {"median": float(median), "p90": float(p90), "p99": float(p99)}
+
+
+def _devices(net: Net) -> list[str]:
+    return list(dict.fromkeys(partition.device for partition in net.report().partitions))
+
+
+def _json(model: Model, net: Net, runs: Runs) -> str:
+    described = {
+        "model": model.name,
+        "devices": _devices(net),
+        "outputs": [
+            {
+                "name": port.name,
+                "shape": list(array.shape),
+                "dtype": str(array.dtype),
+                "top": [
+                    {"index": i, "value": v} for i, v in _top(array, port.scale, port.zero_point)
+                ],
+            }
+            for port, array in zip(net.outputs, runs.outputs, strict=False)
+        ],
+        "runs": len(runs.durations_ns) + (runs.first_ns is not None),
+        "missed": runs.missed,
+        "first_ms": None if runs.first_ns is None else runs.first_ns / 1e6,
+        **{f"{name}_ms": value / 1e6 for name, value in _percentiles(runs.durations_ns).items()},
+    }
+    return msgspec.json.format(msgspec.json.encode(described)).decode()
+
+
+def _text(model: Model, net: Net, values: dict[str, Array], runs: Runs) -> str:
+    ports = [
+        (f"{kind} {port.name}", str(list(port.shape)), str(port.dtype))
+        for kind, ports in (("input", net.inputs), ("output", net.outputs))
+        for port in ports
+    ]
+    parts = [
+        f"{model.name or 'model'} on {', '.join(_devices(net))}",
+        table(("", "shape", "dtype"), ports),
+    ]
+    for port, array in zip(net.outputs, runs.outputs, strict=False):
+        top = _top(array, port.scale, port.zero_point)
+        rows = [(str(index), f"{value:.6g}") for index, value in top]
+        parts.append(table((f"top of {port.name}", "value"), rows))
+    parts.append(_timing(runs))
+    return "\n\n".join(parts)
+
+
+def _timing(runs: Runs) -> str:
+    if runs.first_ns is None:
+        return f"no run ended; {runs.missed} missed their deadline"
+    figures = [("first", milliseconds(runs.first_ns))]
+    figures += [(name, milliseconds(ns)) for name, ns in _percentiles(runs.durations_ns).items()]
+    text = ", ".join(f"{name} {value}" for name, value in figures)
+    missed = f"; {runs.missed} missed their deadline" if runs.missed else ""
+    return f"{1 + len(runs.durations_ns)} runs: {text}{missed}"

@@ -1,0 +1,33 @@
+"""Plain text for terminals: tables, durations, the top of a vector."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+__all__ = ["milliseconds", "table"]
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, wide: int = 0) -> str:
+    """Columns under their heads; with `wide` the first column is wrapped at that width."""
+    wrapped = [line for row in rows for line in _wrapped(row, wide)]
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *wrapped, strict=True)]
+    lines = [heads, ["-" * width for width in widths], *wrapped]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _wrapped(row: Sequence[str], wide: int) -> list[Sequence[str]]:
+    if not wide or len(row[0]) <= wide:
+        return [row]
+    first, *others = textwrap.wrap(row[0], wide)
+    blank = [""] * (len(row) - 1)
+    return [[first, *row[1:]], *([other, *blank] for other in others)]
+
+
+def milliseconds(duration_ns: float) -> str:
+    """A duration as text in milliseconds, with three significant digits below ten."""
+    value = duration_ns / 1e6
+    return f"{value:.3f} ms" if value < 10 else f"{value:.1f} ms"

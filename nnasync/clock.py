@@ -1,0 +1,240 @@
+"""Time as integer nanoseconds of CLOCK_MONOTONIC, and the one thread that fires deadlines.
+
+Loops are poor clocks for deadlines: anyio's does not exist in worker threads, uvloop's is a
+millisecond grained and may fire early. So deadlines are plain numbers that any thread compares, and
+a `Watchdog` calls back when one passes: never before it, and a fraction of a millisecond after. Its
+thread sleeps until the earliest alarm and is woken only for an earlier one; disarming marks an
+alarm dead and leaves it in the heap, so a stream of calls that all end in time costs the thread one
+wake-up per deadline period, not one per call.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from nnasync import errors, hal
+
+__all__ = [
+    "Alarm",
+    "Clock",
+    "Deadline",
+    "ManualClock",
+    "SystemClock",
+    "Watchdog",
+    "now_ns",
+    "within",
+]
+
+logger = logging.getLogger(__name__)
+
+now_ns = time.monotonic_ns
+"""Now, in nanoseconds of CLOCK_MONOTONIC."""
+
+_FURTHEST_NS = 2**62
+_COMPACT_FROM = 64
+_RUNNING = -(2**64)
+_PARKED = 2**64
+
+
+class Deadline(hal.Struct, frozen=True, order=True):
+    """A point in time by which an answer is due, in nanoseconds of CLOCK_MONOTONIC."""
+
+    at_ns: int
+
+    def passed(self, now_ns: int) -> bool:
+        """Whether the deadline is over at `now_ns`."""
+        return now_ns >= self.at_ns
+
+    def remaining_ns(self, now_ns: int) -> int:
+        """Nanoseconds left at `now_ns`; negative once the deadline is over."""
+        return self.at_ns - now_ns
+
+
+def within(*, s: float = 0, ms: float = 0, us: float = 0) -> Deadline:
+    """The deadline that lies the given time from now; a negative time is a deadline in the past.
+
+    Raises InvalidArgument for NaN, infinities and what is not a number.
+    """
+    try:
+        delta_ns = 1e9 * s + 1e6 * ms + 1e3 * us
+        finite = math.isfinite(delta_ns)
+    except TypeError as error:
+        raise errors.InvalidArgument(
+            f"within() takes numbers, got s={s!r}, ms={ms!r}, us={us!r}"
+        ) from error
+    if not finite:
+        raise errors.InvalidArgument(
+            f"within() takes finite numbers, got s={s!r}, ms={ms!r}, us={us!r}"
+        )
+    at_ns = time.monotonic_ns() + int(delta_ns)
+    return Deadline(max(-_FURTHEST_NS, min(at_ns, _FURTHEST_NS)))
+
+
+class Clock(Protocol):
+    """Where a component takes the time from."""
+
+    def now_ns(self) -> int:
+        """Now, in nanoseconds."""
+
+
+class SystemClock:
+    """CLOCK_MONOTONIC."""
+
+    __slots__ = ()
+
+    now_ns = staticmethod(time.monotonic_ns)
+
+
+class ManualClock:
+    """A clock that stands still until it is advanced."""
+
+    __slots__ = ("_now_ns",)
+
+    def __init__(self, start_ns: int = 0) -> None:
+        self._now_ns = start_ns
+
+    def now_ns(self) -> int:
+        """The time it was advanced to."""
+        return self._now_ns
+
+    def advance(self, delta_ns: int) -> int:
+        """Move on by `delta_ns` and return the new time; raises InvalidArgument if negative."""
+        if delta_ns < 0:
+            raise errors.InvalidArgument(f"time does not run backwards: advance by {delta_ns} ns")
+        self._now_ns += delta_ns
+        return self._now_ns
+
+
+class Alarm:
+    """One armed deadline of a watchdog."""
+
+    __slots__ = ("_callback", "_watchdog", "at_ns")
+
+    def __init__(self, at_ns: int, callback: Callable[[], object], watchdog: Watchdog) -> None:
+        self.at_ns = at_ns
+        self._callback: Callable[[], object] | None = callback
+        self._watchdog = watchdog
+
+    def disarm(self) -> bool:
+        """Make sure the callback is not called; False if it was called, or is running now."""
+        return self._watchdog._kill(self)
+
+
+class Watchdog:
+    """Calls back at deadlines, on one daemon thread that starts with the first alarm."""
+
+    __slots__ = ("_closed", "_dead", "_heap", "_lock", "_sequence", "_thread", "_wake", "_wakes_at")
+
+    def __init__(self) -> None:
+        # Re-entrant: a finalizer may disarm while this thread is arming.
+        self._lock = threading.RLock()
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._heap: list[tuple[int, int, Alarm]] = []
+        self._sequence = 0
+        self._dead = 0
+        self._wakes_at = _PARKED
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def arm(self, at_ns: int, callback: Callable[[], object]) -> Alarm:
+        """Call `callback` on the watchdog's thread at or soon after `at_ns`, from any thread.
+
+        The callback must be short: later alarms wait for it. Raises BadState once closed.
+        """
+        alarm = Alarm(at_ns, callback, self)
+        with self._lock:
+            if self._closed:
+                raise errors.BadState("the watchdog is closed and takes no alarms")
+            self._sequence = sequence = self._sequence + 1
+            heapq.heappush(self._heap, (at_ns, sequence, alarm))
+            if at_ns < self._wakes_at:
+                self._rouse()
+            if len(self._heap) >= _COMPACT_FROM and 2 * self._dead > len(self._heap):
+                self._compact()
+        return alarm
+
+    def pending(self) -> int:
+        """Number of alarms that may still fire."""
+        with self._lock:
+            return len(self._heap) - self._dead
+
+    def close(self) -> None:
+        """Drop all alarms and end the thread; idempotent, waits for a callback in progress."""
+        with self._lock:
+            self._closed = True
+            self._heap.clear()
+            self._dead = 0
+            thread = self._thread
+            if thread is not None:
+                self._rouse()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _rouse(self) -> None:
+        self._wakes_at = _RUNNING
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="nnasync-watchdog", daemon=True)
+            self._thread.start()
+        elif self._wake.locked():
+            self._wake.release()
+
+    def _kill(self, alarm: Alarm) -> bool:
+        with self._lock:
+            if alarm._callback is None:
+                return False
+            alarm._callback = None
+            if not self._closed:
+                self._dead += 1
+            return True
+
+    def _compact(self) -> None:
+        self._heap = [entry for entry in self._heap if entry[2]._callback is not None]
+        heapq.heapify(self._heap)
+        self._dead = 0
+
+    def _run(self) -> None:
+        while not self._closed:
+            callback, wait_ns = self._next()
+            if callback is not None:
+                _call(callback)
+                del callback
+            elif wait_ns < 0:
+                self._wake.acquire()
+            else:
+                self._wake.acquire(timeout=min(wait_ns * 1e-9, threading.TIMEOUT_MAX))
+
+    def _next(self) -> tuple[Callable[[], object] | None, int]:
+        """The callback that is due now, or None and how long to sleep (-1: until roused)."""
+        with self._lock:
+            heap = self._heap
+            self._wakes_at = _RUNNING
+            while heap:
+                at_ns, _, alarm = heap[0]
+                callback = alarm._callback
+                if callback is None:
+                    heapq.heappop(heap)
+                    self._dead -= 1
+                    continue
+                wait_ns = at_ns - time.monotonic_ns()
+                if wait_ns > 0:
+                    self._wakes_at = at_ns
+                    return None, wait_ns
+                heapq.heappop(heap)
+                alarm._callback = None
+                return callback, 0
+            self._wakes_at = _PARKED
+            return None, -1
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("a deadline's callback raised")

@@ -1,0 +1,182 @@
+"""The contract of the HAL: a device, its prepared models, and what their calls return.
+
+Every call is a coroutine and raises a class of `errors` where the HAL returns a status. A driver
+author usually writes an `engine.Engine` instead and gets a whole device; a device that is not an
+engine, such as one in another process, implements these protocols itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nnasync.burst import BurstCallback, BurstContext, Channel
+from nnasync.clock import Deadline
+from nnasync.fences import Fence
+from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    BufferDesc,
+    BufferRole,
+    Capabilities,
+    DeviceStatus,
+    DeviceType,
+    ErrorStatus,
+    ExecutionPreference,
+    ExecutionResult,
+    Extension,
+    HalVersion,
+    Model,
+    Priority,
+    Request,
+    Timing,
+)
+
+__all__ = ["Buffer", "Device", "ExecutionInfo", "FencedExecution", "PreparedModel"]
+
+
+class ExecutionInfo(Protocol):
+    """What is known of a fenced execution after its fence: status and timings."""
+
+    @property
+    def status(self) -> ErrorStatus:
+        """NONE, or why the execution failed."""
+
+    @property
+    def timing_launched(self) -> Timing:
+        """Durations since the launch."""
+
+    @property
+    def timing_fenced(self) -> Timing:
+        """Durations since the last fence that it waited for."""
+
+
+class FencedExecution(Protocol):
+    """A launched execution: its sync fence, its execution info, and a way to cancel it."""
+
+    @property
+    def fence(self) -> Fence:
+        """Signaled when the outputs are written, in error state when they will not be."""
+
+    async def get_execution_info(self) -> ExecutionInfo:
+        """Status and timings; raises BadState while the fence is pending."""
+
+    def cancel(self) -> None:
+        """End the execution: its fence fails with Cancelled unless it is done."""
+
+
+class Buffer(Protocol):
+    """A driver-managed buffer (memory domain)."""
+
+    @property
+    def token(self) -> int:
+        """What stands for the buffer in requests."""
+
+
+class PreparedModel(Protocol):
+    """A compiled model on a device (IPreparedModel).
+
+    `measure` asks for timings. Executions raise MissedDeadline, ResourceExhausted, InvalidArgument,
+    OutputInsufficientSize, GeneralFailure or DeviceUnavailable.
+    """
+
+    async def execute(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> ExecutionResult:
+        """Run through the device's queue."""
+
+    async def execute_synchronously(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> ExecutionResult:
+        """Run with the least overhead: on the calling thread where that is cheaper than a hop."""
+
+    async def execute_fenced(
+        self,
+        request: Request,
+        wait_for: Sequence[Fence] = (),
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        duration_ns: int | None = None,
+    ) -> FencedExecution:
+        """Launch behind fences and return at once.
+
+        `duration_ns` limits the time after the last fence; every output must be fully specified.
+        """
+
+    async def configure_execution_burst(
+        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
+    ) -> BurstContext:
+        """Serve execution requests that come over a channel until the context is closed."""
+
+    async def close(self) -> None:
+        """Give everything back; executions in flight end with DeviceUnavailable."""
+
+
+class Device(Protocol):
+    """A device (IDevice). Names and figures are answered alike for as long as it lives."""
+
+    @property
+    def name(self) -> str:
+        """Unique name."""
+
+    @property
+    def version(self) -> str:
+        """Version string, not empty."""
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware."""
+
+    @property
+    def feature_level(self) -> HalVersion:
+        """Version of the HAL that the device implements."""
+
+    async def get_status(self) -> DeviceStatus:
+        """Whether the device takes work now."""
+
+    async def get_capabilities(self) -> Capabilities:
+        """Performance figures, as ratios to the reference."""
+
+    async def get_supported_extensions(self) -> tuple[Extension, ...]:
+        """Vendor extensions that are supported in full."""
+
+    async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
+        """Numbers of model cache and data cache files; (0, 0) means no caching."""
+
+    async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
+        """For each operation of the main subgraph, whether the device can run it.
+
+        Raises InvalidArgument if the model is not legal.
+        """
+
+    async def prepare_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+    ) -> PreparedModel:
+        """Compile a model; raises InvalidArgument, DeviceError, Refused."""
+
+    async def allocate(
+        self,
+        desc: BufferDesc,
+        prepared_models: Sequence[PreparedModel],
+        input_roles: Sequence[BufferRole],
+        output_roles: Sequence[BufferRole],
+    ) -> Buffer:
+        """Allocate a driver-managed buffer; GeneralFailure where the device has none."""
+
+    async def close(self) -> None:
+        """Close the device; executions in flight end with DeviceUnavailable."""

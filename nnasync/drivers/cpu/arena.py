@@ -1,0 +1,83 @@
+"""Where the arrays of a plan lie: those that are not alive at the same time share memory.
+
+The planner is pure. It places the largest array first, each at the lowest offset at which it overlaps
+no array that is alive at the same time.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnasync.hal import Array, Struct
+
+__all__ = ["ALIGNMENT", "Arena", "Block", "Layout", "lay_out"]
+
+ALIGNMENT = 64
+"""Every array begins at a multiple of this many bytes: a cache line, and a vector register."""
+
+
+class Block(Struct, frozen=True):
+    """Memory that is needed from step `first` to step `last`, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+class Layout(Struct, frozen=True):
+    """The offset of each block, and how many bytes all of them take together."""
+
+    offsets: tuple[int, ...]
+    total: int
+
+
+def lay_out(blocks: Sequence[Block]) -> Layout:
+    """Places blocks such that no two that are alive at the same time overlap."""
+    offsets = [0] * len(blocks)
+    placed: list[tuple[int, int, Block]] = []
+    total = 0
+    for index in sorted(range(len(blocks)), key=lambda i: (-blocks[i].nbytes, blocks[i].first)):
+        block = blocks[index]
+        start = _lowest_gap(block, placed)
+        end = start + _aligned(block.nbytes)
+        offsets[index] = start
+        placed.append((start, end, block))
+        placed.sort(key=lambda entry: entry[0])
+        total = max(total, end)
+    return Layout(offsets=tuple(offsets), total=total)
+
+
+def _lowest_gap(block: Block, placed: Sequence[tuple[int, int, Block]]) -> int:
+    start, size = 0, _aligned(block.nbytes)
+    for begin, end, other in placed:
+        if other.last < block.first or block.last < other.first:
+            continue
+        if begin - start >= size:
+            break
+        start = max(start, end)
+    return start
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+class Arena:
+    """Zeroed memory that takes physical pages as it is used, and can give them back."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._map = mmap.mmap(-1, max(nbytes, 1))
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+        """The array at an offset; several may share memory."""
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        return self._bytes[offset : offset + nbytes].view(dtype).reshape(shape)
+
+    def trim(self) -> None:
+        """Gives the pages back to the system; what the arrays held is lost."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)

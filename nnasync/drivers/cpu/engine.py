@@ -1,0 +1,76 @@
+"""The reference engine: compiles any model whose operations have kernels."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from nnasync.drivers.cpu.plan import ReferencePlan
+from nnasync.drivers.cpu.resolve import find_operation, known_shapes, resolve, tensors_of
+from nnasync.errors import ModelError
+from nnasync.hal import (
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    Model,
+    OperandPerformance,
+    OperandType,
+    PerformanceInfo,
+)
+
+__all__ = ["ReferenceEngine"]
+
+_ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
+_NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("nnasync")
+    except metadata.PackageNotFoundError:
+        return "uninstalled"
+
+
+class ReferenceEngine:
+    """`nnasync-reference`: always there, the measure of all others, and the fallback."""
+
+    name = "nnasync-reference"
+    type = DeviceType.CPU
+    extensions: tuple[Extension, ...] = ()
+    concurrency = 0
+    capabilities = Capabilities(
+        relaxed_float32_to_float16_performance_scalar=_ONE,
+        relaxed_float32_to_float16_performance_tensor=_ONE,
+        operand_performance=tuple(
+            OperandPerformance(type=type, info=_ONE)
+            for type in sorted(OperandType)
+            if type not in _NOT_RATED
+        ),
+        if_performance=_ONE,
+        while_performance=_ONE,
+    )
+
+    def __init__(self) -> None:
+        self.version = _version()
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph has a kernel and shapes that are known."""
+        tensors = tensors_of(model)
+        answers = []
+        for operation in model.main.operations:
+            try:
+                resolve(model.main, operation, tensors)
+            except ModelError:
+                answers.append(False)
+                continue
+            indexes = (*operation.inputs, *operation.outputs)
+            supported = find_operation(operation.type) is not None
+            answers.append(supported and known_shapes(tensors, indexes))
+        return answers
+
+    def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
+        """Packs all constants and binds a first lane.
+
+        All preferences give the same plan. Raises ModelError that names the operation at fault.
+        """
+        return ReferencePlan(model)

@@ -1,0 +1,21 @@
+"""The contract of a driver author: a synchronous `Engine`, made here into a whole `Device`.
+
+An engine says which operations it supports, compiles a model to a `Plan`, and binds a plan to
+arrays; a `BoundCall` runs. It knows nothing of coroutines, fences, deadlines or threads.
+`EngineDevice` gives it all of them: executions on every path, inline or through the shared
+workers; fenced chains that go from worker to worker; a burst server; timings; deadline answers; a
+limit of concurrent executions; and containment of whatever it raises.
+
+A request is validated and bound once: the binding is kept for as long as the request object lives,
+so executing the same request again costs a dictionary look-up. Dropping the request drops the
+binding, and its memory goes with the last run that still uses it.
+"""
+
+from nnasync.engine.contract import BoundCall as BoundCall
+from nnasync.engine.contract import Engine as Engine
+from nnasync.engine.contract import Plan as Plan
+from nnasync.engine.device import EngineDevice as EngineDevice
+from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
+from nnasync.workers import StopFlag as StopFlag
+
+__all__ = ["BoundCall", "Engine", "EngineDevice", "EnginePreparedModel", "Plan", "StopFlag"]

@@ -1,0 +1,162 @@
+"""An engine as a whole Device of HAL 1.3."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from nnasync.clock import Deadline, now_ns
+from nnasync.device import Buffer, PreparedModel
+from nnasync.engine.contract import Engine, Plan
+from nnasync.engine.prepared import EnginePreparedModel
+from nnasync.errors import (
+    DeviceUnavailable,
+    GeneralFailure,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+)
+from nnasync.hal import (
+    BufferDesc,
+    BufferRole,
+    Capabilities,
+    DeviceStatus,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    HalVersion,
+    Model,
+    Priority,
+)
+from nnasync.scheduler import NEVER_NS
+from nnasync.validation import validate_model
+from nnasync.workers import Workers, contained
+
+__all__ = ["EngineDevice"]
+
+T = TypeVar("T")
+
+
+class EngineDevice:
+    """An engine as a Device of HAL 1.3, on the workers of a runtime."""
+
+    def __init__(self, engine: Engine, workers: Workers) -> None:
+        self.engine = engine
+        self.workers = workers
+        self.closed = False
+        self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self.engine.name
+
+    @property
+    def version(self) -> str:
+        """Version of the engine."""
+        return self.engine.version
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware."""
+        return self.engine.type
+
+    @property
+    def feature_level(self) -> HalVersion:
+        """HAL 1.3."""
+        return HalVersion.V1_3
+
+    async def get_status(self) -> DeviceStatus:
+        """AVAILABLE until closed, then OFFLINE."""
+        return DeviceStatus.OFFLINE if self.closed else DeviceStatus.AVAILABLE
+
+    async def get_capabilities(self) -> Capabilities:
+        """Performance figures of the engine."""
+        return self.engine.capabilities
+
+    async def get_supported_extensions(self) -> tuple[Extension, ...]:
+        """Extensions of the engine."""
+        return self.engine.extensions
+
+    async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
+        """(0, 0): engines have no compilation cache yet."""
+        return (0, 0)
+
+    async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
+        """What the engine says; a wrong number of answers counts as nothing supported."""
+        return await self._in_thread(lambda: self._supported(model), None)
+
+    async def prepare_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+    ) -> PreparedModel:
+        """Compile on a thread; answers at the deadline even if the engine does not."""
+
+        def compiled() -> Plan:
+            validate_model(model)
+            return self.engine.compile(model, preference)
+
+        plan = await self._in_thread(compiled, deadline)
+        prepared = EnginePreparedModel(
+            model,
+            plan,
+            self.workers,
+            priority=priority,
+            concurrency=self.engine.concurrency,
+            name=f"{model.name or 'model'} on {self.name}",
+        )
+        self._prepared.add(prepared)
+        return prepared
+
+    async def allocate(
+        self,
+        desc: BufferDesc,
+        prepared_models: Sequence[PreparedModel],
+        input_roles: Sequence[BufferRole],
+        output_roles: Sequence[BufferRole],
+    ) -> Buffer:
+        """Raises GeneralFailure: engines have no driver-managed buffers."""
+        raise GeneralFailure(f"{self.name} has no driver-managed buffers; use shared memory")
+
+    async def close(self) -> None:
+        """Close the device and its prepared models."""
+        self.closed = True
+        for prepared in list(self._prepared):
+            await prepared.close()
+
+    def trim(self) -> None:
+        """Have every prepared model give back scratch that it has not used since the last call."""
+        for prepared in list(self._prepared):
+            prepared.trim()
+
+    def _supported(self, model: Model) -> tuple[bool, ...]:
+        validate_model(model)
+        answers = tuple(map(bool, self.engine.supported_operations(model)))
+        if len(answers) != len(model.main.operations):
+            return (False,) * len(model.main.operations)
+        return answers
+
+    async def _in_thread(self, work: Callable[[], T], deadline: Deadline | None) -> T:
+        if self.closed:
+            raise DeviceUnavailable(f"{self.name} is closed")
+        remaining_ns = NEVER_NS if deadline is None else deadline.remaining_ns(now_ns())
+        if remaining_ns <= 0:
+            raise MissedDeadlinePersistent(f"the deadline of {self.name} had passed at the start")
+        try:
+            with anyio.fail_after(None if deadline is None else remaining_ns / 1e9):
+                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except TimeoutError as error:
+            text = f"{self.name} was not ready by the deadline"
+            raise MissedDeadlineTransient(text) from error
+        except NNError:
+            raise
+        except Exception as error:
+            failure = contained(error, self.name)
+            raise failure from failure.__cause__

@@ -1,0 +1,62 @@
+"""A fenced execution of an engine, and the timings of a task."""
+
+from __future__ import annotations
+
+from nnasync.errors import BadState, NNError
+from nnasync.fences import Fence
+from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Struct, Timing
+from nnasync.workers import Task, Workers
+
+__all__ = ["Info", "Launched", "timing_of"]
+
+
+class Info(Struct, frozen=True):
+    """Status and timings after the fence (`device.ExecutionInfo`)."""
+
+    status: ErrorStatus
+    timing_launched: Timing
+    timing_fenced: Timing
+
+
+class Launched:
+    """A fenced execution (IFencedExecutionCallback)."""
+
+    __slots__ = ("_measure", "_task", "_workers")
+
+    def __init__(self, task: Task, workers: Workers, *, measure: bool) -> None:
+        self._task = task
+        self._workers = workers
+        self._measure = measure
+
+    @property
+    def fence(self) -> Fence:
+        """Signaled when the outputs are written."""
+        return self._task.fence
+
+    def cancel(self) -> None:
+        """End the execution."""
+        self._workers.abandon(self._task)
+
+    async def get_execution_info(self) -> Info:
+        """Status and timings; raises BadState while the fence is pending."""
+        task = self._task
+        if not task.fence.done:
+            raise BadState("the execution has not finished; await its fence first")
+        error = task.fence.error
+        if error is not None:
+            status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
+            return Info(status, Timing(), Timing())
+        if not self._measure:
+            return Info(ErrorStatus.NONE, Timing(), Timing())
+        return Info(
+            ErrorStatus.NONE,
+            timing_of(task, task.launched_ns),
+            timing_of(task, task.ready_ns),
+        )
+
+
+def timing_of(task: Task, since_ns: int) -> Timing:
+    """Durations of a finished task: running, and since a point in time."""
+    if not task.finished_ns:
+        return Timing(NOT_AVAILABLE, NOT_AVAILABLE)
+    return Timing(task.finished_ns - task.started_ns, task.finished_ns - since_ns)

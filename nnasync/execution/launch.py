@@ -1,0 +1,75 @@
+"""A launched execution: outputs in place, a fence, and information afterwards."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from nnasync.device import ExecutionInfo, FencedExecution
+from nnasync.errors import BadState
+from nnasync.execution.slots import Lease, OutputRegion, Slot
+from nnasync.fences import Fence
+
+__all__ = ["Execution"]
+
+
+class Execution:
+    """What `net.launch` returns.
+
+    `outputs` are zero-copy regions: read them (`region.array`, `np.asarray(region)`) once the fence
+    is signaled, and pass them to another launch that waits for the fence. They stay valid until the
+    execution is closed, or it and its regions are dropped.
+    """
+
+    __slots__ = ("__weakref__", "_launched", "_lease", "outputs")
+
+    def __init__(
+        self,
+        launched: FencedExecution,
+        lease: Lease,
+        outputs: tuple[OutputRegion, ...],
+    ) -> None:
+        self._launched = launched
+        self._lease = lease
+        self.outputs = outputs
+
+    @property
+    def fence(self) -> Fence:
+        """Signaled when the outputs are written, failed when they will not be."""
+        return self._launched.fence
+
+    async def info(self) -> ExecutionInfo:
+        """Status, and timings if asked for; raises BadState while the fence is pending."""
+        return await self._launched.get_execution_info()
+
+    async def result(self) -> Any:
+        """Wait for the fence and return copies of the outputs; a tuple if there are several."""
+        await self.fence
+        return self._slot().read(None)
+
+    def cancel(self) -> None:
+        """End the work; the fence fails with Cancelled unless it is done already."""
+        self._launched.cancel()
+
+    def close(self) -> None:
+        """Cancel the work if it is not done, and give the outputs' memory back."""
+        if not self.fence.done:
+            self.cancel()
+        self._lease.close()
+
+    def _slot(self) -> Slot:
+        slot = self._lease.slot
+        if slot is None:
+            raise BadState("the execution is closed, its outputs are gone")
+        return slot
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

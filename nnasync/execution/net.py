@@ -1,0 +1,249 @@
+"""A compiled network: call it, launch it, or open a burst on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from nnasync.clock import Deadline, Watchdog
+from nnasync.compilation import Compilation, Report
+from nnasync.device import PreparedModel
+from nnasync.errors import BadState, CallerError, InvalidArgument
+from nnasync.execution.burst import DEFAULT_DEPTH, Burst
+from nnasync.execution.launch import Execution
+from nnasync.execution.ports import Port, check_out, copy_in, in_order, ports_of
+from nnasync.execution.slots import Holding, Lease, OutputRegion, Slot, Slots
+from nnasync.fences import Fence
+from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS, Model
+from nnasync.memory import Region
+from nnasync.wakeup import Wakeup, checkpoint_if_cancelled
+
+__all__ = ["Net"]
+
+
+class Net:
+    """A compiled network of a runtime, made by `rt.compile`.
+
+    `await net(x)` answers with fresh arrays, `net.launch(x)` returns at once with a fence,
+    `net.burst()` opens a stream. To be used on the event loop of its runtime.
+    """
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        *,
+        watchdog: Watchdog,
+        stall_check: Callable[[], bool],
+        turn: Callable[[], Any],
+        on_close: Callable[[Net], Closing],
+    ) -> None:
+        self._compilation = compilation
+        self._prepared: PreparedModel = compilation.prepared
+        self._ports = ports_of(compilation.model)
+        self._slots = Slots(compilation.model, self._ports)
+        self._wakeup = Wakeup.current()
+        self._watchdog = watchdog
+        self._stalls = stall_check
+        self._turn = turn
+        self._on_close = on_close
+        self._closed = False
+
+    @property
+    def model(self) -> Model:
+        """The model that was compiled."""
+        return self._compilation.model
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Names, shapes and dtypes of the inputs; states are not among them."""
+        return self._ports.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Names, shapes and dtypes of the outputs; states are not among them."""
+        return self._ports.outputs
+
+    def report(self) -> Report:
+        """Where the model runs, and why."""
+        return self._compilation.report
+
+    async def __call__(
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        measure: bool = False,
+    ) -> Any:
+        """Run once: an array, or a tuple of arrays if there are several outputs.
+
+        Takes one value per input, or one mapping by name: whatever numpy can read. `out` is written
+        instead of fresh arrays. With `measure=True` returns (result, Timing). States start from
+        zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted, DeviceError.
+        """
+        self._check(deadline)
+        await checkpoint_if_cancelled()
+        outs = check_out(self._ports.outputs, out)
+        slot = self._filled(arrays)
+        result = await self._prepared.execute_synchronously(
+            slot.request, measure=measure, deadline=deadline
+        )
+        value = slot.read(outs)
+        self._slots.give_back(slot)
+        return (value, result.timing) if measure else value
+
+    async def launch(
+        self,
+        *arrays: Any,
+        wait_for: Sequence[Fence | Execution] = (),
+        deadline: Deadline | None = None,
+        duration: float | None = None,
+        loop_timeout: float | None = None,
+        measure: bool = False,
+    ) -> Execution:
+        """Launch behind fences and return at once; outcome and outputs come through the fence.
+
+        Takes arrays, which are copied, and regions, which are read in place when the fences are
+        signaled; `launch(first.outputs, wait_for=[first.fence])` chains. `duration` limits the
+        time after the last fence, `loop_timeout` each WHILE loop, in seconds. Raises CallerError
+        and Refused only.
+        """
+        self._check(deadline)
+        await checkpoint_if_cancelled()
+        if self._stalls():
+            await self._turn()
+        values = in_order(self._ports.inputs, _spread(arrays), "input")
+        fences = [_fence(item) for item in wait_for]
+        slot = self._slots.take()
+        regions, sources = self._place(slot, values)
+        launched = await self._prepared.execute_fenced(
+            slot.request_with(regions),
+            fences,
+            measure=measure,
+            deadline=deadline,
+            loop_timeout_ns=_loop_timeout_ns(loop_timeout),
+            duration_ns=_nanoseconds(duration, "duration"),
+        )
+        if sources:
+            launched.fence.add_callback(Holding(sources))
+        lease = Lease(self._slots, slot, launched.fence)
+        return Execution(launched, lease, self._regions(slot, lease))
+
+    def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
+        """A stream of executions, to be used with `async with`; at most `depth` in flight."""
+        self._check(None)
+        return Burst(
+            self.model,
+            self._ports,
+            self._prepared,
+            depth=depth,
+            watchdog=self._watchdog,
+            stall_check=self._stalls,
+            turn=self._turn,
+        )
+
+    def close(self) -> Closing:
+        """Close the network at once; may be awaited until the device has let go of it."""
+        self._closed = True
+        self._slots.clear()
+        return self._on_close(self)
+
+    def _check(self, deadline: Deadline | None) -> None:
+        if self._closed:
+            raise BadState("the network is closed")
+        if Wakeup.current() is not self._wakeup:
+            raise BadState("the network belongs to the event loop of its runtime, not to this one")
+        if deadline is not None and deadline.__class__ is not Deadline:
+            raise InvalidArgument(
+                f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
+            )
+
+    def _filled(self, arrays: Sequence[Any]) -> Slot:
+        values = in_order(self._ports.inputs, arrays, "input")
+        slot = self._slots.take()
+        try:
+            slot.write(self._ports.inputs, values)
+        except CallerError:
+            self._slots.give_back(slot)
+            raise
+        return slot
+
+    def _place(
+        self, slot: Slot, values: Sequence[Any]
+    ) -> tuple[list[tuple[int, Region]], list[Lease]]:
+        """Copy arrays into the slot; regions are returned with what keeps them alive."""
+        regions: list[tuple[int, Region]] = []
+        sources: list[Lease] = []
+        for target, value, port in zip(slot.inputs, values, self._ports.inputs, strict=True):
+            if not isinstance(value, Region):
+                copy_in(target, value, port)
+                continue
+            if value.dtype != port.dtype or value.shape != port.shape:
+                raise InvalidArgument(
+                    f"region for input {port.name!r} is {value.dtype} {list(value.shape)}, "
+                    f"should be {port.dtype} {list(port.shape)}"
+                )
+            if isinstance(value, OutputRegion):
+                sources.append(value.lease)
+            regions.append((port.position, value))
+        return regions, sources
+
+    def _regions(self, slot: Slot, lease: Lease) -> tuple[OutputRegion, ...]:
+        count = len(slot.request.inputs)
+        return tuple(
+            _region(slot, count + port.position, array, lease)
+            for port, array in zip(self._ports.outputs, slot.outputs, strict=True)
+        )
+
+
+class Closing:
+    """The end of a network; awaiting it is optional."""
+
+    def __init__(self, fence: Fence) -> None:
+        self._fence = fence
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._fence.__await__()
+
+
+def _region(slot: Slot, index: int, array: Any, lease: Lease) -> OutputRegion:
+    # Region.__init__ would make the view again, on the path of every launch.
+    region = OutputRegion.__new__(OutputRegion)
+    location = slot.locations[index]
+    region.pool = slot.pool
+    region.offset = location.offset
+    region.length = location.length
+    region.dtype = array.dtype
+    region.shape = array.shape
+    region.array = array
+    region.lease = lease
+    return region
+
+
+def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
+    """`launch(first.outputs)` means `launch(*first.outputs)`."""
+    first = arrays[0] if len(arrays) == 1 else None
+    if isinstance(first, (tuple, list)) and any(isinstance(item, Region) for item in first):
+        return first
+    return arrays
+
+
+def _fence(item: Fence | Execution) -> Fence:
+    fence = item.fence if isinstance(item, Execution) else item
+    if not isinstance(fence, Fence):
+        raise InvalidArgument(f"wait_for takes fences, got {item!r}")
+    return fence
+
+
+def _nanoseconds(seconds: float | None, name: str) -> int | None:
+    if seconds is None:
+        return None
+    if not 0 <= seconds < float("inf"):
+        raise InvalidArgument(f"{name} must be a number of seconds, 0 or more, got {seconds!r}")
+    return int(seconds * 1e9)
+
+
+def _loop_timeout_ns(seconds: float | None) -> int:
+    timeout_ns = _nanoseconds(seconds, "loop_timeout")
+    if timeout_ns is None:
+        return DEFAULT_LOOP_TIMEOUT_NS
+    return min(timeout_ns, MAXIMUM_LOOP_TIMEOUT_NS)

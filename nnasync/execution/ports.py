@@ -1,0 +1,151 @@
+"""What a network takes and gives: descriptions of its inputs and outputs, and checked copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array, Model, Operand, Shape, dtype_of
+
+__all__ = ["Port", "Ports", "as_array", "check_out", "copy_in", "in_order", "ports_of"]
+
+
+class Port(msgspec.Struct, frozen=True):
+    """One input or output; `scale` and `zero_point` are 0 where it is not quantised."""
+
+    name: str
+    shape: Shape
+    dtype: np.dtype[Any]
+    scale: float
+    zero_point: int
+    position: int
+    """Place among all inputs or outputs of the model, states included."""
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Inputs and outputs of a model, apart from the states that a stream carries."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    state_inputs: tuple[Port, ...]
+    state_outputs: tuple[Port, ...]
+
+
+def ports_of(model: Model) -> Ports:
+    """The ports of a model; state inputs and state outputs are in the order of `model.state`."""
+    operands = model.main.operands
+    inputs = [_port(operands[i], n, "input") for n, i in enumerate(model.main.input_indexes)]
+    outputs = [_port(operands[i], n, "output") for n, i in enumerate(model.main.output_indexes)]
+    state_in = {pair.input for pair in model.state}
+    state_out = {pair.output for pair in model.state}
+    return Ports(
+        inputs=tuple(port for port in inputs if port.position not in state_in),
+        outputs=tuple(port for port in outputs if port.position not in state_out),
+        state_inputs=tuple(inputs[pair.input] for pair in model.state),
+        state_outputs=tuple(outputs[pair.output] for pair in model.state),
+    )
+
+
+def _port(operand: Operand, position: int, kind: str) -> Port:
+    return Port(
+        name=operand.name or f"{kind}{position}",
+        shape=operand.dimensions,
+        dtype=dtype_of(operand.type),
+        scale=operand.scale,
+        zero_point=operand.zero_point,
+        position=position,
+    )
+
+
+def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequence[Any]:
+    """One value per port, from positional values or one mapping by name."""
+    if len(arguments) == 1 and isinstance(arguments[0], Mapping):
+        return _by_name(ports, arguments[0], what)
+    if len(arguments) != len(ports):
+        names = ", ".join(port.name for port in ports)
+        raise InvalidArgument(
+            f"{len(arguments)} {what}s given, the network takes {len(ports)}: {names}"
+        )
+    return arguments
+
+
+def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Sequence[Any]:
+    names = [port.name for port in ports]
+    wrong = sorted(set(map(str, values)) ^ set(names))
+    if wrong:
+        raise InvalidArgument(
+            f"{what}s by name: {', '.join(wrong)} missing or unknown; "
+            f"the network takes {', '.join(names)}"
+        )
+    return [values[name] for name in names]
+
+
+def copy_in(target: Array, value: Any, port: Port) -> None:
+    """Copy a value into the memory of an input; raises InvalidArgument if it does not fit."""
+    if type(value) is not np.ndarray or value.dtype != target.dtype:
+        value = as_array(value, port)
+    if value.shape != target.shape:
+        raise InvalidArgument(
+            f"input {port.name!r} has shape {list(value.shape)}, should be {list(port.shape)}"
+        )
+    np.copyto(target, value)
+
+
+def as_array(value: Any, port: Port) -> Array:
+    """Anything array-like as an array of the port's dtype; numbers and lists are converted.
+
+    An array of another dtype is refused rather than converted: it hints at a missing step
+    (scaling, quantisation) of the caller.
+    """
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            array = np.from_dlpack(value)
+        else:
+            array = np.asarray(value)
+    except Exception as error:
+        raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
+    if array.dtype == port.dtype:
+        return array
+    if isinstance(value, (int, float, bool, list, tuple)) and _fits(array, port.dtype):
+        return array.astype(port.dtype)
+    raise InvalidArgument(
+        f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}; "
+        f"convert it with .astype(np.{port.dtype}) if that is what you mean"
+    )
+
+
+def _fits(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether plain Python numbers can be taken as `dtype` without loss of range."""
+    if array.dtype.kind == "f":
+        return dtype.kind == "f"
+    if array.dtype.kind not in "iub" or dtype.kind == "b":
+        return array.dtype.kind == dtype.kind
+    if dtype.kind == "f" or array.size == 0:
+        return True
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= array.min() and array.max() <= limits.max)
+
+
+def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
+    """`out=` as one array per output, or None."""
+    if out is None:
+        return None
+    outs: Sequence[Any] = out if isinstance(out, (tuple, list)) else (out,)
+    if len(outs) != len(ports):
+        raise InvalidArgument(f"out= has {len(outs)} arrays, the network gives {len(ports)}")
+    for array, port in zip(outs, ports, strict=True):
+        if (
+            not isinstance(array, np.ndarray)
+            or array.shape != port.shape
+            or array.dtype != port.dtype
+            or not array.flags.writeable
+        ):
+            raise InvalidArgument(
+                f"out for {port.name!r} must be a writable {port.dtype} array of shape "
+                f"{list(port.shape)}"
+            )
+    return outs

@@ -1,0 +1,174 @@
+"""Memory for executions: one slot holds the inputs and outputs of one execution in flight.
+
+A slot is one pool with every input and output of the model, and the request that names them. Slots
+are recycled, the last one used first, so a steady stream of calls touches the same memory and the
+same request object, which the device has bound already. A slot whose execution failed or was given
+up is not recycled: the device may still write to it, so it is dropped, and its memory lives on for
+as long as the device holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnasync.execution.ports import Port, Ports, copy_in
+from nnasync.fences import Fence
+from nnasync.hal import Array, DataLocation, Model, Request, RequestArgument, byte_size
+from nnasync.memory import Pool, Region, layout
+
+__all__ = ["Holding", "Lease", "OutputRegion", "Slot", "Slots"]
+
+_REMEMBERED_REQUESTS = 16
+
+
+class Slot:
+    """Memory of one execution; states are read from zeroes and written to where nobody reads."""
+
+    __slots__ = ("_requests", "inputs", "locations", "outputs", "pool", "request")
+
+    def __init__(self, model: Model, ports: Ports) -> None:
+        operands = model.main.operands
+        indexes = model.main.input_indexes + model.main.output_indexes
+        sizes = [byte_size(operands[i].type, operands[i].dimensions) for i in indexes]
+        offsets, total = layout(sizes)
+        self.pool = Pool.allocate(max(total, 1))
+        self.locations = [
+            DataLocation(0, offset, size) for offset, size in zip(offsets, sizes, strict=True)
+        ]
+        arguments = [RequestArgument(location=location) for location in self.locations]
+        count = len(model.main.input_indexes)
+        self.inputs = [self._array(port, offsets[port.position]) for port in ports.inputs]
+        self.outputs = [self._array(port, offsets[count + port.position]) for port in ports.outputs]
+        self.request = Request(tuple(arguments[:count]), tuple(arguments[count:]), (self.pool,))
+        self._requests: dict[tuple[int, ...], Request] = {}
+
+    def _array(self, port: Port, offset: int) -> Array:
+        return self.pool.array(port.dtype, port.shape, offset)
+
+    def write(self, ports: Sequence[Port], values: Sequence[Any]) -> None:
+        """Copy every input in; raises InvalidArgument."""
+        for target, value, port in zip(self.inputs, values, ports, strict=True):
+            copy_in(target, value, port)
+
+    def read(self, out: Sequence[Array] | None) -> Any:
+        """The outputs as fresh arrays or in `out`; a tuple if there are several."""
+        outputs = self.outputs
+        if out is not None:
+            for target, source in zip(out, outputs, strict=True):
+                target[...] = source
+            return out[0] if len(out) == 1 else tuple(out)
+        if len(outputs) == 1:
+            return outputs[0].copy()
+        return tuple(output.copy() for output in outputs)
+
+    def request_with(self, regions: Sequence[tuple[int, Region]]) -> Request:
+        """The request that reads the inputs at these positions from regions of other pools."""
+        if not regions:
+            return self.request
+        key = tuple(n for at, region in regions for n in (at, id(region.pool), region.offset))
+        request = self._requests.get(key)
+        if request is None:
+            request = self._request_with(regions)
+            if len(self._requests) >= _REMEMBERED_REQUESTS:
+                self._requests.clear()
+            self._requests[key] = request
+        return request
+
+    def _request_with(self, regions: Sequence[tuple[int, Region]]) -> Request:
+        inputs = list(self.request.inputs)
+        pools = [self.pool]
+        for position, region in regions:
+            if region.pool not in pools:
+                pools.append(region.pool)
+            index = pools.index(region.pool)
+            location = DataLocation(index, region.offset, region.length)
+            inputs[position] = RequestArgument(location=location)
+        return Request(tuple(inputs), self.request.outputs, tuple(pools))
+
+
+class Slots:
+    """The idle slots of one network."""
+
+    def __init__(self, model: Model, ports: Ports) -> None:
+        self._model = model
+        self._ports = ports
+        self._idle: list[Slot] = []
+
+    def take(self) -> Slot:
+        """An idle slot, the last one used, or a new one."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Slot(self._model, self._ports)
+
+    def give_back(self, slot: Slot) -> None:
+        """Recycle a slot that no device uses."""
+        self._idle.append(slot)
+
+    def clear(self) -> None:
+        """Drop the idle slots."""
+        self._idle.clear()
+
+
+class Lease:
+    """The right to a slot's outputs after a launch; the slot is recycled when the lease ends.
+
+    It ends by `close` or with the last reference to it. The execution and its output regions hold
+    one, and so does every execution that reads those regions, until it is done.
+    """
+
+    __slots__ = ("_fence", "_slot", "_slots")
+
+    def __init__(self, slots: Slots, slot: Slot, fence: Fence) -> None:
+        self._slots = slots
+        self._slot: Slot | None = slot
+        self._fence = fence
+
+    @property
+    def slot(self) -> Slot | None:
+        """The slot, until the lease ends."""
+        return self._slot
+
+    def close(self) -> None:
+        """End the lease; the slot is recycled once it was written, and dropped if it was not."""
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            self._fence.add_callback(_Recycling(self._slots, slot))
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Recycling:
+    """What becomes of a slot whose lease has ended, once its fence is final."""
+
+    __slots__ = ("_slot", "_slots")
+
+    def __init__(self, slots: Slots, slot: Slot) -> None:
+        self._slots = slots
+        self._slot = slot
+
+    def __call__(self, fence: Fence) -> None:
+        if fence.error is None:
+            self._slots.give_back(self._slot)
+
+
+class Holding:
+    """Keeps leases until a fence is final, as one of its callbacks."""
+
+    __slots__ = ("leases",)
+
+    def __init__(self, leases: Sequence[Lease]) -> None:
+        self.leases = leases
+
+    def __call__(self, fence: Fence) -> None:
+        self.leases = ()
+
+
+class OutputRegion(Region):
+    """An output of a launched execution, in place; it keeps the memory from being recycled."""
+
+    __slots__ = ("lease",)
+
+    lease: Lease

@@ -1,0 +1,1 @@
+"""What importers and drivers share of foreign formats: tables of operators and types."""

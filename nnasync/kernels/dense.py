@@ -1,0 +1,79 @@
+"""FULLY_CONNECTED."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.linear import activation, pack
+from nnasync.kernels.operation import (
+    Arguments,
+    ArraySpec,
+    Kernel,
+    Operation,
+    Parameter,
+    Signature,
+    Step,
+    Tensor,
+)
+from nnasync.kernels.steps import Call, copy, sequence
+
+__all__ = ["FULLY_CONNECTED"]
+
+_TYPES: dict[OperandType, tuple[OperandType, HalVersion]] = {
+    OperandType.TENSOR_FLOAT32: (OperandType.TENSOR_FLOAT32, HalVersion.V1_0),
+    OperandType.TENSOR_QUANT8_ASYMM: (OperandType.TENSOR_INT32, HalVersion.V1_0),
+    OperandType.TENSOR_FLOAT16: (OperandType.TENSOR_FLOAT16, HalVersion.V1_2),
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (OperandType.TENSOR_INT32, HalVersion.V1_3),
+}
+
+
+def _infer(arguments: Arguments) -> list[Tensor]:
+    source, weights = arguments.tensor(0, 2, 3, 4), arguments.tensor(1, 2)
+    units, terms = weights.shape
+    if source.size % terms:
+        raise arguments.error(
+            0, f"has {source.size} elements, expected a multiple of the weights' {terms}"
+        )
+    return [Tensor(type=source.type, shape=(source.size // terms, units))]
+
+
+def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
+    linear = pack(arguments, arguments.value(1).T, outputs[0], activation(arguments, 3))
+    terms, units = linear.weights.shape
+    rows = outputs[0].shape[0]
+    specs = []
+    if linear.quantized:
+        specs = [ArraySpec((rows, terms), linear.dtype), ArraySpec((rows, units), linear.dtype)]
+
+    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
+        source, calls = inputs[0], list[Call]()
+        matrix, sums = source.reshape(rows, terms), outputs[0]
+        if linear.quantized:
+            calls.append(copy(scratch[0], matrix))
+            matrix, sums = scratch
+        calls.append((matrix.dot, (linear.weights, sums)))
+        calls += linear.finish(sums, outputs[0])
+        return sequence(calls)
+
+    return Kernel(bind, specs)
+
+
+def _signatures() -> list[Signature]:
+    return [
+        Signature(
+            since,
+            (
+                Parameter("input", data),
+                Parameter("weights", data),
+                Parameter("bias", bias),
+                Parameter("activation", OperandType.INT32),
+            ),
+            (Parameter("output", data),),
+        )
+        for data, (bias, since) in _TYPES.items()
+    ]
+
+
+FULLY_CONNECTED = Operation(OperationType.FULLY_CONNECTED, _signatures(), _infer, _prepare)

@@ -1,0 +1,171 @@
+"""Packed weights of operations that multiply and sum, and what follows the sums.
+
+Quantised products are exact integers in floating point: float32 while every partial sum provably stays
+below 2**24, float64 otherwise. Inputs enter as raw quantised values; the input's zero point moves into
+the bias (and padding is written as the zero point). Behind the sums come one addition, one
+multiplication, a clamp and the conversion, which cuts towards zero, so half a step is part of the bias.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnasync import hal
+from nnasync.hal import Array, FusedActivationFunc, OperandType
+from nnasync.kernels.operation import Arguments, Tensor, is_quantized, quantized_range
+from nnasync.kernels.steps import (
+    Call,
+    add_rows,
+    clip,
+    copy,
+    float_bounds,
+    quantized_bounds,
+)
+
+__all__ = ["Linear", "activation", "pack", "store_quantized"]
+
+_EXACT = 2**24
+_SIGN = np.array(128, np.uint8)
+
+
+class Linear:
+    """Weights [terms, outputs] and the bias, multiplier and clamp of their sums.
+
+    `border` is what padding holds; sums that are not `quantized` are made in the output's memory.
+    """
+
+    __slots__ = ("bias", "border", "bounds", "dtype", "multiplier", "quantized", "weights")
+
+    def __init__(
+        self,
+        weights: Array,
+        bias: Array,
+        bounds: tuple[Array, Array] | None,
+        *,
+        multiplier: Array | None = None,
+        border: float = 0.0,
+    ) -> None:
+        self.weights = weights
+        self.dtype = weights.dtype
+        self.bias = bias
+        self.bounds = bounds
+        self.multiplier = multiplier
+        self.border = border
+        self.quantized = multiplier is not None
+
+    def finish(self, sums: Array, output: Array) -> list[Call]:
+        """The calls from sums [..., outputs] to the output; float sums are in the output already."""
+        calls = [add_rows(np.add, sums, self.bias)]
+        if self.multiplier is not None:
+            calls.append(add_rows(np.multiply, sums, self.multiplier))
+        if self.bounds is not None:
+            calls.append((clip, (sums, *self.bounds, sums)))
+        if self.quantized:
+            calls += store_quantized(sums, output)
+        return calls
+
+
+def store_quantized(values: Array, output: Array) -> list[Call]:
+    """Calls that convert clamped floats to uint8, or to int8 from values that are 128 too large."""
+    if output.dtype == np.uint8:
+        return [copy(output, values)]
+    raw = output.view(np.uint8)
+    return [copy(raw, values), (np.bitwise_xor, (raw, _SIGN, raw))]
+
+
+def activation(arguments: Arguments, index: int) -> int:
+    """The fused activation at an argument position."""
+    value = arguments.integer(index, 0)
+    if value not in list(FusedActivationFunc):
+        raise arguments.error(index, f"is {value}, expected 0 to 3 (NONE, RELU, RELU1, RELU6)")
+    return value
+
+
+def pack(
+    arguments: Arguments, weights: Array, output: Tensor, fused: int, *, channel_dim: int = 0
+) -> Linear:
+    """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
+
+    `weights` is the filter's value as [terms, outputs]; `channel_dim` is where per-channel scales belong.
+    """
+    source = arguments.tensor(0)
+    bias = arguments.value(2).reshape(-1)
+    if bias.size != weights.shape[1]:
+        raise arguments.error(2, f"has {bias.size} elements, expected {weights.shape[1]}")
+    if not is_quantized(source.type):
+        return Linear(weights, bias, _float_limits(fused))
+    scales = _filter_scales(arguments, weights.shape[1], channel_dim)
+    filter = arguments.tensor(1)
+    zero = filter.zero_point if is_quantized(filter.type) else 0
+    shifted = weights.astype(np.float64) - zero
+    dtype = _exact_dtype(shifted, source)
+    multiplier = scales.astype(np.float64) / output.scale
+    offset = -quantized_range(output.type)[0]
+    folded = bias.astype(np.float64) - source.zero_point * shifted.sum(axis=0)
+    folded += (output.zero_point + offset + 0.5) / multiplier
+    lower, upper = quantized_bounds(fused, output)
+    bounds = np.asarray(lower + offset, dtype), np.asarray(upper + offset + 0.5, dtype)
+    return Linear(
+        np.ascontiguousarray(shifted, dtype),
+        folded.astype(dtype),
+        bounds,
+        multiplier=multiplier.astype(dtype),
+        border=source.zero_point,
+    )
+
+
+def _float_limits(fused: int) -> tuple[Array, Array] | None:
+    if fused == FusedActivationFunc.NONE:
+        return None
+    lower, upper = float_bounds(fused)
+    return np.asarray(lower, np.float32), np.asarray(upper, np.float32)
+
+
+def _exact_dtype(weights: Array, source: Tensor) -> np.dtype[Any]:
+    """The smaller float type that holds every partial sum of weights times inputs exactly."""
+    lowest, highest = quantized_range(source.type)
+    positive = np.maximum(weights, 0).sum(axis=0).max(initial=0)
+    negative = np.maximum(-weights, 0).sum(axis=0).max(initial=0)
+    if lowest < 0:
+        largest = (positive + negative) * max(-lowest, highest)
+    else:
+        largest = max(positive, negative) * highest
+    return np.dtype(np.float32 if largest < _EXACT else np.float64)
+
+
+def _filter_scales(arguments: Arguments, count: int, channel_dim: int) -> Array:
+    """Scale of the products, one per output channel or a single one, in float32 as the rule says."""
+    source, filter, bias = (arguments.tensor(index) for index in range(3))
+    if filter.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+        product = np.float32(source.scale) * np.float32(filter.scale)
+        _check_bias_scale(arguments, float(product), bias)
+        return np.asarray([product])
+    quant = filter.channel_quant
+    if quant is None:
+        raise arguments.error(1, "has no per-channel scales")
+    _check_channels(arguments, quant, count, channel_dim)
+    if bias.zero_point != 0:
+        raise arguments.error(2, f"has zero point {bias.zero_point}, expected 0")
+    return np.float32(source.scale) * np.asarray(quant.scales, np.float32)
+
+
+def _check_channels(
+    arguments: Arguments, quant: hal.ChannelQuant, count: int, channel_dim: int
+) -> None:
+    if quant.channel_dim != channel_dim:
+        raise arguments.error(
+            1, f"has per-channel scales along dimension {quant.channel_dim}, expected {channel_dim}"
+        )
+    if len(quant.scales) != count or not all(scale > 0 for scale in quant.scales):
+        raise arguments.error(1, f"has {len(quant.scales)} scales, expected {count} positive ones")
+
+
+def _check_bias_scale(arguments: Arguments, product: float, bias: Tensor) -> None:
+    if not product > 0:
+        raise arguments.error(1, "input and filter must have positive scales")
+    if abs(product - bias.scale) > 1e-6 * min(product, bias.scale):
+        raise arguments.error(2, f"has scale {bias.scale}, expected {product} (input * filter)")
+    if bias.zero_point != 0:
+        raise arguments.error(2, f"has zero point {bias.zero_point}, expected 0")

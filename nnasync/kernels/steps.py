@@ -1,0 +1,148 @@
+"""Bound calls: numpy functions with their arguments, and the tricks that keep a pass over memory fast.
+
+A step is a short list of calls on views that are made once. Three facts about numpy shape it: a
+ufunc pays for every inner loop, so a row of few channels is repeated until it is long; `clip` is
+vectorised against scalars where `maximum` is not; `ndarray.dot` costs a third of `matmul` on tiny
+matrices. Work on large arrays goes through blocks that stay in the second-level cache.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync.hal import Array, FusedActivationFunc
+from nnasync.kernels.operation import Step, Tensor, quantized_range
+
+_umath = importlib.import_module("numpy._core.umath")
+clip: Callable[..., Any] = getattr(_umath, "clip", np.clip)
+"""`clip(array, lower, upper, out)`: the ufunc beneath `numpy.clip`, whose own overhead is large."""
+
+__all__ = [
+    "BLOCK_ELEMENTS",
+    "Call",
+    "add_rows",
+    "blocks",
+    "clip",
+    "copy",
+    "float_bounds",
+    "nothing",
+    "quantized_bounds",
+    "sequence",
+    "tiled",
+]
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+BLOCK_ELEMENTS = 1 << 16
+"""Elements of one block of float32 work: 256 KiB, so that a few arrays fit into a core's cache."""
+_ROW_ELEMENTS = 512
+_FLOAT_BOUNDS: dict[int, tuple[float, float]] = {
+    FusedActivationFunc.NONE: (-math.inf, math.inf),
+    FusedActivationFunc.RELU: (0.0, math.inf),
+    FusedActivationFunc.RELU1: (-1.0, 1.0),
+    FusedActivationFunc.RELU6: (0.0, 6.0),
+}
+
+
+def nothing() -> None:
+    """The step of an operation that has nothing to do."""
+
+
+def sequence(calls: Sequence[Call]) -> Step:
+    """One step of several calls."""
+    if not calls:
+        return nothing
+    if len(calls) == 1:
+        return _one(*calls[0])
+    if len(calls) == 2:
+        return _two(calls[0], calls[1])
+    bound = tuple(calls)
+
+    def step() -> None:
+        for function, arguments in bound:
+            function(*arguments)
+
+    return step
+
+
+def _one(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Step:
+    def step() -> None:
+        function(*arguments)
+
+    return step
+
+
+def _two(one: Call, two: Call) -> Step:
+    (first, first_arguments), (second, second_arguments) = one, two
+
+    def step() -> None:
+        first(*first_arguments)
+        second(*second_arguments)
+
+    return step
+
+
+def copy(target: Array, source: Array) -> Call:
+    """The call that copies, converting the type as C does (floats are cut towards zero)."""
+    return np.copyto, (target, source, "unsafe")
+
+
+def repeats(rows: int, channels: int) -> int:
+    """How many rows to join into one long row: a divisor of `rows`, at most about 512 elements."""
+    limit = max(1, _ROW_ELEMENTS // max(channels, 1))
+    return max(count for count in range(1, min(limit, rows) + 1) if rows % count == 0)
+
+
+def tiled(array: Array, row: Array) -> tuple[Array, Array]:
+    """An array of rows and a row that broadcasts over them, both reshaped to long rows.
+
+    `array` is C-contiguous with the channels last; `row` has one element per channel, or just one.
+    """
+    if row.size == 1:
+        return array, row.reshape(())
+    channels = row.size
+    rows = array.size // channels
+    count = repeats(rows, channels)
+    if rows == count:
+        return array.reshape(-1), np.tile(row.reshape(-1), count)
+    return array.reshape(rows // count, count * channels), np.tile(row.reshape(-1), count)
+
+
+def add_rows(function: Callable[..., Any], array: Array, row: Array) -> Call:
+    """The call of a binary ufunc on an array and a row of channels, in place."""
+    long, long_row = tiled(array, row)
+    return function, (long, long_row, long)
+
+
+def blocks(rows: int, row_elements: int, limit: int = BLOCK_ELEMENTS) -> Iterator[slice]:
+    """Slices over rows such that each has about `limit` elements and all are nearly equal."""
+    size = max(1, limit // max(row_elements, 1))
+    count = max(1, -(-rows // size))
+    size = -(-rows // count)
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
+
+
+def float_bounds(activation: int) -> tuple[float, float]:
+    """Smallest and largest float that a fused activation lets through; raises KeyError."""
+    return _FLOAT_BOUNDS[activation]
+
+
+def quantized_bounds(activation: int, output: Tensor) -> tuple[int, int]:
+    """Smallest and largest quantised value that a fused activation lets through."""
+    lowest, highest = quantized_range(output.type)
+    lower, upper = float_bounds(activation)
+
+    def quantized(value: float) -> int:
+        steps = value / output.scale
+        return output.zero_point + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+
+    return (
+        lowest if math.isinf(lower) else max(lowest, quantized(lower)),
+        highest if math.isinf(upper) else min(highest, quantized(upper)),
+    )

@@ -1,0 +1,250 @@
+"""Windows that slide over the height and width of an image: their arguments and their geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from nnasync.hal import Array, OperandType, PaddingScheme, Shape, Struct
+from nnasync.kernels.operation import (
+    Arguments,
+    ArraySpec,
+    Kernel,
+    Parameter,
+    Step,
+    Tensor,
+)
+from nnasync.kernels.steps import Call, copy
+
+__all__ = [
+    "EXPLICIT_PADDING",
+    "IMPLICIT_PADDING",
+    "STRIDES",
+    "Axis",
+    "PaddedRows",
+    "Window",
+    "as_nhwc",
+    "from_nchw",
+    "is_implicit",
+    "read_axes",
+]
+
+EXPLICIT_PADDING = tuple(
+    Parameter(name, OperandType.INT32)
+    for name in ("padding_left", "padding_right", "padding_top", "padding_bottom")
+)
+IMPLICIT_PADDING = (Parameter("padding_scheme", OperandType.INT32),)
+STRIDES = (
+    Parameter("stride_width", OperandType.INT32),
+    Parameter("stride_height", OperandType.INT32),
+)
+
+
+class Axis(Struct, frozen=True):
+    """A window along one dimension: sizes in elements of input and output."""
+
+    input: int
+    filter: int
+    stride: int
+    dilation: int
+    head: int
+    tail: int
+
+    @property
+    def extent(self) -> int:
+        """Input elements between the first and the last tap, both included."""
+        return (self.filter - 1) * self.dilation + 1
+
+    @property
+    def output(self) -> int:
+        """Number of positions of the window."""
+        return (self.input - self.extent + self.stride + self.head + self.tail) // self.stride
+
+    @property
+    def padded(self) -> int:
+        """Input elements with padding, as far as the window reaches them."""
+        return max((self.output - 1) * self.stride + self.extent, 0)
+
+
+class Window(Struct, frozen=True):
+    """A window over height and width."""
+
+    height: Axis
+    width: Axis
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each output element sees just the input element at its own place."""
+        return all(
+            axis.filter == axis.stride == 1 and axis.head == axis.tail == 0
+            for axis in (self.height, self.width)
+        )
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is one position, which sees the whole input and no padding."""
+        return all(
+            axis.output == 1 and axis.extent == axis.filter == axis.input and axis.head == 0
+            for axis in (self.height, self.width)
+        )
+
+
+def is_implicit(arguments: Arguments, first: int) -> bool:
+    """Whether the arguments from `first` on are a padding scheme and not four paddings."""
+    parameters = arguments.signature.inputs
+    return parameters[first].name == "padding_scheme"
+
+
+def read_axes(
+    arguments: Arguments,
+    first: int,
+    sizes: tuple[int, int],
+    filters: tuple[int, int],
+    *,
+    strides: int,
+    dilations: int | None = None,
+) -> Window:
+    """The window of arguments: padding from `first` on, strides at `strides`, width before height.
+
+    `sizes` and `filters` are (height, width). Raises ModelError for a window that is not legal.
+    """
+    stride = (arguments.integer(strides + 1, 1), arguments.integer(strides, 1))
+    dilation = (1, 1)
+    if dilations is not None and arguments.has(dilations):
+        dilation = (arguments.integer(dilations + 1, 1), arguments.integer(dilations, 1))
+    extents = [(size - 1) * step + 1 for size, step in zip(filters, dilation, strict=True)]
+    if is_implicit(arguments, first):
+        scheme = arguments.integer(first)
+        if scheme not in (PaddingScheme.NONE, PaddingScheme.SAME, PaddingScheme.VALID):
+            raise arguments.error(first, f"is {scheme}, expected 1 (SAME) or 2 (VALID)")
+        pads = [
+            _same(size, step, extent) if scheme == PaddingScheme.SAME else (0, 0)
+            for size, step, extent in zip(sizes, stride, extents, strict=True)
+        ]
+    else:
+        left, right, top, bottom = (arguments.integer(first + i, 0) for i in range(4))
+        pads = [(top, bottom), (left, right)]
+        for index, pad, extent in zip(
+            range(first, first + 4),
+            (left, right, top, bottom),
+            (*extents[1:] * 2, *extents[:1] * 2),
+            strict=True,
+        ):
+            if pad >= extent:
+                raise arguments.error(index, f"is {pad}, expected less than the filter's {extent}")
+    height, width = (
+        Axis(input=size, filter=filter, stride=step, dilation=rate, head=pad[0], tail=pad[1])
+        for size, filter, step, rate, pad in zip(
+            sizes, filters, stride, dilation, pads, strict=True
+        )
+    )
+    if height.output < 1 or width.output < 1:
+        raise arguments.fail(f"the window {tuple(extents)} is larger than the padded input {sizes}")
+    return Window(height=height, width=width)
+
+
+def _same(size: int, stride: int, extent: int) -> tuple[int, int]:
+    output = -(-size // stride)
+    total = max((output - 1) * stride + extent - size, 0)
+    return total // 2, total - total // 2
+
+
+def as_nhwc(shape: Shape) -> Shape:
+    """The NHWC shape of an NCHW shape."""
+    return (shape[0], shape[2], shape[3], shape[1])
+
+
+def from_nchw(kernel: Kernel, source: Tensor, target: Tensor) -> Kernel:
+    """A kernel for NCHW data from one for NHWC data; `source` and `target` are the NCHW tensors."""
+    specs = (
+        ArraySpec(as_nhwc(source.shape), source.dtype),
+        ArraySpec(as_nhwc(target.shape), target.dtype),
+    )
+
+    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
+        image = inputs[0]
+        inner = kernel.bind([scratch[0], *inputs[1:]], [scratch[1]], scratch[2:])
+        before = copy(scratch[0], image.transpose(0, 2, 3, 1))
+        after = copy(outputs[0], scratch[1].transpose(0, 3, 1, 2))
+
+        def step() -> None:
+            before[0](*before[1])
+            inner()
+            after[0](*after[1])
+
+        return step
+
+    return Kernel(bind, (*specs, *kernel.scratch))
+
+
+class PaddedRows:
+    """Rows of an image with padding around them, in a buffer that each block of output rows reuses.
+
+    The buffer is [rows, phases, columns, channels]: with a stride of s along the width, column x of
+    the padded image is at phase x % s, column x // s, so that what one tap sees is contiguous.
+    """
+
+    __slots__ = ("border", "buffer", "window")
+
+    def __init__(self, buffer: Array, window: Window, border: float) -> None:
+        self.buffer = buffer
+        self.window = window
+        self.border = np.asarray(border, buffer.dtype)
+
+    @staticmethod
+    def shape(window: Window, rows: int, channels: int, *, phases: int) -> Shape:
+        """Shape of the buffer for blocks of at most `rows` output rows."""
+        height = (rows - 1) * window.height.stride + window.height.extent
+        return (height, phases, -(-window.width.padded // phases), channels)
+
+    def sides(self) -> list[Call]:
+        """Calls that write the columns that no block touches; once before the blocks of an image."""
+        calls = []
+        for phase in range(self.buffer.shape[1]):
+            _, start, count = self._columns(phase)
+            for edge in (self.buffer[:, phase, :start], self.buffer[:, phase, start + count :]):
+                if edge.size:
+                    calls.append(copy(edge, self.border))
+        return calls
+
+    def rows(self, image: Array, output_rows: slice) -> list[Call]:
+        """Calls that write what the output rows see; `image` is [height, width, channels].
+
+        With more channels in the buffer than in the image each is repeated.
+        """
+        axis = self.window.height
+        first = output_rows.start * axis.stride - axis.head
+        last = (output_rows.stop - 1) * axis.stride + axis.extent - axis.head
+        top, bottom = max(first, 0), max(min(last, axis.input), 0)
+        edges = (self.buffer[: top - first], self.buffer[bottom - first : last - first])
+        calls = [copy(edge, self.border) for edge in edges if edge.size]
+        for phase in range(self.buffer.shape[1]):
+            source, start, count = self._columns(phase)
+            target = self.buffer[top - first : bottom - first, phase, start : start + count]
+            part = image[top:bottom, source :: self.buffer.shape[1]][:, :count]
+            if target.size:
+                calls.append(copy(*_matched(target, part)))
+        return calls
+
+    def _columns(self, phase: int) -> tuple[int, int, int]:
+        """First image column of a phase, its column in the buffer, and how many there are."""
+        phases, columns = self.buffer.shape[1:3]
+        head = self.window.width.head
+        source = (phase - head) % phases
+        start = (head + source) // phases
+        count = -(-max(self.window.width.input - source, 0) // phases)
+        return source, start, max(min(count, columns - start), 0)
+
+
+def _matched(target: Array, source: Array) -> tuple[Array, Array]:
+    """Both with the same shape; channels of the source repeat where the target has more."""
+    channels = source.shape[-1]
+    if target.shape[-1] == channels:
+        return target, source
+    multiplier = target.shape[-1] // channels
+    shape = (*target.shape[:-1], channels, multiplier)
+    strides = (*target.strides[:-1], target.itemsize * multiplier, target.itemsize)
+    return as_strided(target, shape, strides), source[..., None]

@@ -1,0 +1,371 @@
+"""The composition root: devices, workers and clocks under one async context manager.
+
+A runtime belongs to one event loop. While it is open it holds two settings of the process that all
+of its threads share, and restores them at the end: BLAS runs one thread per call (the workers are
+the parallelism), and the interpreter offers its lock more often than by default, without which a
+loop beside busy workers lags by many milliseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from nnasync.clock import Deadline, Watchdog, now_ns
+from nnasync.compilation import compile_model
+from nnasync.device import Device, PreparedModel
+from nnasync.drivers import DEFAULT_DEVICES, DRIVERS
+from nnasync.engine import Engine, EngineDevice
+from nnasync.errors import BadState, InvalidArgument, NNError
+from nnasync.execution import Closing, Net
+from nnasync.fences import Fence
+from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
+from nnasync.memory import MemoryStatistics
+from nnasync.memory import statistics as memory_statistics
+from nnasync.model import fingerprint
+from nnasync.tracing import Instrument, Tracer
+from nnasync.wakeup import Wakeup, yield_now
+from nnasync.workers import Workers, WorkersStatistics
+
+__all__ = ["Options", "Runtime", "RuntimeStatistics", "open_runtime", "run"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REFERENCE = "nnasync-reference"
+IDLE_PERIOD_S = 5.0
+CLOSE_GRACE_S = 2.0
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a runtime; times in microseconds.
+
+    cores: how many executions run at once. inline_budget_us: an execution that takes at most this
+    long may run on the thread of the loop (0: never). stall_budget_us: inline work per turn of the
+    loop. queue_limit: executions that may wait. low_os_priority: LOW worker threads get the lowest
+    OS priority (it cannot be undone, and may stall the loop beside foreign busy processes).
+    switch_interval_us: how often the interpreter lock is offered while the runtime is open.
+    """
+
+    cores: int = msgspec.field(default_factory=_cores)
+    inline_budget_us: float = 500
+    stall_budget_us: float = 1000
+    queue_limit: int = 1024
+    low_os_priority: bool = False
+    switch_interval_us: float = 50
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.queue_limit < 1:
+            raise InvalidArgument("cores and queue_limit must be 1 or more")
+        times = (self.inline_budget_us, self.stall_budget_us, self.switch_interval_us)
+        if not all(0 <= time < float("inf") for time in times):
+            raise InvalidArgument(f"budgets and intervals must be 0 or more microseconds: {times}")
+
+
+class RuntimeStatistics(msgspec.Struct, frozen=True):
+    """State of a runtime now; `wakeups` counts how often threads woke the loop."""
+
+    workers: WorkersStatistics
+    memory: MemoryStatistics
+    wakeups: int
+    nets: int
+
+
+def open_runtime(
+    *,
+    devices: Sequence[str | Engine | Device] | None = None,
+    isolate: Sequence[str] = (),
+    options: Options | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> Runtime:
+    """A runtime, to be used with `async with`.
+
+    `devices` are names, engines or devices; None means all that are there by default. Raises
+    InvalidArgument for an unknown name.
+    """
+    if isolate:
+        raise InvalidArgument(
+            f"isolate={list(isolate)}: this version has no driver service; leave it empty"
+        )
+    return Runtime(devices, options or Options(), instruments)
+
+
+def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Run an async function on a new event loop: uvloop where there is one, else asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return anyio.run(main, *args)
+    del uvloop
+    return anyio.run(main, *args, backend_options={"use_uvloop": True})
+
+
+class Runtime:
+    """Devices and the workers they share; made by `open_runtime`."""
+
+    def __init__(
+        self,
+        devices: Sequence[str | Engine | Device] | None,
+        options: Options,
+        instruments: Sequence[Instrument],
+    ) -> None:
+        self.options = options
+        self.tracer = Tracer(instruments)
+        self._wanted = DEFAULT_DEVICES if devices is None else devices
+        self._devices: tuple[Device, ...] = ()
+        self._nets: set[Net] = set()
+        self._state = "new"
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise BadState("a runtime can be opened once; make another with open_runtime()")
+        self._wakeup = Wakeup.current()
+        self._watchdog = Watchdog()
+        options = self.options
+        self._workers = Workers(
+            cores=options.cores,
+            inline_budget_ns=int(options.inline_budget_us * 1000),
+            stall_budget_ns=int(options.stall_budget_us * 1000),
+            queue_limit=options.queue_limit,
+            watchdog=self._watchdog,
+            tracer=self.tracer,
+            before_low=_lower_os_priority if options.low_os_priority else None,
+        )
+        self._devices = tuple(self._device(wanted) for wanted in self._wanted)
+        names = [device.name for device in self._devices]
+        if len(set(names)) != len(names):
+            raise InvalidArgument(f"two devices have the same name: {names}")
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        _settings.enter(options.switch_interval_us * 1e-6)
+        self._state = "open"
+        self._trim_later()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._state = "closed"
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+        finally:
+            _settings.leave()
+            self._tasks.cancel_scope.cancel()
+            # The error of the body goes on by itself; inside the group it would become an
+            # exception group, which no caller of ours expects.
+            await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, in the order in which they are tried."""
+        return self._devices
+
+    def device(self, name: str) -> Device:
+        """The device of that name; raises InvalidArgument and lists the names there are."""
+        for device in self._devices:
+            if device.name == name:
+                return device
+        names = ", ".join(device.name for device in self._devices)
+        raise InvalidArgument(f"no device {name!r} in this runtime; there are: {names}")
+
+    async def compile(
+        self,
+        model: Model,
+        *,
+        devices: Sequence[str | Device] | None = None,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        token: bytes | None = None,
+        precision: str | None = None,
+        preemption_quantum_ms: float | None = None,
+    ) -> Net:
+        """Prepare a model for execution.
+
+        `devices` limits the choice and its order breaks ties; `token` (32 bytes) names the
+        compilation, by default the SHA-256 of the model. Raises InvalidArgument for a model that is
+        not legal, MissedDeadline, ResourceExhausted, DeviceError.
+        """
+        self._check_open()
+        if not isinstance(model, Model):
+            raise InvalidArgument(f"compile takes a model, such as nn.load(path), got {model!r}")
+        _check_compile_options(deadline, token, precision, preemption_quantum_ms)
+        if cache_dir is not None:
+            cache_dir = Path(cache_dir).expanduser()
+        digest = await anyio.to_thread.run_sync(fingerprint, model)
+        compilation = await compile_model(
+            model,
+            self._candidates(devices),
+            preference=ExecutionPreference(preference),
+            priority=Priority(priority),
+            deadline=deadline,
+            fingerprint=digest,
+        )
+        net = Net(
+            compilation,
+            watchdog=self._watchdog,
+            stall_check=self._workers.turn_is_half_spent,
+            turn=self._turn,
+            on_close=functools.partial(self._closing, compilation.prepared),
+        )
+        self._nets.add(net)
+        return net
+
+    def statistics(self) -> RuntimeStatistics:
+        """Counts and states of the workers, the memory and the loop's wake-ups."""
+        return RuntimeStatistics(
+            workers=self._workers.statistics(),
+            memory=memory_statistics(),
+            wakeups=self._wakeup.statistics().wakeups,
+            nets=len(self._nets),
+        )
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise BadState(f"the runtime is not open ({self._state}); use it inside `async with`")
+        if Wakeup.current() is not self._wakeup:
+            raise BadState("the runtime belongs to another event loop")
+
+    def _device(self, wanted: str | Engine | Device) -> Device:
+        if isinstance(wanted, str):
+            if wanted not in DRIVERS:
+                raise InvalidArgument(f"no driver {wanted!r}; there are: {', '.join(DRIVERS)}")
+            module, _, name = DRIVERS[wanted].partition(":")
+            engine: Engine = getattr(importlib.import_module(module), name)()
+            return EngineDevice(engine, self._workers)
+        if isinstance(wanted, Engine):
+            return EngineDevice(wanted, self._workers)
+        return wanted
+
+    def _candidates(self, wanted: Sequence[str | Device] | None) -> Sequence[Device]:
+        if wanted is None:
+            return self._devices
+        if isinstance(wanted, str):
+            raise InvalidArgument(f"devices= takes a list, such as [{wanted!r}]")
+        return [self.device(item) if isinstance(item, str) else item for item in wanted]
+
+    async def _turn(self) -> None:
+        turn = self._workers.turn
+        await yield_now()
+        self._workers.turned(turn)
+
+    def _closing(self, prepared: PreparedModel, net: Net) -> Closing:
+        fence = Fence()
+        if net in self._nets and self._state == "open":
+            self._nets.discard(net)
+            self._tasks.start_soon(_close_prepared, prepared, fence)
+        else:
+            fence.signal()
+        return Closing(fence)
+
+    def _trim_later(self) -> None:
+        if self._state == "open":
+            at_ns = now_ns() + int(IDLE_PERIOD_S * 1e9)
+            self._alarm = self._watchdog.arm(at_ns, self._trim)
+
+    def _trim(self) -> None:
+        for device in self._devices:
+            if isinstance(device, EngineDevice):
+                device.trim()
+        self._trim_later()
+
+    async def _close(self) -> None:
+        for net in list(self._nets):
+            net.close()
+        self._nets.clear()
+        self._workers.close()
+        for device in self._devices:
+            try:
+                await device.close()
+            except NNError:
+                logger.exception("closing %s failed", device.name)
+        running = await anyio.to_thread.run_sync(self._workers.join, CLOSE_GRACE_S)
+        await anyio.to_thread.run_sync(self._watchdog.close)
+        if running:
+            logger.warning("%d executions still run on a device that does not stop", running)
+
+
+async def _close_prepared(prepared: PreparedModel, fence: Fence) -> None:
+    try:
+        await prepared.close()
+        fence.signal()
+    except NNError as error:
+        fence.fail(error)
+
+
+def _check_compile_options(
+    deadline: Deadline | None,
+    token: bytes | None,
+    precision: str | None,
+    preemption_quantum_ms: float | None,
+) -> None:
+    if deadline is not None and not isinstance(deadline, Deadline):
+        raise InvalidArgument(f"deadline must be a Deadline such as nn.within(s=5): {deadline!r}")
+    if token is not None and len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
+        raise InvalidArgument(f"token must have {BYTE_SIZE_OF_CACHE_TOKEN} bytes, has {len(token)}")
+    if precision not in (None, "exact", "bf16"):
+        raise InvalidArgument(f"precision must be None, 'exact' or 'bf16', got {precision!r}")
+    if preemption_quantum_ms is not None and not 0 < preemption_quantum_ms < float("inf"):
+        raise InvalidArgument(f"preemption_quantum_ms must be above 0: {preemption_quantum_ms!r}")
+
+
+def _lower_os_priority() -> None:
+    if hasattr(os, "setpriority"):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+class _ProcessSettings:
+    """What open runtimes need of the process: one BLAS thread a call, a short switch interval."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._interval_s = 0.0
+        self._blas: Any = None
+
+    def enter(self, switch_interval_s: float) -> None:
+        import threadpoolctl
+
+        with self._lock:
+            self._open += 1
+            if self._open > 1:
+                return
+            self._interval_s = sys.getswitchinterval()
+            self._blas = threadpoolctl.threadpool_limits(1, user_api="blas")
+            if switch_interval_s > 0:
+                sys.setswitchinterval(switch_interval_s)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                sys.setswitchinterval(self._interval_s)
+                self._blas.restore_original_limits()
+
+
+_settings = _ProcessSettings()

@@ -1,0 +1,48 @@
+"""Streams: sources of items, stages that run networks on them, and the account of every item."""
+
+from __future__ import annotations
+
+from nnasync.streaming.account import (
+    Account,
+    Entry,
+    Histogram,
+    Latency,
+    Ledger,
+    Outcome,
+    StreamStatistics,
+)
+from nnasync.streaming.item import Item, ItemSource, Pace
+from nnasync.streaming.sources import (
+    LiveSource,
+    RecordedSource,
+    audio_file,
+    camera,
+    microphone,
+    synthetic,
+    video_file,
+)
+from nnasync.streaming.stage import Call, Policy, Result, Stage
+
+__all__ = [
+    "Account",
+    "Call",
+    "Entry",
+    "Histogram",
+    "Item",
+    "ItemSource",
+    "Latency",
+    "Ledger",
+    "LiveSource",
+    "Outcome",
+    "Pace",
+    "Policy",
+    "RecordedSource",
+    "Result",
+    "Stage",
+    "StreamStatistics",
+    "audio_file",
+    "camera",
+    "microphone",
+    "synthetic",
+    "video_file",
+]

@@ -1,0 +1,198 @@
+"""The account of a stream: where every submitted item went, and how long the answers took.
+
+    submitted = completed + missed + dropped + cancelled + failed + pending
+
+holds after every step, because an item is entered once and its entry is settled once:
+`Ledger.submit` makes an `Entry`, `Entry.settle` moves it from pending into exactly one bucket and
+refuses a second time. After `Ledger.close` nothing is pending. Nothing here reads a clock or waits;
+a ledger belongs to one event loop and is not thread-safe.
+
+Latencies go into a histogram of bounded size: 64 buckets to each power of two, so a percentile is
+at most 1.6 % above the true value, and the largest value is exact.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from nnasync.errors import BadState, InvalidArgument
+from nnasync.hal import Struct
+
+__all__ = ["Account", "Entry", "Histogram", "Latency", "Ledger", "Outcome", "StreamStatistics"]
+
+
+class Outcome(enum.Enum):
+    """The bucket in which an item ends."""
+
+    COMPLETED = "completed"
+    MISSED = "missed"
+    DROPPED = "dropped"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Account(Struct):
+    """How many items of a stream are where."""
+
+    submitted: int = 0
+    completed: int = 0
+    missed: int = 0
+    dropped: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    pending: int = 0
+
+
+class Latency(Struct):
+    """Percentiles of the time from capture to answer in nanoseconds; all 0 before the first one."""
+
+    count: int = 0
+    p50_ns: int = 0
+    p90_ns: int = 0
+    p99_ns: int = 0
+    max_ns: int = 0
+
+
+class StreamStatistics(Struct):
+    """Account of a stream, latency of its completed items, and how many deadlines they met.
+
+    `deadlines` counts the items with a deadline that were completed, missed or failed, `hits` those
+    of them that were completed.
+    """
+
+    account: Account = Account()
+    latency: Latency = Latency()
+    deadlines: int = 0
+    hits: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the deadlines that were met; 1.0 where there was none."""
+        return self.hits / self.deadlines if self.deadlines else 1.0
+
+
+_SUB_BITS = 6
+
+
+class Histogram:
+    """Counts of non-negative integers with a relative error of at most 2**-6."""
+
+    __slots__ = ("_buckets", "count", "largest")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self.count = 0
+        self.largest = 0
+
+    def add(self, value: int) -> None:
+        """Count one value; a negative one counts as 0."""
+        value = max(value, 0)
+        shift = max(value.bit_length() - _SUB_BITS - 1, 0)
+        bucket = (shift << _SUB_BITS) + (value >> shift)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self.count += 1
+        self.largest = max(self.largest, value)
+
+    def percentile(self, percent: float) -> int:
+        """The value that `percent` of the counted ones do not exceed; 0 when nothing was counted.
+
+        Raises InvalidArgument unless 0 <= percent <= 100.
+        """
+        if not 0 <= percent <= 100:
+            raise InvalidArgument(f"percentile {percent} is not between 0 and 100")
+        rank = max(math.ceil(self.count * percent / 100), 1)
+        for bucket in sorted(self._buckets):
+            rank -= self._buckets[bucket]
+            if rank <= 0:
+                return min(_upper_edge(bucket), self.largest)
+        return self.largest
+
+
+def _upper_edge(bucket: int) -> int:
+    """Largest value that falls into a bucket."""
+    shift = max((bucket >> _SUB_BITS) - 1, 0)
+    mantissa = bucket - (shift << _SUB_BITS)
+    return ((mantissa + 1) << shift) - 1
+
+
+class Entry:
+    """One item in a ledger, pending until it is settled."""
+
+    __slots__ = ("_ledger", "has_deadline", "outcome")
+
+    def __init__(self, ledger: Ledger, has_deadline: bool) -> None:
+        self._ledger = ledger
+        self.has_deadline = has_deadline
+        self.outcome: Outcome | None = None
+
+    def settle(self, outcome: Outcome, *, latency_ns: int | None = None) -> None:
+        """Move the item into its bucket; `latency_ns` counts for completed items only.
+
+        Raises BadState when it was settled before.
+        """
+        if self.outcome is not None:
+            raise BadState(
+                f"the item is settled as {self.outcome.value} and cannot be settled again"
+            )
+        self.outcome = outcome
+        self._ledger._settle(self, outcome, latency_ns)
+
+
+class Ledger:
+    """Keeps the account of one stream."""
+
+    def __init__(self) -> None:
+        self._submitted = 0
+        self._buckets = dict.fromkeys(Outcome, 0)
+        self._latency = Histogram()
+        self._deadlines = 0
+        self._hits = 0
+        self._pending: set[Entry] = set()
+        self._closed = False
+
+    def submit(self, *, has_deadline: bool = False) -> Entry:
+        """Enter an item as pending; raises BadState after close."""
+        if self._closed:
+            raise BadState("the account of this stream is closed and takes no more items")
+        entry = Entry(self, has_deadline)
+        self._submitted += 1
+        self._pending.add(entry)
+        return entry
+
+    def close(self) -> None:
+        """Settle what is still pending as cancelled and take nothing more."""
+        self._closed = True
+        for entry in tuple(self._pending):
+            entry.settle(Outcome.CANCELLED)
+
+    @property
+    def account(self) -> Account:
+        """Where the items are now."""
+        return Account(
+            submitted=self._submitted,
+            pending=len(self._pending),
+            **{outcome.value: count for outcome, count in self._buckets.items()},
+        )
+
+    def statistics(self) -> StreamStatistics:
+        """Account, latency and deadline hits so far."""
+        histogram = self._latency
+        latency = Latency(
+            count=histogram.count,
+            p50_ns=histogram.percentile(50),
+            p90_ns=histogram.percentile(90),
+            p99_ns=histogram.percentile(99),
+            max_ns=histogram.largest,
+        )
+        return StreamStatistics(self.account, latency, self._deadlines, self._hits)
+
+    def _settle(self, entry: Entry, outcome: Outcome, latency_ns: int | None) -> None:
+        self._pending.remove(entry)
+        self._buckets[outcome] += 1
+        completed = outcome is Outcome.COMPLETED
+        if completed and latency_ns is not None:
+            self._latency.add(latency_ns)
+        if entry.has_deadline and outcome in (Outcome.COMPLETED, Outcome.MISSED, Outcome.FAILED):
+            self._deadlines += 1
+            self._hits += completed

@@ -1,0 +1,40 @@
+"""What flows through a stream: items, and the contract of whatever produces them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal, Protocol
+
+from nnasync.hal import Struct
+
+__all__ = ["Item", "ItemSource", "Pace"]
+
+Pace = Literal["real-time", "fast"]
+"""Whether the items of a recording come when they would have come live, or as fast as possible."""
+
+
+class Item(Struct):
+    """One frame or hop of a stream.
+
+    `captured_ns` is the time on the monotonic clock at which its last sample was there, `media_ns`
+    the same moment counted from the beginning of the stream. `data` is an array for the sources of
+    this package; a stage takes anything that its `prepare` or its network takes.
+    """
+
+    index: int
+    captured_ns: int
+    data: Any
+    media_ns: int = 0
+
+
+class ItemSource(Protocol):
+    """An async iterator of items that can be closed before its end."""
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        """The source itself."""
+
+    async def __anext__(self) -> Item:
+        """The next item, when its time has come."""
+
+    async def aclose(self) -> None:
+        """Give files, devices and threads back; harmless when repeated."""

@@ -1,0 +1,60 @@
+"""When the items of a recording come: at absolute times, so that no error adds up.
+
+Item times are start + position in the recording. A consumer that takes an item late gets it at once
+and with the time at which it was due; the next one is due when it always was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.lowlevel
+
+from nnasync.clock import now_ns
+from nnasync.errors import InvalidArgument
+from nnasync.streaming.item import Pace
+
+__all__ = ["Pacer"]
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Pacer:
+    """Waits for the moments of one stream.
+
+    `start_ns` is the time of position 0; None takes the first wait as the start. Raises
+    InvalidArgument for an unknown pace.
+    """
+
+    def __init__(
+        self,
+        pace: Pace = "real-time",
+        *,
+        start_ns: int | None = None,
+        now: Callable[[], int] = now_ns,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        if pace not in ("real-time", "fast"):
+            raise InvalidArgument(f'pace is {pace!r}, it must be "real-time" or "fast"')
+        self.pace = pace
+        self._start_ns = start_ns
+        self._now = now
+        self._sleep = sleep
+
+    async def wait_until(self, media_ns: int) -> int:
+        """Wait until position `media_ns` is due and return when that is on the monotonic clock.
+
+        With pace "fast" everything is due now.
+        """
+        if self.pace == "fast":
+            await anyio.lowlevel.checkpoint()
+            return self._now()
+        if self._start_ns is None:
+            self._start_ns = self._now()
+        due_ns = self._start_ns + media_ns
+        if self._now() >= due_ns:
+            await anyio.lowlevel.checkpoint()
+        while (left_ns := due_ns - self._now()) > 0:
+            await self._sleep(left_ns / 1e9)
+        return due_ns

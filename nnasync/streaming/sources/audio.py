@@ -1,0 +1,136 @@
+"""Audio: hops of a file or of a microphone, as mono float32 samples between -1 and 1.
+
+A hop is captured when its last sample is: hop k of n samples at (k + 1) n / rate.
+"""
+
+from __future__ import annotations
+
+import os
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnasync.clock import now_ns
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
+from nnasync.streaming.item import Pace
+from nnasync.streaming.lookahead import LookAhead
+from nnasync.streaming.pacing import Pacer
+from nnasync.streaming.sources.media import import_av, opened
+from nnasync.streaming.sources.source import LiveSource, RecordedSource
+
+__all__ = ["audio_file", "microphone"]
+
+
+def audio_file(
+    path: str | os.PathLike[str],
+    *,
+    rate_hz: int = 16000,
+    hop: int = 160,
+    pace: Pace = "real-time",
+    start_ns: int | None = None,
+) -> RecordedSource:
+    """The hops of `hop` samples of an audio file, mixed to mono; the last one is filled with zeros.
+
+    A .wav file with PCM samples needs only the standard library and must have the rate `rate_hz`;
+    everything else is read, and resampled where necessary, by PyAV. Reading what is missing, broken
+    or of another rate raises InvalidArgument.
+    """
+    _check(rate_hz, hop)
+    name = os.fspath(path)
+    read = _wav_hops if Path(name).suffix.lower() == ".wav" else _av_hops
+    ahead = LookAhead(lambda: read(name, rate_hz, hop), batch=16)
+    return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
+
+
+def microphone(name: str = "default", *, rate_hz: int = 16000, hop: int = 160) -> LiveSource:
+    """The hops of an ALSA capture device.
+
+    Reading raises DeviceUnavailable where there is no such device or it stops delivering.
+    """
+    return capture(name, "alsa", rate_hz=rate_hz, hop=hop)
+
+
+def capture(name: str, format: str, *, rate_hz: int, hop: int) -> LiveSource:
+    """The hops of any capture device that FFmpeg knows."""
+    _check(rate_hz, hop)
+    return LiveSource(LookAhead(lambda: _device_hops(name, format, rate_hz, hop), batch=1))
+
+
+def _check(rate_hz: int, hop: int) -> None:
+    if rate_hz <= 0 or hop <= 0:
+        raise InvalidArgument(f"rate_hz {rate_hz} and hop {hop} must be positive")
+
+
+def _wav_hops(name: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+    try:
+        with wave.open(name, "rb") as file:
+            if file.getframerate() != rate_hz:
+                raise InvalidArgument(
+                    f"{name} has {file.getframerate()} samples a second, {rate_hz} are needed"
+                )
+            index = 0
+            while data := file.readframes(hop):
+                index += 1
+                samples = pcm_to_float(data, file.getsampwidth(), file.getnchannels())
+                yield _position_ns(index, hop, rate_hz), _filled(samples, hop)
+    except (wave.Error, EOFError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or "it is cut off"
+        raise InvalidArgument(f"cannot read audio from {name}: {reason}") from error
+
+
+def pcm_to_float(data: bytes, sample_bytes: int, channels: int) -> Array:
+    """Little-endian PCM frames as mono float32; a frame that is cut off is left out."""
+    frame_bytes = sample_bytes * channels
+    raw = np.frombuffer(data, np.uint8)[: len(data) // frame_bytes * frame_bytes]
+    if sample_bytes == 1:
+        samples = (raw.astype(np.float32) - 128.0) / 128.0
+    else:
+        wide = np.zeros((raw.size // sample_bytes, 4), np.uint8)
+        wide[:, 4 - sample_bytes :] = raw.reshape(-1, sample_bytes)
+        samples = wide.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
+    mono: Array = samples.reshape(-1, channels).mean(axis=1, dtype=np.float32)
+    return mono
+
+
+def _av_hops(name: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+    with opened(name, "audio") as (container, stream):
+        resampler = _resampler(rate_hz, hop)
+        index = 0
+        for frame in _with_flush(container.decode(stream)):
+            for part in resampler.resample(frame):
+                index += 1
+                yield _position_ns(index, hop, rate_hz), _filled(part.to_ndarray()[0], hop)
+
+
+def _device_hops(name: str, format: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+    with opened(name, "audio", device=format, timeout=5.0) as (container, stream):
+        resampler = _resampler(rate_hz, hop)
+        for frame in container.decode(stream):
+            arrived_ns = now_ns()
+            parts = resampler.resample(frame)
+            for behind, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
+                captured_ns = arrived_ns - _position_ns(behind, hop, rate_hz)
+                yield captured_ns, _filled(part.to_ndarray()[0], hop)
+
+
+def _resampler(rate_hz: int, hop: int) -> Any:
+    return import_av().AudioResampler(format="flt", layout="mono", rate=rate_hz, frame_size=hop)
+
+
+def _with_flush(frames: Iterator[object]) -> Iterator[object | None]:
+    yield from frames
+    yield None
+
+
+def _position_ns(hops: int, hop: int, rate_hz: int) -> int:
+    return hops * hop * 1_000_000_000 // rate_hz
+
+
+def _filled(samples: Array, hop: int) -> Array:
+    if samples.size == hop:
+        return np.ascontiguousarray(samples)
+    return np.pad(samples, (0, hop - samples.size)).astype(np.float32)

@@ -1,0 +1,111 @@
+"""The one class behind all sources of this package: something pulled, at its own time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+from nnasync.streaming.item import Item
+from nnasync.streaming.pacing import Pacer
+
+__all__ = ["LiveSource", "RecordedSource"]
+
+
+class _Pulled(Protocol):
+    """What a source pulls from: pairs of a time in nanoseconds and the data."""
+
+    async def __anext__(self) -> tuple[int, Any]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class _Source:
+    """Async iterator of items and async context manager."""
+
+    def __init__(self, pulled: _Pulled) -> None:
+        self._pulled = pulled
+        self._index = 0
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return self
+
+    async def __anext__(self) -> Item:
+        """The next item, when its time has come."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Give files, devices and threads back; harmless when repeated."""
+        await self._pulled.aclose()
+
+    async def __aenter__(self) -> _Source:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _item(self, captured_ns: int, media_ns: int, data: Any) -> Item:
+        item = Item(self._index, captured_ns, data, media_ns)
+        self._index += 1
+        return item
+
+
+class RecordedSource(_Source):
+    """Items of a recording; the times that are pulled are positions in it, and `pacer` waits."""
+
+    def __init__(self, pulled: _Pulled, pacer: Pacer) -> None:
+        super().__init__(pulled)
+        self._pacer = pacer
+        self._waiting: tuple[int, Any] | None = None
+
+    async def __anext__(self) -> Item:
+        """The next item, when it is due."""
+        if self._waiting is None:
+            self._waiting = await self._pulled.__anext__()
+        media_ns, data = self._waiting
+        captured_ns = await self._pacer.wait_until(media_ns)
+        self._waiting = None
+        return self._item(captured_ns, media_ns, data)
+
+
+class LiveSource(_Source):
+    """Items of a device; the times that are pulled are those of their capture."""
+
+    _first_ns: int | None = None
+
+    async def __anext__(self) -> Item:
+        """The next item, when the device has delivered it."""
+        captured_ns, data = await self._pulled.__anext__()
+        if self._first_ns is None:
+            self._first_ns = captured_ns
+        return self._item(captured_ns, captured_ns - self._first_ns, data)
+
+
+class Generated:
+    """Pulls from a function of the index; `position_ns` gives the time of an index."""
+
+    def __init__(
+        self,
+        make: Callable[[int], Any | Awaitable[Any]],
+        position_ns: Callable[[int], int],
+        count: int | None,
+    ) -> None:
+        self._make = make
+        self._position_ns = position_ns
+        self._count = count
+        self._index = 0
+
+    async def __anext__(self) -> tuple[int, Any]:
+        if self._count is not None and self._index >= self._count:
+            raise StopAsyncIteration
+        index, self._index = self._index, self._index + 1
+        data = self._make(index)
+        return self._position_ns(index), await data if isinstance(data, Awaitable) else data
+
+    async def aclose(self) -> None:
+        self._count = 0

@@ -1,0 +1,554 @@
+"""The threads that run executions, and the core budget that they share; one per runtime.
+
+*Sets.* Executions of MEDIUM and HIGH priority have a set of threads, one per core; LOW has a set
+of its own. The budget is the number of cores: LOW work starts only while fewer executions run than
+there are cores. Work of a higher priority never waits for LOW: it starts on its own thread at
+once, and a running LOW execution is asked to stop at its next operation, so that the budget is
+overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
+
+*Inline.* A coroutine whose execution is cheaper than the hop to a thread and back runs it on the
+thread of its own loop: if its estimate is within the inline budget, nothing of higher priority
+waits, and the inline work of this turn of the loop stays within the stall budget.
+
+*One answer.* A task is settled once, by whoever is first: its end, its deadline, its cancelling,
+the closing of the runtime. Its fence is that decision. `released` is another matter: the device
+may hold on to the memory of a settled task until it looks at the stop flag, or for ever.
+
+*Handing over.* A task that becomes ready while a worker settles another (a dependant in a chain,
+the next call of a burst) wakes no other thread: the worker that settles takes it next.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from nnasync.clock import Alarm, Watchdog, now_ns
+from nnasync.errors import (
+    BadState,
+    Cancelled,
+    DeviceUnavailable,
+    GeneralFailure,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+    Refused,
+)
+from nnasync.fences import Fence
+from nnasync.hal import Priority
+from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler, SchedulerStatistics
+from nnasync.tracing import Tracer
+
+__all__ = [
+    "ABORT",
+    "GO",
+    "YIELD",
+    "Call",
+    "StopFlag",
+    "Task",
+    "Workers",
+    "WorkersStatistics",
+    "contained",
+]
+
+GO, YIELD, ABORT = 0, 1, 2
+
+_REGULAR = (Priority.HIGH, Priority.MEDIUM)
+_LOW = (Priority.LOW,)
+
+
+class StopFlag:
+    """What a running execution looks at between operations: go on, yield, or abort."""
+
+    __slots__ = ("raised",)
+
+    def __init__(self) -> None:
+        self.raised = GO
+
+
+class Call(Protocol):
+    """Something that runs in steps (`engine.BoundCall` is one)."""
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run to the end (True) or until the flag is raised (False)."""
+
+    def rewind(self) -> None:
+        """Forget a stopped run."""
+
+
+class WorkersStatistics(msgspec.Struct, frozen=True):
+    """State of the workers; durations in nanoseconds, counts since the start."""
+
+    threads: int
+    running: int
+    live: int
+    hot: int
+    inline_runs: int
+    inline_ns: int
+    worker_runs: int
+    worker_ns: int
+    preemptions: int
+    quarantined: int
+    scheduler: SchedulerStatistics
+
+
+def contained(error: BaseException, who: str) -> NNError:
+    """A driver's exception as a typed error: its own if it is one, else GeneralFailure."""
+    if isinstance(error, NNError):
+        return error
+    failure = GeneralFailure(f"{who} failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+class Task(Job):
+    """One execution on its way: queued, running, preempted, settled, released."""
+
+    __slots__ = (
+        "_release",
+        "_released",
+        "active_ns",
+        "alarm",
+        "call",
+        "fence",
+        "finished",
+        "finished_ns",
+        "launched_ns",
+        "name",
+        "ready_ns",
+        "started_ns",
+        "stop",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        priority: Priority,
+        estimate: Estimate,
+        deadline_ns: int,
+        name: str,
+    ) -> None:
+        super().__init__(priority, estimate, deadline_ns)
+        self.call = call
+        self.name = name
+        self.stop = StopFlag()
+        self.fence = Fence()
+        self.alarm: Alarm | None = None
+        self.launched_ns = now_ns()
+        self.ready_ns = self.started_ns = self.finished_ns = 0
+        self.active_ns = 0
+        self.finished = False
+        self._released = False
+        self._release: list[Callable[[], object]] = []
+
+    def when_released(self, callback: Callable[[], object]) -> None:
+        """Call back when the device has let go of the task's memory; at once if it has."""
+        with _RELEASE_LOCK:
+            if not self._released:
+                self._release.append(callback)
+                return
+        callback()
+
+    def release(self) -> None:
+        """Note that the call does not run and will not: its memory is free again."""
+        with _RELEASE_LOCK:
+            if self._released:
+                return
+            self._released = True
+            callbacks, self._release = self._release, []
+        if self.started_ns and not self.finished:
+            _rewind(self.call)
+        for callback in callbacks:
+            callback()
+
+
+_RELEASE_LOCK = threading.Lock()
+
+
+class _Worker:
+    """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
+
+    __slots__ = ("finishing", "priorities", "signal", "thread")
+
+    def __init__(self, priorities: tuple[Priority, ...]) -> None:
+        self.priorities = priorities
+        self.signal = threading.Lock()
+        self.signal.acquire()
+        self.finishing = False
+        self.thread: threading.Thread | None = None
+
+    def park(self) -> None:
+        self.signal.acquire()
+
+    def wake(self) -> None:
+        self.signal.release()
+
+
+class _Turn(threading.local):
+    """The current turn of this thread's loop: its number, and the inline work done in it."""
+
+    number = 0
+    spent_ns = 0
+
+
+class Workers:
+    """The threads, the queue in front of them and the inline lane of one runtime."""
+
+    def __init__(
+        self,
+        *,
+        cores: int,
+        inline_budget_ns: int,
+        stall_budget_ns: int,
+        queue_limit: int,
+        watchdog: Watchdog,
+        tracer: Tracer,
+        before_low: Callable[[], object] | None = None,
+    ) -> None:
+        self.cores = cores
+        self.watchdog = watchdog
+        self.tracer = tracer
+        self._inline_budget_ns = inline_budget_ns
+        self._stall_budget_ns = stall_budget_ns
+        self._before_low = before_low
+        self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit)
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[Priority, ...], list[_Worker]] = {_REGULAR: [], _LOW: []}
+        self._workers: list[_Worker] = []
+        self._running: dict[Task, _Worker] = {}
+        self._live: set[Task] = set()
+        self._by_thread: dict[int, _Worker] = {}
+        self._turn = _Turn()
+        self._closed = False
+        self._hot = 0
+        self._inline_runs = self._inline_ns = 0
+        self._worker_runs = self._worker_ns = self._preemptions = 0
+
+    # -- the inline lane
+
+    def may_inline(self, priority: Priority, estimate: Estimate, budget_ns: float) -> bool:
+        """Whether an execution is cheap enough for the calling thread, `budget_ns` at most."""
+        return (
+            estimate.samples > 0
+            and estimate.ns <= budget_ns
+            and estimate.ns <= self._inline_budget_ns
+            and not self._closed
+            and not self._scheduler.waits_above(priority)
+        )
+
+    @property
+    def turn(self) -> int:
+        """Number of the current turn of this thread's loop."""
+        return self._turn.number
+
+    def turn_is_spent(self, estimate: Estimate) -> bool:
+        """Whether the loop must turn before this execution may run inline."""
+        spent_ns = self._turn.spent_ns
+        return spent_ns > 0 and spent_ns + estimate.ns > self._stall_budget_ns
+
+    def turn_is_half_spent(self) -> bool:
+        """Whether a caller that cannot yield later should do so now."""
+        return 2 * self._turn.spent_ns > self._stall_budget_ns
+
+    def turned(self, turn: int) -> None:
+        """Note that the loop has turned since `turn`; only the first to say so starts a new one."""
+        if self._turn.number == turn:
+            self._turn.number = turn + 1
+            self._turn.spent_ns = 0
+
+    def run_inline(self, call: Call, estimate: Estimate, deadline_ns: int, name: str) -> int:
+        """Run a call on the calling thread and return its duration in nanoseconds.
+
+        Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
+        the device raises as a typed error.
+        """
+        started_ns = now_ns()
+        if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
+            estimate.refused()
+            raise MissedDeadlinePersistent(
+                f"the deadline is {(deadline_ns - started_ns) / 1e6:.3f} ms away and the execution "
+                f"needs at least {estimate.floor_ns / 1e6:.3f} ms"
+            )
+        try:
+            if not call.run(_UNSTOPPED):
+                raise GeneralFailure(f"{name} stopped without having been asked to")
+        except Exception as error:
+            _rewind(call)
+            failure = contained(error, name)
+            raise failure from failure.__cause__
+        except BaseException:
+            _rewind(call)
+            raise
+        ended_ns = now_ns()
+        duration_ns = ended_ns - started_ns
+        self._turn.spent_ns += duration_ns
+        self._inline_runs += 1
+        self._inline_ns += duration_ns
+        if duration_ns > 2 * self._stall_budget_ns:
+            estimate.overran(duration_ns)
+        else:
+            estimate.observe(duration_ns)
+        for hook in self.tracer.inline_run:
+            hook(name, started_ns, ended_ns)
+        if ended_ns > deadline_ns:
+            raise MissedDeadlineTransient(
+                f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
+            )
+        return duration_ns
+
+    # -- the queue
+
+    def submit(self, task: Task) -> None:
+        """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable."""
+        task.ready_ns = now = now_ns()
+        with self._lock:
+            if self._closed:
+                raise DeviceUnavailable("the runtime is closed")
+            if task.fence.done:
+                return
+            self._scheduler.submit(task, now)
+            self._live.add(task)
+            worker = self._worker_for(task)
+        for hook in self.tracer.task_submitted:
+            hook(task)
+        self.arm(task)
+        if worker is not None:
+            worker.wake()
+
+    def arm(self, task: Task) -> None:
+        """Have the task's deadline watched."""
+        if task.deadline_ns != NEVER_NS and task.alarm is None and not task.fence.done:
+            task.alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
+
+    def hold(self, task: Task) -> None:
+        """Take charge of a task that still waits for its dependencies; raises DeviceUnavailable."""
+        with self._lock:
+            if self._closed:
+                raise DeviceUnavailable("the runtime is closed")
+            self._live.add(task)
+        self.arm(task)
+
+    def submit_held(self, task: Task) -> None:
+        """Queue a held task whose dependencies are met; a refusal settles it."""
+        try:
+            self.submit(task)
+        except (Refused, DeviceUnavailable) as error:
+            self.settle(task, error)
+
+    def settle(self, task: Task, error: NNError) -> bool:
+        """Answer a task with an error unless it is answered; its work is withdrawn or aborted."""
+        settled = task.fence.fail(error)
+        with self._lock:
+            task.stop.raised = ABORT
+            running = task in self._running
+            if not running:
+                self._scheduler.withdraw(task)
+                self._live.discard(task)
+        if task.alarm is not None:
+            task.alarm.disarm()
+        if not running:
+            task.release()
+        return settled
+
+    def abandon(self, task: Task) -> None:
+        """Cancel a task: its waiter has gone, the device is to be free at the next operation."""
+        self.settle(task, Cancelled(f"{task.name} was cancelled"))
+
+    def heat(self) -> None:
+        """Enter the fast state: a worker thread is started and kept ready."""
+        with self._lock:
+            self._hot += 1
+            if not self._closed and not self._idle[_REGULAR]:
+                self._start(_REGULAR)
+
+    def cool(self) -> None:
+        """Leave the fast state."""
+        self._hot -= 1
+
+    def statistics(self) -> WorkersStatistics:
+        """Counts so far, and what runs now."""
+        with self._lock:
+            return WorkersStatistics(
+                threads=len(self._workers),
+                running=len(self._running),
+                live=len(self._live),
+                hot=self._hot,
+                inline_runs=self._inline_runs,
+                inline_ns=self._inline_ns,
+                worker_runs=self._worker_runs,
+                worker_ns=self._worker_ns,
+                preemptions=self._preemptions,
+                quarantined=sum(task.fence.done for task in self._running),
+                scheduler=self._scheduler.statistics(),
+            )
+
+    def close(self) -> None:
+        """Settle everything with DeviceUnavailable and let the threads end when they can."""
+        with self._lock:
+            self._closed = True
+            live = list(self._live)
+        for task in live:
+            self.settle(task, DeviceUnavailable("the runtime was closed while this was in flight"))
+        with self._lock:
+            idle = self._idle[_REGULAR] + self._idle[_LOW]
+            self._idle = {_REGULAR: [], _LOW: []}
+        for worker in idle:
+            worker.wake()
+
+    def join(self, timeout_s: float) -> int:
+        """Wait for the threads, in all at most so long; the number of those that still run."""
+        end_ns = now_ns() + int(timeout_s * 1e9)
+        for worker in self._workers:
+            if worker.thread is not None and worker.thread is not threading.current_thread():
+                worker.thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
+        return sum(w.thread is not None and w.thread.is_alive() for w in self._workers)
+
+    # -- choosing threads; the lock is held
+
+    def _worker_for(self, task: Task) -> _Worker | None:
+        finishing = self._by_thread.get(threading.get_ident())
+        if finishing is not None and finishing.finishing and task.priority in finishing.priorities:
+            finishing.finishing = False
+            return None
+        if task.priority is Priority.LOW:
+            return self._low_worker()
+        if len(self._running) >= self.cores:
+            self._preempt_below(task.priority)
+        return self._idle_worker(_REGULAR)
+
+    def _low_worker(self) -> _Worker | None:
+        return self._idle_worker(_LOW) if len(self._running) < self.cores else None
+
+    def _idle_worker(self, priorities: tuple[Priority, ...]) -> _Worker | None:
+        idle = self._idle[priorities]
+        if idle:
+            return idle.pop()
+        if sum(worker.priorities is priorities for worker in self._workers) < self.cores:
+            self._start(priorities)
+        return None
+
+    def _preempt_below(self, priority: Priority) -> None:
+        victim: Task | None = None
+        for task in self._running:
+            if task.priority >= priority or task.stop.raised:
+                continue
+            if victim is None or task.priority < victim.priority:
+                victim = task
+        if victim is not None:
+            victim.stop.raised = YIELD
+
+    def _start(self, priorities: tuple[Priority, ...]) -> None:
+        worker = _Worker(priorities)
+        name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
+        worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+        self._workers.append(worker)
+        worker.thread.start()
+
+    # -- the life of a worker thread
+
+    def _work(self, worker: _Worker) -> None:
+        self._by_thread[threading.get_ident()] = worker
+        if worker.priorities is _LOW and self._before_low is not None:
+            self._before_low()
+        while True:
+            task = self._take(worker)
+            if task is not None:
+                self._run(task)
+                self._after(worker, task)
+            elif self._closed:
+                return
+            else:
+                worker.park()
+
+    def _take(self, worker: _Worker) -> Task | None:
+        with self._lock:
+            worker.finishing = False
+            budget = worker.priorities is _REGULAR or len(self._running) < self.cores
+            job = self._scheduler.next(now_ns(), worker.priorities) if budget else None
+            if isinstance(job, Task):
+                self._running[job] = worker
+            elif not self._closed:
+                self._idle[worker.priorities].append(worker)
+            expired = self._scheduler.take_expired()
+        for task in expired:
+            self._expire(task)
+        return job if isinstance(job, Task) else None
+
+    def _run(self, task: Task) -> None:
+        begun_ns = now_ns()
+        task.started_ns = task.started_ns or begun_ns
+        for hook in self.tracer.task_started:
+            hook(task, begun_ns)
+        failure: NNError | None = None
+        finished = False
+        try:
+            finished = task.call.run(task.stop)
+        except BaseException as error:
+            failure = contained(error, task.name)
+        ended_ns = now_ns()
+        task.active_ns += ended_ns - begun_ns
+        self._worker_runs += 1
+        self._worker_ns += ended_ns - begun_ns
+        for run_hook in self.tracer.task_ran:
+            run_hook(task, begun_ns, ended_ns, finished)
+        self._conclude(task, finished, failure, ended_ns)
+
+    def _conclude(self, task: Task, finished: bool, failure: NNError | None, ended_ns: int) -> None:
+        with self._lock:
+            worker = self._running.pop(task)
+            preempted = not (finished or failure or task.fence.done) and task.stop.raised == YIELD
+            if preempted:
+                task.stop.raised = GO
+                self._preemptions += 1
+                self._scheduler.requeue(task)
+            else:
+                self._live.discard(task)
+                worker.finishing = not self._closed
+        if preempted:
+            return
+        task.finished_ns = ended_ns
+        task.finished = finished
+        if task.alarm is not None:
+            task.alarm.disarm()
+        if finished:
+            task.estimate.observe(task.active_ns)
+            if ended_ns < task.deadline_ns:
+                task.fence.signal()
+            else:
+                self._expire(task)
+        elif not task.fence.done:
+            text = f"{task.name} stopped without having been asked to"
+            task.fence.fail(failure or GeneralFailure(text))
+        task.release()
+
+    def _after(self, worker: _Worker, task: Task) -> None:
+        """Give a core that came free back to LOW work, if nothing else wants it."""
+        with self._lock:
+            worker.finishing = False
+            if worker.priorities is not _REGULAR or not self._scheduler.queued(_LOW):
+                return
+            low = None if self._scheduler.queued(_REGULAR) else self._low_worker()
+        if low is not None:
+            low.wake()
+
+    def _expire(self, job: Job) -> None:
+        if not isinstance(job, Task):
+            raise BadState("the workers were handed a job that is not a task")
+        started = bool(job.started_ns)
+        kind = MissedDeadlineTransient if started else MissedDeadlinePersistent
+        when = "during" if started else "before"
+        self.settle(job, kind(f"the deadline of {job.name} passed {when} its execution"))
+
+
+def _rewind(call: Any) -> None:
+    try:
+        call.rewind()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+
+
+_UNSTOPPED = StopFlag()

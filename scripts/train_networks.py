@@ -1,0 +1,113 @@
+"""Train the demo's networks on drawn digits and spoken words, judge them, and export them.
+
+Needs PyTorch (dependency group `training`) and espeak-ng. Weights are kept as .npz files in
+`--work`, so that `--only export` can write the networks again without training. Judged on seeds
+of their own and, for the words, on voices that training leaves out; the committed demo clip is
+never touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from training import export, image_networks, judge, scenes, word_network
+
+from nnasync.model import save
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TARGET = ROOT / "nnasync" / "cli" / "demo_data"
+CHOICES = ("digits", "digits_large", "words", "export")
+
+
+def _save(work: pathlib.Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / f"{name}.npz").open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _train_images(names: list[str], options: argparse.Namespace) -> None:
+    count = int(72_000 * options.effort)
+    print(f"drawing {count} pictures ...", flush=True)
+    images, labels = image_networks.make_samples(options.seed, count, options.workers)
+    fresh = [list(scenes.play(seed, 1800)) for seed in judge.VALIDATION_SEEDS]
+    for name in names:
+        layers = image_networks.SMALL if name == "digits" else image_networks.LARGE
+        epochs = 4 if name == "digits" else 1
+        print(f"training {name}, {epochs} epochs ...", flush=True)
+        module = image_networks.train(
+            layers, images, labels, seed=options.seed, epochs=epochs, bfloat16=options.bfloat16
+        )
+        _save(options.work, name, image_networks.weights(module))
+        for seed, clip in zip(judge.VALIDATION_SEEDS, fresh, strict=True):
+            pictures = np.stack([frame.image for frame in clip])
+            share = image_networks.accuracy(module, pictures, np.array([f.label for f in clip]))
+            print(f"{name} on fresh clip {seed}: {share:.2%} of the frames", flush=True)
+
+
+def _train_words(options: argparse.Namespace) -> None:
+    count, spoken = int(6000 * options.effort), int(12_000 * options.effort)
+    print(f"composing {count} tracks of {spoken} utterances ...", flush=True)
+    examples = word_network.make_examples(options.seed, count, spoken, workers=options.workers)
+    network = word_network.train(examples, seed=options.seed, epochs=24, bfloat16=options.bfloat16)
+    _save(options.work, "words", word_network.weights(network))
+    for seed in judge.VALIDATION_SEEDS:
+        share = judge.words(lambda samples: word_network.scores(network, samples), seed)
+        print(f"words on fresh track {seed}: {share:.2%} of the words", flush=True)
+
+
+def _export(options: argparse.Namespace) -> None:
+    writers = {"digits": export.digits, "digits_large": export.digits, "words": export.words}
+    for name, write in writers.items():
+        source = options.work / f"{name}.npz"
+        if not source.is_file():
+            print(f"{name}: no weights in {options.work}; left as it is")
+            continue
+        file = options.output / f"{name}.nnm"
+        with np.load(source) as arrays:
+            save(write(name, arrays), file)
+        print(f"{file.name:17} {file.stat().st_size / 1000:6.0f} kB")
+
+
+def main() -> None:
+    """Do what was asked for: by default all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=CHOICES,
+        default=CHOICES,
+        metavar="STEP",
+        help=f"some of {', '.join(CHOICES)}; default: all",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--effort", type=float, default=1.0, help="share of the usual data, 0.05 to try"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes that make data, and threads"
+    )
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="convolve in it: faster where the processor can"
+    )
+    parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".train")
+    parser.add_argument("--output", type=pathlib.Path, default=TARGET)
+    options = parser.parse_args()
+    torch.set_num_threads(options.workers)
+    begun = time.monotonic()
+    images = [name for name in ("digits", "digits_large") if name in options.only]
+    if images:
+        _train_images(images, options)
+    if "words" in options.only:
+        _train_words(options)
+    if "export" in options.only:
+        _export(options)
+    print(f"done after {time.monotonic() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Data generators, training and export of the demo's networks."""

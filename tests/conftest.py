@@ -1,0 +1,164 @@
+"""Fixtures that tests of several modules share: event loops, reference data, guards."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import uvloop
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+BACKENDS = {
+    "asyncio": ("asyncio", {"use_uvloop": False}),
+    "asyncio+uvloop": ("asyncio", {"use_uvloop": True}),
+    "trio": ("trio", {}),
+}
+
+# The same examples each time; `pytest --hypothesis-profile=explore` looks for new ones.
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", settings.get_profile("same"), derandomize=False)
+settings.load_profile("same")
+
+
+@pytest.fixture(params=list(BACKENDS.values()), ids=list(BACKENDS))
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    """Run an async test (`pytestmark = pytest.mark.anyio`) on each event loop that we support."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of reference data beside the checkout; a test that needs it is skipped without it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the reference data: there is no folder ../shared beside the checkout")
+    return folder
+
+
+class StallWatch:
+    """A thread that notices when one callback holds the event loop longer than `limit_s`.
+
+    It pings the loop and waits for the answer. What it charges is not plain wall-clock time, which
+    a busy machine stretches: it is the larger of the CPU time that the loop's thread used, and the
+    time that this thread watched in slices which themselves ended when due. A loop that is merely
+    not scheduled earns neither; a loop that computes earns the first, one that sleeps the second.
+    """
+
+    limit_s = 0.2
+    slice_s = 0.01
+
+    def __init__(self, post: Callable[[Callable[[], object]], object]) -> None:
+        self.stalls: list[str] = []
+        self._post = post
+        self._loop_thread = threading.get_ident()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(self.slice_s):
+            answered = threading.Event()
+            self._post(answered.set)
+            self._await_answer(answered)
+
+    def _await_answer(self, answered: threading.Event) -> None:
+        cpu_start, watched_s, told = self._loop_cpu_s(), 0.0, False
+        while not self._closing.is_set():
+            started = time.monotonic()
+            if answered.wait(self.slice_s):
+                return
+            watched_s += min(time.monotonic() - started, 2 * self.slice_s)
+            if not told and max(watched_s, self._loop_cpu_s() - cpu_start) > self.limit_s:
+                told = True
+                self.stalls.append(self._stack())
+
+    def _loop_cpu_s(self) -> float:
+        if not hasattr(time, "pthread_getcpuclockid"):
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(self._loop_thread))
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._loop_thread)
+        return "".join(traceback.format_stack(frame)[-8:]) if frame else "(no stack)"
+
+
+@pytest.fixture
+async def stall_guard(anyio_backend: Any) -> AsyncIterator[StallWatch]:
+    """Fail the test when a callback blocks its event loop longer than `StallWatch.limit_s`.
+
+    For a whole module: `pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("stall_guard")]`.
+    """
+    watch = StallWatch(loop_poster(anyio_backend[0]))
+    watch.start()
+    yield watch
+    watch.close()
+    if watch.stalls:
+        pytest.fail("the event loop was blocked here:\n" + "\n".join(watch.stalls), pytrace=False)
+
+
+def loop_poster(library: str) -> Callable[[Callable[[], object]], object]:
+    """How to run a function on the running event loop from another thread."""
+    if library == "trio":
+        return trio.lowlevel.current_trio_token().run_sync_soon
+    return asyncio.get_running_loop().call_soon_threadsafe
+
+
+@pytest.fixture(scope="session")
+def process_wide_descriptors() -> None:
+    """Make the pipe for signals that libuv opens with its first loop and never closes."""
+    uvloop.run(asyncio.sleep(0))
+
+
+@pytest.fixture
+def no_leaks(process_wide_descriptors: None) -> Iterator[None]:
+    """Fail the test when it leaves a thread of ours or an open file descriptor behind.
+
+    Name it before fixtures that are coroutines (`usefixtures` counts as before), so that the event
+    loop is closed when it looks.
+    """
+    threads, descriptors = our_threads(), open_descriptors()
+    yield
+    for thread in our_threads() - threads:
+        thread.join(timeout=10)
+    assert {thread.name for thread in our_threads() - threads} == set()
+    gc.collect()
+    now = open_descriptors()
+    assert {fd: now[fd] for fd in now.keys() - descriptors.keys()} == {}
+
+
+def our_threads() -> set[threading.Thread]:
+    """Living threads that nnasync started."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("nnasync")}
+
+
+def open_descriptors() -> dict[int, str]:
+    """Open file descriptors of this process, and what they refer to where that is known."""
+    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found = {}
+    for name in os.listdir(folder):
+        try:
+            found[int(name)] = os.readlink(f"{folder}/{name}") if folder != "/dev/fd" else ""
+            os.fstat(int(name))
+        except OSError:
+            found.pop(int(name), None)
+    return found

@@ -1,0 +1,81 @@
+"""The benchmark scripts still run: each with tiny rounds, its figures read back."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.bench
+
+
+def run(script: str, *arguments: str, models: Path | None = None) -> str:
+    """Standard output of a benchmark, run as a stranger would."""
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    if models is not None:
+        environment["NNASYNC_MODELS"] = str(models)
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / script, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def numbers(figures: Any) -> Iterator[float]:
+    """All numbers in a tree of lists and objects."""
+    if isinstance(figures, dict | list):
+        for part in figures.values() if isinstance(figures, dict) else figures:
+            yield from numbers(part)
+    elif isinstance(figures, int | float):
+        yield figures
+
+
+def figures(path: Path) -> dict[str, Any]:
+    """What a benchmark wrote, seen to be numbers."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    values = list(numbers(found))
+    assert values
+    assert all(math.isfinite(value) for value in values)
+    return found
+
+
+@pytest.mark.parametrize("script", ["call_cost.py", "loop_lag.py", "start_up.py"])
+def test_help_says_what_is_measured(script: str) -> None:
+    text = run(script, "--help")
+    assert "--rounds" in text
+    assert "--json" in text
+
+
+def test_start_up(tmp_path: Path) -> None:
+    text = run("start_up.py", "--rounds", "1", "--json", str(tmp_path / "figures"))
+    assert "import nnasync adds" in text
+    assert len(figures(tmp_path / "figures")["milliseconds"]) == 4
+
+
+def test_call_cost(shared: Path, tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--calls", "16", "--json", str(tmp_path / "figures"))
+    text = run("call_cost.py", *arguments, models=shared / "models")
+    found = figures(tmp_path / "figures")
+    assert all(values[0] > 0 for values in found["microseconds"].values())
+    assert "chain of 8, behind a gate" in text
+
+
+def test_loop_lag(tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--seconds", "0.1", "--json", str(tmp_path / "figures"))
+    run("loop_lag.py", *arguments)
+    cells = figures(tmp_path / "figures")["cells"]
+    assert len(cells) == 12
+    assert all((cell["runs_s"] > 0) == (cell["load"] != "idle") for cell in cells)

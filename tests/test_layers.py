@@ -1,0 +1,121 @@
+"""The architecture, executable: imports of nnasync's modules point down the list of layers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "nnasync"
+
+LAYERS = [  # from the top; a module may import modules of the rows below its own
+    {"cli"},
+    {"streaming", "bench", "sim", "conformance"},
+    {"runtime"},
+    {"execution"},
+    {"dump"},
+    {"compilation"},
+    {"partition"},
+    {"drivers", "importers"},
+    {"formats", "engine"},
+    {"device"},
+    {"model"},
+    {"validation"},
+    {"kernels"},
+    {"extensions", "accuracy"},
+    {"burst"},
+    {"message_queue", "buffers", "workers"},
+    {"fences", "memory", "cache", "scheduler"},
+    {"wakeup"},
+    {"tracing", "clock"},
+    {"errors"},
+    {"hal"},
+]
+HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
+FACADE = {"__init__", "__main__"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Each file of the package with the name of its layer's module."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts[0] not in FACADE:
+            yield parts[0], path
+
+
+def imported(source: str) -> Iterator[tuple[str, ...]]:
+    """Path below nnasync of each import of ours in `source`, those inside functions included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".")
+            if parts == ["nnasync"]:
+                yield from ((alias.name,) for alias in node.names)
+            elif parts[0] == "nnasync":
+                for alias in node.names:
+                    yield (*parts[1:], alias.name)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "nnasync":
+                    yield tuple(alias.name.split(".")[1:]) or ("__init__",)
+
+
+def wrong_imports(layer: str, source: str) -> list[str]:
+    """Imports that do not point down from `layer`; a layer may import itself."""
+    return [
+        ".".join(path)
+        for path in imported(source)
+        if path[0] != layer and not (path[0] in HEIGHT and HEIGHT[path[0]] < HEIGHT[layer])
+    ]
+
+
+def parameters() -> list[object]:
+    return [
+        pytest.param(layer, path, id=str(path.relative_to(PACKAGE))) for layer, path in modules()
+    ]
+
+
+@pytest.mark.parametrize(("layer", "path"), parameters())
+def test_imports_point_down(layer: str, path: Path) -> None:
+    assert layer in HEIGHT, f"{layer} has no row in LAYERS"
+    assert wrong_imports(layer, path.read_text()) == []
+
+
+@pytest.mark.parametrize("family", ["drivers", "importers"])
+def test_plug_ins_of_a_family_do_not_know_each_other(family: str) -> None:
+    """A driver may import parts of its own package, never another driver."""
+    for layer, path in modules():
+        if layer != family or path.relative_to(PACKAGE / family).name == "__init__.py":
+            continue
+        own = path.relative_to(PACKAGE / family).with_suffix("").parts[0]
+        others = [
+            ".".join(names)
+            for names in imported(path.read_text())
+            if names[0] == family and (len(names) < 2 or names[1] != own)
+        ]
+        assert others == [], path
+
+
+def test_every_row_is_a_set_of_modules_named_once() -> None:
+    names = [name for row in LAYERS for name in row]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("layer", "source", "wrong"),
+    [
+        ("fences", "from nnasync.errors import BadState", []),
+        ("fences", "from nnasync.memory import Pool", ["memory.Pool"]),
+        ("fences", "import nnasync.runtime", ["runtime"]),
+        ("fences", "from nnasync import hal, runtime", ["runtime"]),
+        ("fences", "def f():\n    from nnasync.cli import main", ["cli.main"]),
+        ("fences", "import nnasync", ["__init__"]),
+        ("fences", "import numpy, nnasynchronous", []),
+        ("cli", "from nnasync.streaming.stage import Stage", []),
+        ("streaming", "from nnasync.streaming.stage import Stage", []),
+        ("hal", "from nnasync.nothing import x", ["nothing.x"]),
+    ],
+)
+def test_wrong_imports_are_seen(layer: str, source: str, wrong: list[str]) -> None:
+    assert wrong_imports(layer, source) == wrong
