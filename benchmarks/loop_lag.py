@@ -29,21 +29,21 @@ LOADS: dict[str, Callable[[], Model] | None]
 
 
 def many_small() -> Model:
-    """A thousand additions of 64 numbers."""
+    """Three thousand additions of 64 numbers."""
     builder = ModelBuilder("many_small")
     value = builder.input("x", (1, 64))
     step = np.full((1, 64), 0.001, np.float32)
-    for _ in range(1000):
+    for _ in range(3000):
         value = builder.add(value, step)
     builder.output("y", value)
     return builder.build()
 
 
 def few_large() -> Model:
-    """Eight products of 256 rows with matrices of 1024 times 1024."""
+    """Eight products of 64 rows with matrices of 1024 times 1024."""
     builder = ModelBuilder("few_large")
     rng = np.random.default_rng(0)
-    value = builder.input("x", (256, 1024))
+    value = builder.input("x", (64, 1024))
     for _ in range(8):
         weights = rng.normal(0, 0.03, (1024, 1024)).astype(np.float32)
         value = builder.fully_connected(value, weights, np.zeros(1024, np.float32))

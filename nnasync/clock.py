@@ -153,9 +153,9 @@ class Watchdog:
             if self._closed:
                 raise errors.BadState("the watchdog is closed and takes no alarms")
             self._sequence = sequence = self._sequence + 1
-            heapq.heappush(self._heap, (at_ns, sequence, alarm))
             if at_ns < self._wakes_at:
                 self._rouse()
+            heapq.heappush(self._heap, (at_ns, sequence, alarm))
             if len(self._heap) >= _COMPACT_FROM and 2 * self._dead > len(self._heap):
                 self._compact()
         return alarm
@@ -178,12 +178,13 @@ class Watchdog:
             thread.join()
 
     def _rouse(self) -> None:
-        self._wakes_at = _RUNNING
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="nnasync-watchdog", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="nnasync-watchdog", daemon=True)
+            thread.start()
+            self._thread = thread
         elif self._wake.locked():
             self._wake.release()
+        self._wakes_at = _RUNNING
 
     def _kill(self, alarm: Alarm) -> bool:
         with self._lock:

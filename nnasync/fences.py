@@ -354,7 +354,7 @@ class _Watcher:
                 if self.thread is None:
                     self._open()
                 self._poller.register(fd, select.POLLIN)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 os.close(fd)
                 raise errors.ResourceExhaustedTransient(f"cannot watch a fence: {error}") from error
             self._fences[fd] = fence
@@ -377,11 +377,12 @@ class _Watcher:
             os.set_blocking(self._wake_fds[1], False)
             self._poller = select.epoll() if hasattr(select, "epoll") else select.poll()
             self._poller.register(self._wake_fds[0], select.POLLIN)
-        except OSError:
+            thread = threading.Thread(target=self._run, name="nnasync-fences", daemon=True)
+            thread.start()
+        except (OSError, RuntimeError):
             self._close()
             raise
-        self.thread = threading.Thread(target=self._run, name="nnasync-fences", daemon=True)
-        self.thread.start()
+        self.thread = thread
 
     def _close(self) -> None:
         for fd in self._wake_fds:

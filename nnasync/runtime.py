@@ -284,11 +284,16 @@ class Runtime:
         return Closing(fence)
 
     def _trim_later(self) -> None:
-        if self._state == "open":
-            at_ns = now_ns() + int(IDLE_PERIOD_S * 1e9)
-            self._alarm = self._watchdog.arm(at_ns, self._trim)
+        if self._state != "open":
+            return
+        try:
+            self._watchdog.arm(now_ns() + int(IDLE_PERIOD_S * 1e9), self._trim)
+        except BadState:
+            logger.debug("the runtime closes; nothing is trimmed any more")
 
     def _trim(self) -> None:
+        for net in list(self._nets):
+            net.trim()
         for device in self._devices:
             if isinstance(device, EngineDevice):
                 device.trim()

@@ -9,7 +9,8 @@ old arrival number, so it is the next of its kind.
 *Estimates.* Every prepared model has an `Estimate`, fed with measured durations. `ns` follows the
 durations with steps that are larger downwards than upwards, so it settles at a low expectile: what
 the work costs when nothing disturbs it. `floor_ns` is a slowly forgotten minimum: what it costs at
-the very least.
+the very least. `overruns` counts runs that held the loop up far beyond the estimate, fading with
+every run: one may be the operating system's doing, several are the model's.
 
 *Admission.* A job is refused when even the optimistic sum cannot meet its deadline: the floors of
 all queued jobs of higher priorities, shared by the servers, plus its own floor. A refusal lowers
@@ -38,21 +39,24 @@ _UP = 0.1
 _DOWN = 0.3
 _FORGET = 0.02
 _REFUSED = 0.95
+_FORGIVEN = 0.98
 
 
 class Estimate:
     """How long one execution of a prepared model takes, learnt from measured durations."""
 
-    __slots__ = ("floor_ns", "ns", "samples")
+    __slots__ = ("floor_ns", "ns", "overruns", "samples")
 
     def __init__(self) -> None:
         self.ns = 0.0
         self.floor_ns = 0.0
         self.samples = 0
+        self.overruns = 0.0
 
     def observe(self, duration_ns: int) -> None:
         """Take a measured duration in."""
         self.samples += 1
+        self.overruns *= _FORGIVEN
         if self.samples == 1:
             self.ns = self.floor_ns = float(duration_ns)
             return
@@ -64,9 +68,9 @@ class Estimate:
             self.floor_ns += (self.ns - self.floor_ns) * _FORGET
 
     def overran(self, duration_ns: int) -> None:
-        """Take in a duration that hurt: the estimate jumps to it, later samples bring it down."""
+        """Take in a duration that held the loop up far beyond the estimate."""
         self.observe(duration_ns)
-        self.ns = max(self.ns, float(duration_ns))
+        self.overruns += 1
 
     def refused(self) -> None:
         """Note that a job was refused on the strength of the floor."""

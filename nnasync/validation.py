@@ -86,7 +86,8 @@ def validate_request(model: Model, request: Request, *, unspecified_outputs: boo
     """Raise InvalidArgument unless the request fits the model's inputs and outputs.
 
     With `unspecified_outputs`, dimensions of outputs may stay unknown; a fenced execution and a
-    driver-managed buffer need them. An output that is too small is found by the execution.
+    driver-managed buffer need them. An output that is too small is left to the execution, which
+    answers OutputInsufficientSize.
     """
     main = model.main
     pool_sizes = _pool_sizes(request.pools)
@@ -99,10 +100,13 @@ def validate_request(model: Model, request: Request, *, unspecified_outputs: boo
                 f"request has {len(arguments)} {kind}s, the model has {len(indexes)}"
             )
         for position, (argument, index) in enumerate(zip(arguments, indexes, strict=True)):
-            fault = _argument_fault(main.operands[index], argument, pool_sizes, dynamic=dynamic)
+            operand = main.operands[index]
+            fault = _argument_fault(operand, argument, pool_sizes, dynamic=dynamic)
+            if fault is None and kind == "input":
+                fault = _input_size_fault(operand, argument, pool_sizes)
             if fault:
-                name = main.operands[index].name
-                where = f'{kind} {position} "{name}"' if name else f"{kind} {position}"
+                name = f' "{operand.name}"' if operand.name else ""
+                where = f"{kind} {position}{name}"
                 raise InvalidArgument(f"request: {where}: {fault}")
 
 
@@ -383,9 +387,11 @@ def _check_graph(place: _Place) -> None:
                     "before"
                 )
             known[operand] = True
+    for index, written in enumerate(known):
+        if not written:
+            lifetime = operands[index].lifetime.name
+            raise ModelError(f"{place.operand(index)} is a {lifetime} never written")
     for index, operand_ in enumerate(operands):
-        if not known[index]:
-            raise ModelError(f"{place.operand(index)} is a {operand_.lifetime.name} never written")
         if operand_.number_of_consumers != consumers[index]:
             raise ModelError(
                 f"{place.operand(index)} has number_of_consumers {operand_.number_of_consumers}, "
@@ -523,6 +529,21 @@ def _argument_fault(
             f"is {length} bytes at {offset} of pool {location.pool_index}, which has {size} bytes"
         )
     return _argument_shape_fault(operand, argument.dimensions, dynamic=dynamic)
+
+
+def _input_size_fault(
+    operand: Operand, argument: RequestArgument, pool_sizes: Sequence[int | None]
+) -> str | None:
+    """Why an input is too small, or None; a length of 0 stands for the rest of the pool."""
+    if argument.has_no_value or not hal.has_dtype(operand.type):
+        return None
+    location = argument.location
+    size = pool_sizes[location.pool_index]
+    if size is None:
+        return None
+    needed = hal.byte_size(operand.type, argument.dimensions or operand.dimensions)
+    available = location.length or size - location.offset
+    return None if available >= needed else f"has {available} bytes, but takes {needed}"
 
 
 def _argument_shape_fault(operand: Operand, given: Shape, *, dynamic: bool) -> str | None:

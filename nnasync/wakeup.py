@@ -225,7 +225,7 @@ class Waiter:
                 parked.set_result(None)
             return
         trio = sys.modules["trio"]
-        if trio.lowlevel.in_trio_run():
+        if trio.lowlevel.in_trio_task():
             self._parked = None
             trio.lowlevel.reschedule(parked)
         else:

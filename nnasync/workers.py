@@ -57,6 +57,9 @@ __all__ = [
 
 GO, YIELD, ABORT = 0, 1, 2
 
+TOLERATED_OVERRUNS = 2.0
+"""Inline runs that held the loop up, each fading by a fiftieth with every run; more end inlining."""
+
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
 _LOW = (Priority.LOW,)
 
@@ -236,6 +239,7 @@ class Workers:
             estimate.samples > 0
             and estimate.ns <= budget_ns
             and estimate.ns <= self._inline_budget_ns
+            and estimate.overruns < TOLERATED_OVERRUNS
             and not self._closed
             and not self._scheduler.waits_above(priority)
         )

@@ -31,13 +31,13 @@ def _save(work: pathlib.Path, name: str, arrays: Mapping[str, np.ndarray]) -> No
 
 
 def _train_images(names: list[str], options: argparse.Namespace) -> None:
-    count = int(72_000 * options.effort)
+    count = int(48_000 * options.effort)
     print(f"drawing {count} pictures ...", flush=True)
     images, labels = image_networks.make_samples(options.seed, count, options.workers)
     fresh = [list(scenes.play(seed, 1800)) for seed in judge.VALIDATION_SEEDS]
     for name in names:
         layers = image_networks.SMALL if name == "digits" else image_networks.LARGE
-        epochs = 4 if name == "digits" else 1
+        epochs = 3 if name == "digits" else 1
         print(f"training {name}, {epochs} epochs ...", flush=True)
         module = image_networks.train(
             layers, images, labels, seed=options.seed, epochs=epochs, bfloat16=options.bfloat16
@@ -50,10 +50,10 @@ def _train_images(names: list[str], options: argparse.Namespace) -> None:
 
 
 def _train_words(options: argparse.Namespace) -> None:
-    count, spoken = int(6000 * options.effort), int(12_000 * options.effort)
+    count, spoken = int(3600 * options.effort), int(6000 * options.effort)
     print(f"composing {count} tracks of {spoken} utterances ...", flush=True)
     examples = word_network.make_examples(options.seed, count, spoken, workers=options.workers)
-    network = word_network.train(examples, seed=options.seed, epochs=24, bfloat16=options.bfloat16)
+    network = word_network.train(examples, seed=options.seed, epochs=36, bfloat16=options.bfloat16)
     _save(options.work, "words", word_network.weights(network))
     for seed in judge.VALIDATION_SEEDS:
         share = judge.words(lambda samples: word_network.scores(network, samples), seed)

@@ -229,6 +229,22 @@ def test_an_unused_watchdog_starts_no_thread() -> None:
     dog.close()
 
 
+def test_a_watchdog_without_a_thread_tries_again(
+    watchdog: clock.Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    firings = Firings()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            watchdog.arm(0, firings.callback)
+    assert watchdog.pending() == 0
+    watchdog.arm(0, firings.callback)
+    firings.wait_for(1)
+
+
 def test_a_callback_may_close_its_watchdog(no_leaks: None) -> None:
     dog = clock.Watchdog()
     done = threading.Event()

@@ -82,6 +82,23 @@ def test_imports_point_down(layer: str, path: Path) -> None:
     assert wrong_imports(layer, path.read_text()) == []
 
 
+def hidden_imports(source: str) -> list[int]:
+    """Lines of imports of ours that stand inside a function."""
+    return [
+        part.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Import | ast.ImportFrom) and list(imported(ast.unparse(part)))
+    ]
+
+
+@pytest.mark.parametrize(("layer", "path"), parameters())
+def test_our_modules_are_imported_at_the_top(layer: str, path: Path) -> None:
+    """Only slow packages of others may wait; a command may load its own modules late."""
+    assert layer == "cli" or hidden_imports(path.read_text(encoding="utf-8")) == []
+
+
 @pytest.mark.parametrize("family", ["drivers", "importers"])
 def test_plug_ins_of_a_family_do_not_know_each_other(family: str) -> None:
     """A driver may import parts of its own package, never another driver."""
@@ -119,3 +136,8 @@ def test_every_row_is_a_set_of_modules_named_once() -> None:
 )
 def test_wrong_imports_are_seen(layer: str, source: str, wrong: list[str]) -> None:
     assert wrong_imports(layer, source) == wrong
+
+
+def test_hidden_imports_are_seen() -> None:
+    assert hidden_imports("def f():\n    import av\n    from nnasync import hal\n") == [3]
+    assert hidden_imports("from nnasync import hal\n") == []

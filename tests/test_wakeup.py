@@ -284,6 +284,14 @@ def test_a_native_cancel_of_asyncio_is_delivered() -> None:
     asyncio.run(main())
 
 
+def test_without_anyio_s_backend_there_are_no_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> bool:
+        return cancellation_pending()
+
+    monkeypatch.delitem(sys.modules, "anyio._backends._asyncio", raising=False)
+    assert not asyncio.run(main())
+
+
 def test_outside_a_loop_is_a_bad_state() -> None:
     with pytest.raises(errors.BadState, match="event loop"):
         Wakeup.current()
@@ -348,10 +356,14 @@ def test_a_loop_that_moves_to_another_thread_is_found_there() -> None:
 
 
 def test_trio_as_a_guest_of_asyncio_is_taken_for_trio() -> None:
-    async def trio_main() -> bool:
+    async def trio_main(loop: asyncio.AbstractEventLoop) -> bool:
         waiter = Waiter()
         in_thread(waiter.wake)
         await waiter.wait()
+        waiter = Waiter()
+        loop.call_later(0.01, waiter.wake)
+        with trio.fail_after(10):
+            await waiter.wait()
         await yield_now()
         await checkpoint_if_cancelled()
         return Wakeup.current().is_trio
@@ -361,6 +373,7 @@ def test_trio_as_a_guest_of_asyncio_is_taken_for_trio() -> None:
         done: asyncio.Future[Any] = loop.create_future()
         trio.lowlevel.start_guest_run(
             trio_main,
+            loop,
             run_sync_soon_threadsafe=loop.call_soon_threadsafe,
             done_callback=done.set_result,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import numpy as np
@@ -109,15 +109,16 @@ async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:
             f"the network takes {port.shape}"
         )
     _, height, width, channels = port.shape
-    pixels = "gray" if channels == 1 else "rgb24"
-    async with video_file(path, size=(height, width), pixels=pixels, pace="fast") as frames:  # type: ignore[arg-type]
-        frame = (await anext(frames)).data.reshape(port.shape)
+    pixels: Literal["gray", "rgb24"] = "gray" if channels == 1 else "rgb24"
+    async with video_file(path, size=(height, width), pixels=pixels, pace="fast") as frames:
+        frame: Array = (await anext(frames)).data.reshape(port.shape)
     if port.dtype == np.uint8:
-        return np.asarray(frame)
+        return frame
     if port.dtype == np.int8:
-        return (frame.astype(np.int16) - 128).astype(np.int8)
+        return (frame ^ 0x80).view(np.int8)
     low, high = span
-    return (frame * ((high - low) / 255.0) + low).astype(port.dtype)
+    scaled: Array = (frame * ((high - low) / 255.0) + low).astype(port.dtype)
+    return scaled
 
 
 async def _sound(path: Path, port: Port, rate_hz: int) -> Array:
@@ -128,14 +129,10 @@ async def _sound(path: Path, port: Port, rate_hz: int) -> Array:
         )
     async with audio_file(path, rate_hz=rate_hz, hop=size, pace="fast") as hops:
         try:
-            samples = (await anext(hops)).data
+            samples = (await anext(hops)).data.reshape(port.shape)
         except StopAsyncIteration:
-            samples = np.zeros(size, np.float32)
-    if port.dtype.kind == "f":
-        return np.asarray(samples.reshape(port.shape).astype(port.dtype))
-    limits = np.iinfo(port.dtype)
-    return (
-        np.clip(np.rint(samples * limits.max), limits.min, limits.max)
-        .astype(port.dtype)
-        .reshape(port.shape)
-    )
+            samples = np.zeros(port.shape, np.float32)
+    if port.dtype.kind == "i":
+        limits = np.iinfo(port.dtype)
+        samples = np.clip(np.rint(samples * limits.max), limits.min, limits.max)
+    return np.asarray(samples, port.dtype)

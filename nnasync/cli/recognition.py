@@ -51,8 +51,9 @@ class WordDecoder:
     """Turns scores [11] per hop of 10 ms into words.
 
     Scores are averaged over the last `smooth` hops. While the best word's average stays above
-    `release` (dips shorter than `settle` hops aside), something is being heard; when that is over, or
-    after `patience` hops, the word with the highest average is decided, if that reached `threshold`.
+    `release` (dips shorter than `settle` hops aside), something is being heard; when that is over,
+    or after `patience` hops, the word with the highest average is decided, if it reached
+    `threshold`.
     Scores from before a gap of `smooth` hops or more are forgotten.
     """
 

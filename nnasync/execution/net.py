@@ -141,6 +141,10 @@ class Net:
             turn=self._turn,
         )
 
+    def trim(self) -> None:
+        """Give memory back that recent calls did not need; called when time has passed."""
+        self._slots.trim()
+
     def close(self) -> Closing:
         """Close the network at once; may be awaited until the device has let go of it."""
         self._closed = True

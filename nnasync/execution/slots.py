@@ -20,6 +20,7 @@ from nnasync.memory import Pool, Region, layout
 __all__ = ["Holding", "Lease", "OutputRegion", "Slot", "Slots"]
 
 _REMEMBERED_REQUESTS = 16
+_KEPT_SLOTS = 4
 
 
 class Slot:
@@ -106,6 +107,10 @@ class Slots:
         """Recycle a slot that no device uses."""
         self._idle.append(slot)
 
+    def trim(self) -> None:
+        """Drop the idle slots that a burst of calls left behind, but for a few."""
+        del self._idle[:-_KEPT_SLOTS]
+
     def clear(self) -> None:
         """Drop the idle slots."""
         self._idle.clear()
@@ -163,6 +168,7 @@ class Holding:
         self.leases = leases
 
     def __call__(self, fence: Fence) -> None:
+        """Let go."""
         self.leases = ()
 
 

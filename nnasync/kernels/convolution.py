@@ -128,7 +128,7 @@ def _with_layout(arguments: Arguments, outputs: Sequence[Tensor], kernel: Kernel
 
 
 def _image(inputs: Sequence[Any], shape: Shape) -> Array:
-    image = inputs[0]
+    image: Array = inputs[0]
     return image.reshape(shape)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType, Shape
-from nnasync.kernels.linear import activation, store_quantized
+from nnasync.kernels.linear import activation
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -21,6 +21,7 @@ from nnasync.kernels.operation import (
     is_quantized,
     quantized_range,
 )
+from nnasync.kernels.rescale import Rescale, store_quantized
 from nnasync.kernels.steps import (
     Call,
     blocks,
@@ -45,6 +46,10 @@ _SUB: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
     OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_2,
 }
+
+
+Finish = Callable[[Array, Array, Array, Array], list[Call]]
+"""Makes the calls from two float operands through sums to the quantised output."""
 
 
 def broadcast(arguments: Arguments, first: int, second: int) -> Shape:
@@ -105,50 +110,45 @@ def _plain_kernel(
     return Kernel(bind)
 
 
-def _long_rows(a: Array | None, b: Array | None, target: Array) -> tuple[Array, Array, Array]:
+def _long_rows(a: Array, b: Array, target: Array) -> tuple[Array, Array, Array]:
     """The operands reshaped so that equal shapes are one long row."""
     if a.shape == b.shape:
         return a.reshape(-1), b.reshape(-1), target.reshape(-1)
     return a, b, target
 
 
-class _Affine:
-    """Quantised arithmetic in float32: what happens to each operand, to both, and to the result."""
+def _product(a: Tensor, b: Tensor, output: Tensor, fused: int) -> Finish:
+    """MUL of raw float operands, of which the second has its zero point subtracted already."""
+    scale = np.asarray([a.scale * b.scale / output.scale])
+    rescale = Rescale(scale, np.zeros(1), output, fused, np.dtype(np.float32), True)
+    zero = _f32(a.zero_point)
 
-    def __init__(self, a: Tensor, b: Tensor, output: Tensor, fused: int) -> None:
-        self.a, self.b, self.output = a, b, output
-        self.offset = -quantized_range(output.type)[0]
-        lower, upper = quantized_bounds(fused, output)
-        self.limits = (
-            np.asarray(lower + self.offset, np.float32),
-            np.asarray(upper + self.offset + 0.5, np.float32),
-        )
+    def finish(x: Array, y: Array, sums: Array, target: Array) -> list[Call]:
+        calls: list[Call] = [(np.subtract, (x, zero, x))] if a.zero_point else []
+        return [*calls, (np.multiply, (x, y, sums)), *rescale.calls(sums, target)]
 
-    @property
-    def shift(self) -> float:
-        """Zero point of the result as unsigned value, and the half step that rounding needs."""
-        return self.output.zero_point + self.offset + 0.5
+    return finish
 
 
-def _product(affine: _Affine, a: Array, b: Array, target: Array) -> list[Call]:
-    """Calls of MUL on raw float operands: (a - za) * (b - zb) * scale + shift; `a` is overwritten."""
-    scale = affine.a.scale * affine.b.scale / affine.output.scale
-    calls: list[Call] = [(np.subtract, (a, _f32(affine.a.zero_point), a))]
-    calls.append((np.multiply, (a, b, target)))
-    calls.append((np.multiply, (target, _f32(scale), target)))
-    calls.append((np.add, (target, _f32(affine.shift), target)))
-    return calls
+def _sum(a: Tensor, b: Tensor, output: Tensor, fused: int) -> Finish:
+    """ADD and SUB: a * scale + b + shift, where b is in steps of the output already."""
+    offset = -quantized_range(output.type)[0]
+    scale = a.scale / output.scale
+    shift = _f32(output.zero_point + offset + 0.5 - a.zero_point * scale)
+    lower, upper = quantized_bounds(fused, output)
+    limits = _f32(lower + offset), _f32(upper + offset + 0.5)
+    factor = _f32(scale)
 
+    def finish(x: Array, y: Array, sums: Array, target: Array) -> list[Call]:
+        return [
+            (np.multiply, (x, factor, x)),
+            (np.add, (x, y, sums)),
+            (np.add, (sums, shift, sums)),
+            (clip, (sums, *limits, sums)),
+            *store_quantized(sums, target),
+        ]
 
-def _sum(affine: _Affine, a: Array, b: Array, target: Array) -> list[Call]:
-    """Calls of ADD and SUB on float operands, of which `b` is scaled: a * ka + b + shift."""
-    scale = affine.a.scale / affine.output.scale
-    shift = affine.shift - affine.a.zero_point * scale
-    return [
-        (np.multiply, (a, _f32(scale), a)),
-        (np.add, (a, b, target)),
-        (np.add, (target, _f32(shift), target)),
-    ]
+    return finish
 
 
 def _f32(value: float) -> Array:
@@ -174,12 +174,12 @@ def _swapped(kernel: Kernel) -> Kernel:
 def _affine_kernel(
     a: Tensor, b: Tensor, output: Tensor, function: Callable[..., Any], fused: int
 ) -> Kernel:
-    """Blocks of the output along its first long dimension; a small second operand is converted once."""
-    affine = _Affine(a, b, output, fused)
+    """Blocks of the output's rows; a second operand that broadcasts over them is converted once."""
     layout = _Layout(a.shape, b.shape, output.shape)
     multiply = function is np.multiply
-    sign = -1 if function is np.subtract else 1
-    second = 1.0 if multiply else sign * b.scale / output.scale
+    finish = (_product if multiply else _sum)(a, b, output, fused)
+    factor = 1.0 if multiply else b.scale / output.scale
+    second = _Operand(b.zero_point, -factor if function is np.subtract else factor)
     parts = list(blocks(layout.rows, layout.row_elements))
     largest = parts[0].stop
     specs = [
@@ -188,33 +188,39 @@ def _affine_kernel(
         ArraySpec((largest, *layout.output[1:])),
     ]
 
-    def operand(target: Array, source: Array) -> list[Call]:
-        calls = [copy(target, source)]
-        if b.zero_point:
-            calls.append((np.subtract, (target, _f32(b.zero_point), target)))
-        if second != 1.0:
-            calls.append((np.multiply, (target, _f32(second), target)))
-        return calls
-
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         first, other = inputs[0].reshape(layout.a), inputs[1].reshape(layout.b)
         target = outputs[0].reshape(layout.output)
         calls: list[Call] = []
         if layout.b[0] == 1:
-            calls += operand(scratch[1], other)
+            calls += second.calls(scratch[1], other)
         for part in parts:
             count = part.stop - part.start
-            x, y, z = scratch[0][:count], scratch[1][:count], scratch[2][:count]
-            source = first[part] if layout.a[0] > 1 else first
-            calls.append(copy(x, source))
+            x, y, sums = (array[:count] for array in scratch)
+            calls.append(copy(x, first[part] if layout.a[0] > 1 else first))
             if layout.b[0] > 1:
-                calls += operand(y, other[part])
-            calls += _product(affine, x, y, z) if multiply else _sum(affine, x, y, z)
-            calls.append((clip, (z, *affine.limits, z)))
-            calls += store_quantized(z, target[part])
+                calls += second.calls(y, other[part])
+            calls += finish(x, y, sums, target[part])
         return sequence(calls)
 
     return Kernel(bind, specs)
+
+
+class _Operand:
+    """The affine map from raw quantised values to floats: (q - zero) * factor."""
+
+    def __init__(self, zero_point: int, factor: float) -> None:
+        self._zero = _f32(zero_point)
+        self._factor = _f32(factor)
+
+    def calls(self, target: Array, source: Array) -> list[Call]:
+        """Calls that convert `source` into `target`."""
+        calls = [copy(target, source)]
+        if self._zero:
+            calls.append((np.subtract, (target, self._zero, target)))
+        if self._factor != 1:
+            calls.append((np.multiply, (target, self._factor, target)))
+        return calls
 
 
 class _Layout:

@@ -1,9 +1,8 @@
 """Packed weights of operations that multiply and sum, and what follows the sums.
 
-Quantised products are exact integers in floating point: float32 while every partial sum provably stays
-below 2**24, float64 otherwise. Inputs enter as raw quantised values; the input's zero point moves into
-the bias (and padding is written as the zero point). Behind the sums come one addition, one
-multiplication, a clamp and the conversion, which cuts towards zero, so half a step is part of the bias.
+Quantised products are exact integers in floating point: float32 while every partial sum provably
+stays below 2**24, float64 otherwise. Inputs enter as raw quantised values; the input's zero point
+moves into the bias, and padding is written as the zero point.
 """
 
 from __future__ import annotations
@@ -15,64 +14,52 @@ import numpy as np
 from nnasync import hal
 from nnasync.hal import Array, FusedActivationFunc, OperandType
 from nnasync.kernels.operation import Arguments, Tensor, is_quantized, quantized_range
+from nnasync.kernels.rescale import Rescale
 from nnasync.kernels.steps import (
     Call,
     add_rows,
     clip,
-    copy,
     float_bounds,
-    quantized_bounds,
 )
 
-__all__ = ["Linear", "activation", "pack", "store_quantized"]
+__all__ = ["Linear", "activation", "pack"]
 
 _EXACT = 2**24
-_SIGN = np.array(128, np.uint8)
 
 
 class Linear:
-    """Weights [terms, outputs] and the bias, multiplier and clamp of their sums.
+    """Weights [terms, outputs] and what follows their sums.
 
     `border` is what padding holds; sums that are not `quantized` are made in the output's memory.
     """
 
-    __slots__ = ("bias", "border", "bounds", "dtype", "multiplier", "quantized", "weights")
+    __slots__ = ("_bias", "_bounds", "_rescale", "border", "dtype", "quantized", "weights")
 
     def __init__(
         self,
         weights: Array,
         bias: Array,
-        bounds: tuple[Array, Array] | None,
+        bounds: tuple[Array, Array] | None = None,
         *,
-        multiplier: Array | None = None,
+        rescale: Rescale | None = None,
         border: float = 0.0,
     ) -> None:
         self.weights = weights
         self.dtype = weights.dtype
-        self.bias = bias
-        self.bounds = bounds
-        self.multiplier = multiplier
         self.border = border
-        self.quantized = multiplier is not None
+        self.quantized = rescale is not None
+        self._bias = bias
+        self._bounds = bounds
+        self._rescale = rescale
 
     def finish(self, sums: Array, output: Array) -> list[Call]:
-        """The calls from sums [..., outputs] to the output; float sums are in the output already."""
-        calls = [add_rows(np.add, sums, self.bias)]
-        if self.multiplier is not None:
-            calls.append(add_rows(np.multiply, sums, self.multiplier))
-        if self.bounds is not None:
-            calls.append((clip, (sums, *self.bounds, sums)))
-        if self.quantized:
-            calls += store_quantized(sums, output)
+        """Calls from sums [..., outputs] to the output, which they are in already if not quantized."""
+        if self._rescale is not None:
+            return self._rescale.calls(sums, output)
+        calls = [add_rows(np.add, sums, self._bias)]
+        if self._bounds is not None:
+            calls.append((clip, (sums, *self._bounds, sums)))
         return calls
-
-
-def store_quantized(values: Array, output: Array) -> list[Call]:
-    """Calls that convert clamped floats to uint8, or to int8 from values that are 128 too large."""
-    if output.dtype == np.uint8:
-        return [copy(output, values)]
-    raw = output.view(np.uint8)
-    return [copy(raw, values), (np.bitwise_xor, (raw, _SIGN, raw))]
 
 
 def activation(arguments: Arguments, index: int) -> int:
@@ -101,17 +88,12 @@ def pack(
     zero = filter.zero_point if is_quantized(filter.type) else 0
     shifted = weights.astype(np.float64) - zero
     dtype = _exact_dtype(shifted, source)
-    multiplier = scales.astype(np.float64) / output.scale
-    offset = -quantized_range(output.type)[0]
     folded = bias.astype(np.float64) - source.zero_point * shifted.sum(axis=0)
-    folded += (output.zero_point + offset + 0.5) / multiplier
-    lower, upper = quantized_bounds(fused, output)
-    bounds = np.asarray(lower + offset, dtype), np.asarray(upper + offset + 0.5, dtype)
+    multiplier = scales.astype(np.float64) / output.scale
     return Linear(
         np.ascontiguousarray(shifted, dtype),
-        folded.astype(dtype),
-        bounds,
-        multiplier=multiplier.astype(dtype),
+        folded,
+        rescale=Rescale(multiplier, folded, output, fused, dtype, channel_dim == 3),
         border=source.zero_point,
     )
 

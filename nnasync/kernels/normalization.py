@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
-from nnasync.kernels.linear import store_quantized
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -21,6 +20,7 @@ from nnasync.kernels.operation import (
     is_quantized,
     quantized_range,
 )
+from nnasync.kernels.rescale import store_quantized
 from nnasync.kernels.steps import Call, clip, copy, sequence
 
 __all__ = ["SOFTMAX"]

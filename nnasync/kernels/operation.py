@@ -130,7 +130,7 @@ class ArraySpec(Struct, frozen=True):
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
 
 
 Bind = Callable[[Sequence[Any], Sequence[Array], Sequence[Array]], Step]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType, Shape
-from nnasync.kernels.linear import activation, store_quantized
+from nnasync.kernels.linear import activation
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -22,6 +22,7 @@ from nnasync.kernels.operation import (
     is_quantized,
     quantized_range,
 )
+from nnasync.kernels.rescale import store_quantized
 from nnasync.kernels.steps import (
     Call,
     clip,

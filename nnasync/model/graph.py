@@ -32,7 +32,7 @@ from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 from nnasync.model.constants import Constants
 
-__all__ = ["GraphBuilder", "Input", "Value"]
+__all__ = ["GraphBuilder", "Input", "Value", "int32_array"]
 
 _SCALAR_TYPES: dict[type, OperandType] = {
     bool: OperandType.BOOL,
@@ -247,7 +247,7 @@ class GraphBuilder:
         self._check_mine(value)
         if self._drafts[value.index].lifetime == OperandLifeTime.TEMPORARY_VARIABLE:
             return value
-        shape = np.array(value.shape, np.int32)
+        shape = int32_array(value.shape)
         return self.operation(OperationType.RESHAPE, value, shape, output=value)
 
     def _check_mine(self, value: Value) -> None:
@@ -375,14 +375,17 @@ def _typed(value: npt.ArrayLike, *, per_channel: bool) -> tuple[OperandType, Arr
         if kind in _SCALAR_TYPES:
             return _SCALAR_TYPES[kind], np.asarray(value)
         if isinstance(value, (int, np.integer)):
-            return OperandType.INT32, _as_int32(np.asarray(value))
+            return OperandType.INT32, int32_array(value)
         if isinstance(value, (float, np.floating)):
             return OperandType.FLOAT32, np.asarray(value, np.float32)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ModelError(f"a constant is no array: {error}") from error
     if array.dtype == np.float64:
         array = array.astype(np.float32)
     elif array.dtype == np.int64:
-        array = _as_int32(array)
+        array = int32_array(array)
     if per_channel and array.dtype == np.int8:
         return OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, array
     found = _TENSOR_TYPES.get(array.dtype) or _QUANTIZED_TYPES.get(array.dtype)
@@ -391,10 +394,15 @@ def _typed(value: npt.ArrayLike, *, per_channel: bool) -> tuple[OperandType, Arr
     return found, array
 
 
-def _as_int32(array: Array) -> Array:
-    narrow = array.astype(np.int32)
+def int32_array(numbers: npt.ArrayLike) -> Array:
+    """Integers as an int32 array; raises ModelError where one does not fit."""
+    try:
+        array = np.asarray(numbers)
+        narrow = array.astype(np.int32)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ModelError(f"not a constant of int32: {error}") from error
     if not np.array_equal(narrow, array):
-        raise ModelError("a constant has integers outside of int32")
+        raise ModelError("a constant has numbers that are no int32")
     return narrow
 
 

@@ -22,7 +22,7 @@ from nnasync.hal import (
     Shape,
 )
 from nnasync.kernels.operation import Tensor
-from nnasync.model.graph import GraphBuilder, Input, Value
+from nnasync.model.graph import GraphBuilder, Input, Value, int32_array
 
 __all__ = ["Layers", "Padding", "Size", "bias_scale"]
 
@@ -39,6 +39,10 @@ _ACTIVATIONS = {
 }
 _RECURRENT_ACTIVATIONS = {"none": 0, "relu": 1, "relu6": 3, "tanh": 4, "sigmoid": 6}
 _PADDINGS = {"same": PaddingScheme.SAME, "valid": PaddingScheme.VALID}
+_FLOATS: dict[int, npt.DTypeLike] = {
+    OperandType.TENSOR_FLOAT32: np.float32,
+    OperandType.TENSOR_FLOAT16: np.float16,
+}
 _Gates = Sequence[Input]
 
 
@@ -60,7 +64,7 @@ class Layers(GraphBuilder):
         name: str = "",
     ) -> Value:
         """Convolution of x [N, H, W, Cin] with weights [Cout, h, w, Cin] and bias [Cout]."""
-        filter = self._value(weights)
+        filter = self._value(weights, x)
         return self.operation(
             OperationType.CONV_2D,
             x,
@@ -90,7 +94,7 @@ class Layers(GraphBuilder):
         name: str = "",
     ) -> Value:
         """Convolution of each channel of x [N, H, W, C] with weights [1, h, w, C * multiplier]."""
-        filter = self._value(weights)
+        filter = self._value(weights, x)
         return self.operation(
             OperationType.DEPTHWISE_CONV_2D,
             x,
@@ -118,7 +122,7 @@ class Layers(GraphBuilder):
         name: str = "",
     ) -> Value:
         """x, flattened to [batch, inputs], times weights [units, inputs], plus bias [units]."""
-        matrix = self._value(weights)
+        matrix = self._value(weights, x)
         return self.operation(
             OperationType.FULLY_CONNECTED,
             x,
@@ -202,8 +206,7 @@ class Layers(GraphBuilder):
         zero_point: int | None = None,
         name: str = "",
     ) -> Value:
-        if not isinstance(b, Value) and b is not None and np.ndim(b) == 0:
-            b = np.full(1, b, np.float16 if a.type == OperandType.TENSOR_FLOAT16 else None)
+        b = self._value(b, a)
         fused = _choice(_ACTIVATIONS, activation, "activation")
         return self.operation(type, a, b, fused, scale=scale, zero_point=zero_point, name=name)
 
@@ -229,7 +232,7 @@ class Layers(GraphBuilder):
 
     def reshape(self, x: Value, shape: Shape, *, name: str = "") -> Value:
         """The same numbers in another shape; one dimension may be -1."""
-        target = np.array(shape, np.int32)
+        target = int32_array(shape)
         return self.operation(OperationType.RESHAPE, x, target, like=x, name=name)
 
     def concatenation(self, values: Sequence[Value], axis: int, *, name: str = "") -> Value:
@@ -243,12 +246,12 @@ class Layers(GraphBuilder):
         self, x: Value, axes: Sequence[int], *, keep_dims: bool = False, name: str = ""
     ) -> Value:
         """Mean over some axes."""
-        chosen = np.array(axes, np.int32)
+        chosen = int32_array(axes)
         return self.operation(OperationType.MEAN, x, chosen, int(keep_dims), like=x, name=name)
 
     def pad(self, x: Value, paddings: npt.ArrayLike, *, name: str = "") -> Value:
         """Put zeros before and after each axis of x; paddings [rank, 2]."""
-        amounts = np.array(paddings, np.int32)
+        amounts = int32_array(paddings)
         return self.operation(OperationType.PAD, x, amounts, like=x, name=name)
 
     def quantize(
@@ -310,21 +313,23 @@ class Layers(GraphBuilder):
         )
         return y, h_next, c_next
 
-    def _value(self, value: Input) -> Value:
+    def _value(self, value: Input, x: Value) -> Value:
+        """A handle, or numbers as a tensor of the type of x."""
         if isinstance(value, Value):
             return value
         if value is None:
-            raise InvalidArgument("weights must not be omitted")
-        return self.constant(value)
+            raise InvalidArgument("a tensor that the operation needs is None")
+        array = np.asarray(value)
+        if x.type in _FLOATS and array.dtype.kind in "iuf":
+            array = array.astype(_FLOATS[x.type])
+        return self.constant(array.reshape(array.shape or (1,)))
 
     def _bias(self, bias: Input, x: Value, weights: Value, channels: int) -> Value:
         """The bias as an operand; of a quantised layer its scale is the product of both."""
         if isinstance(bias, Value):
             return bias
-        if x.type in (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16):
-            dtype = np.float32 if x.type == OperandType.TENSOR_FLOAT32 else np.float16
-            given = np.zeros(channels) if bias is None else bias
-            return self.constant(np.asarray(given, dtype))
+        if x.type in _FLOATS:
+            return self._value(np.zeros(channels) if bias is None else bias, x)
         numbers: Array = np.zeros(channels, np.int32) if bias is None else np.asarray(bias)
         return self.constant(numbers, scale=bias_scale(x.scale, weights.scale))
 

@@ -36,9 +36,10 @@ class Layer(NamedTuple):
     stride: int
 
 
-SMALL = (Layer(16, 5, 2), Layer(32, 3, 2), Layer(64, 3, 1), Layer(96, 3, 2), Layer(96, 3, 1))
+SMALL = (Layer(24, 5, 2), Layer(48, 3, 2), Layer(96, 3, 1), Layer(128, 3, 2), Layer(128, 3, 1))
 LARGE = (
     Layer(64, 5, 2),
+    Layer(96, 3, 1),
     Layer(96, 3, 1),
     Layer(96, 3, 1),
     Layer(128, 3, 2),

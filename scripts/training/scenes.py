@@ -52,7 +52,7 @@ class Glyph:
         lines = [line @ turn for line in self.drawing.lines]
         place = self.centre + self.velocity * time + self.swing * np.sin(4 * time + self.phase)
         everything = np.concatenate(lines)
-        room = 3.0
+        room = 5.0
         place = np.maximum(place, room - everything.min(axis=0))
         place = np.minimum(place, SIDE - 1 - room - everything.max(axis=0))
         widths = [(a * scale, b * scale) for a, b in self.drawing.widths]

@@ -33,7 +33,7 @@ class CpuMeter:
         self._start = self._sample()
 
     def read(self) -> Busy:
-        """Shares since the beginning; where /proc/stat is missing the machine's is the process's."""
+        """Shares since the beginning; without /proc/stat the process stands for the machine."""
         (wall0, own0, busy0, all0), (wall1, own1, busy1, all1) = self._start, self._sample()
         available = max((wall1 - wall0) / 1e9, 1e-9) * len(self._cores)
         process = min((own1 - own0) / available, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from nnasync.hal import Struct
-from nnasync.tracing import Instrument
+from nnasync.tracing import Instrument, Traced
 
 __all__ = ["INLINE", "Job", "Piece", "Recorder"]
 
@@ -22,49 +22,33 @@ class Piece(Struct):
     job: int
     start_ns: int
     end_ns: int
-    preempted: bool = False
 
 
 class Job(Struct):
-    """A queued execution from its submission to its end."""
+    """A queued execution from its launch (`job`) to its end."""
 
     network: str
     job: int
-    submitted_ns: int
     end_ns: int
 
 
 class Recorder(Instrument):
-    """Instrument of the runtime that keeps pieces and jobs, the latest few hundred thousand."""
+    """Instrument of the runtime that keeps pieces and jobs, the latest few hundred thousand.
+
+    A job is known by the time at which it was launched.
+    """
 
     def __init__(self) -> None:
         self.pieces: deque[Piece] = deque(maxlen=_LIMIT)
         self.jobs: deque[Job] = deque(maxlen=_LIMIT)
-        self._submitted: dict[int, int] = {}
-        self._started: dict[int, int] = {}
 
-    def job_submitted(self, job_id: int, name: str, at_ns: int) -> None:
-        """Remember when the job came."""
-        self._submitted.setdefault(job_id, at_ns)
+    def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
+        """Keep the piece, and the job with its last one."""
+        launched_ns = task.launched_ns
+        self.pieces.append(Piece(task.name, launched_ns, begun_ns, ended_ns))
+        if finished:
+            self.jobs.append(Job(task.name, launched_ns, ended_ns))
 
-    def job_started(self, job_id: int, name: str, track: str, at_ns: int) -> None:
-        """Remember when the job got a core."""
-        self._started[job_id] = at_ns
-
-    def job_preempted(self, job_id: int, name: str, track: str, at_ns: int) -> None:
-        """Keep the piece that ends here."""
-        start_ns = self._started.pop(job_id, at_ns)
-        self.pieces.append(Piece(name, job_id, start_ns, at_ns, True))
-
-    def job_finished(
-        self, job_id: int, name: str, track: str, at_ns: int, error: Exception | None
-    ) -> None:
-        """Keep the last piece and the whole job."""
-        start_ns = self._started.pop(job_id, None)
-        if start_ns is not None:
-            self.pieces.append(Piece(name, job_id, start_ns, at_ns))
-        self.jobs.append(Job(name, job_id, self._submitted.pop(job_id, at_ns), at_ns))
-
-    def inline_run(self, name: str, track: str, start_ns: int, end_ns: int) -> None:
+    def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
         """Keep an execution on the loop's own thread."""
-        self.pieces.append(Piece(name, INLINE, start_ns, end_ns))
+        self.pieces.append(Piece(name, INLINE, begun_ns, ended_ns))

@@ -34,14 +34,14 @@ def _refuse_unsupported(graph: Graph) -> None:
     found: dict[str, list[OperatorInfo]] = {}
     for operator in graph.operators:
         reason = _reason(graph, operator)
-        if reason:
+        if reason is not None:
             found.setdefault(f"{operator.name} {reason}".strip(), []).append(operator)
     if found:
         lines = [
-            f"{what} ({len(operators)} times, first operator {operators[0].index})"
+            f"{len(operators)} x {what}, first operator {operators[0].index}"
             for what, operators in found.items()
         ]
-        raise ModelError(f"has {len(found)} unsupported kinds of operators: {'; '.join(lines)}")
+        raise ModelError(f"has operators that the HAL does not have: {'; '.join(lines)}")
 
 
 def _reason(graph: Graph, operator: OperatorInfo) -> str | None:

@@ -20,7 +20,7 @@ from nnasync.importers.tflite.reader import Graph, OperatorInfo
 from nnasync.importers.tflite.tensors import Tensors
 from nnasync.kernels.operation import Tensor
 from nnasync.model import Value
-from nnasync.model.graph import Input
+from nnasync.model.graph import Input, int32_array
 from nnasync.model.layers import bias_scale
 
 __all__ = ["CONVERTERS", "Converter"]
@@ -98,9 +98,7 @@ def _fully_connected(tensors: Tensors, operator: OperatorInfo) -> None:
         return
     flat = _with_shape(described, (batch, units))
     y = tensors.builder.operation(OperationType.FULLY_CONNECTED, *inputs, output=flat)
-    tensors.emit(
-        operator, OperationType.RESHAPE, [y, np.array(_target(described.shape, y), np.int32)]
-    )
+    tensors.emit(operator, OperationType.RESHAPE, [y, int32_array(_target(described.shape, y))])
 
 
 def _refuse_fully_connected(graph: Graph, operator: OperatorInfo) -> str | None:
@@ -136,7 +134,7 @@ def _reshape(tensors: Tensors, operator: OperatorInfo) -> None:
         tensors.emit(operator, OperationType.RESHAPE, [x, tensors.input(operator, 1)])
         return
     target = tuple(constant or _option(operator, "NewShape") or declared)
-    tensors.emit(operator, OperationType.RESHAPE, [x, np.array(_target(target, x), np.int32)])
+    tensors.emit(operator, OperationType.RESHAPE, [x, int32_array(_target(target, x))])
 
 
 def _concatenation(tensors: Tensors, operator: OperatorInfo) -> None:
@@ -226,7 +224,15 @@ def _refuse_rnn(graph: Graph, operator: OperatorInfo) -> str | None:
 def _svdf(tensors: Tensors, operator: OperatorInfo) -> None:
     inputs = [tensors.optional(operator, position) for position in range(5)]
     options = [_option(operator, "Rank"), _option(operator, "FusedActivationFunction")]
-    values = tensors.emit(operator, OperationType.SVDF, [*inputs, *options], results=2, position=1)
+    state = tensors.described(operator.inputs[4])
+    values = tensors.emit(
+        operator,
+        OperationType.SVDF,
+        [*inputs, *options],
+        results=2,
+        position=1,
+        others={0: state},
+    )
     _update(tensors, operator, 4, values[0])
 
 
@@ -297,8 +303,7 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
 
 
 def _reshaped(tensors: Tensors, x: Value, shape: Shape) -> Value:
-    target = np.array(shape, np.int32)
-    return tensors.builder.operation(OperationType.RESHAPE, x, target, like=x)
+    return tensors.builder.operation(OperationType.RESHAPE, x, int32_array(shape), like=x)
 
 
 def _dequantized(tensors: Tensors, x: Value) -> Value:

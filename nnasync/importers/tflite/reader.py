@@ -85,7 +85,7 @@ def read_graph(data: memoryview) -> Graph:
 
 def _schema() -> ModuleType:
     """The published schema; imported late, since its import takes longer than reading a file."""
-    import tflite  # noqa: PLC0415
+    import tflite
 
     module: ModuleType = tflite
     return module

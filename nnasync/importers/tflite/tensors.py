@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,9 +140,13 @@ class Tensors:
         *,
         results: int = 1,
         position: int = 0,
+        others: Mapping[int, Tensor] = {},
     ) -> tuple[Value, ...]:
-        """Add the operation; result `position` of it is the operator's output."""
-        stated: list[Tensor | None] = [None] * results
+        """Add the operation; its result `position` is the operator's output.
+
+        `others` describes further results, where no rule of the operation does.
+        """
+        stated = [others.get(number) for number in range(results)]
         names = [""] * results
         index = self.result(operator)
         stated[position] = self.described(index)

@@ -1,0 +1,135 @@
+"""`nnasync demo`: two live streams through three networks, with priorities and deadlines."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from nnasync.cli.demo import page, picture
+from nnasync.cli.demo.play import DemoOptions, Recording, play
+from nnasync.cli.demo.streams import read_truth
+from nnasync.cli.demo.summary import summarize, text
+from nnasync.cli.demo.timeline import Timeline, timeline_of
+from nnasync.cli.demo.view import PlainView, RichView
+from nnasync.cli.demo_data import VideoTruth, WordsTruth
+from nnasync.runtime import run
+
+__all__ = ["add_parser"]
+
+_DESCRIPTION = """Plays a video of digits and a recording of spoken digits in real time and recognises
+both: hops of 10 ms of sound at HIGH priority, each due 10 ms after its last sample; 30 frames a
+second at MEDIUM, each due one frame period after it came, the newest frame wins; and beside them
+clients of a larger network as LOW load. At the end: how much was right, the account of each stream,
+and a timeline of the run as a picture and as a page."""
+
+_EXAMPLES = """examples:
+  nnasync demo                           the clips, for a minute
+  nnasync demo --seconds 10 --plain      shorter, one line a second
+  nnasync demo --camera 0 --microphone   a camera and the default microphone
+  nnasync demo --no-low                  without the load
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "demo",
+        help="play two live streams with deadlines",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=_seconds, default=60.0, metavar="S", help="length (60)")
+    parser.add_argument("--camera", type=int, metavar="N", help="see through /dev/videoN")
+    parser.add_argument(
+        "--microphone",
+        nargs="?",
+        const="default",
+        metavar="N",
+        help="hear through ALSA card N, or a device by its name (the default one)",
+    )
+    parser.add_argument(
+        "--low", type=int, default=2, metavar="N", help="clients of the LOW load (2)"
+    )
+    parser.add_argument("--no-low", dest="low", action="store_const", const=0, help="no LOW load")
+    parser.add_argument(
+        "--alone-seconds",
+        type=_seconds,
+        default=3.0,
+        metavar="S",
+        help="how long the LOW load is measured alone first (3)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("nnasync-demo"), metavar="DIR", help="(nnasync-demo)"
+    )
+    parser.add_argument("--plain", action="store_true", help="lines instead of a live screen")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="other clips and networks")
+    parser.set_defaults(command=_command)
+
+
+def _seconds(value: str) -> float:
+    seconds = float(value)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number of seconds")
+    return seconds
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    options = DemoOptions(
+        seconds=arguments.seconds,
+        alone_seconds=arguments.alone_seconds,
+        camera=arguments.camera,
+        microphone=_microphone(arguments.microphone),
+        low_clients=max(arguments.low, 0),
+        data=arguments.data,
+    )
+    words = read_truth(options.data, "words.json", WordsTruth)
+    digits = read_truth(options.data, "digits.json", VideoTruth)
+    out = sys.stderr if arguments.json else sys.stdout
+    with _view(words.names, out, plain=arguments.plain or arguments.json) as view:
+        recording: Recording = run(play, options, view)
+    summary = summarize(
+        recording,
+        words if options.microphone is None else None,
+        digits if options.camera is None else None,
+    )
+    print(_json(summary) if arguments.json else "\n" + text(summary), flush=True)
+    timeline = timeline_of(recording, summary, words, digits)
+    _write(arguments.out, timeline, _json(summary))
+    return recording.exit_code
+
+
+def _microphone(name: str | None) -> str | None:
+    return f"hw:{name}" if name is not None and name.isdigit() else name
+
+
+def _view(names: tuple[str, ...], out: TextIO, *, plain: bool) -> PlainView | RichView:
+    if plain or not sys.stdout.isatty():
+        return PlainView(names, out)
+    try:
+        return RichView(names, out)
+    except ImportError:
+        return PlainView(names, out)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
+def _write(folder: Path, timeline: Timeline, summary: str) -> None:
+    """Write summary, page and picture; the picture needs matplotlib."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").write_text(summary + "\n", encoding="utf-8")
+    (folder / "timeline.html").write_text(page.html(timeline), encoding="utf-8")
+    written = ["summary.json", "timeline.html"]
+    if picture.draw(timeline, folder / "timeline.png"):
+        written.append("timeline.png")
+    else:
+        print("no timeline.png: python -m pip install 'nnasync[demo]'", file=sys.stderr)
+    print(f"{folder}: {', '.join(written)}", file=sys.stderr)

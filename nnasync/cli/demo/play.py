@@ -1,0 +1,256 @@
+"""Plays the demo: two streams and a load on one runtime, for a while or until it is interrupted."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+import numpy as np
+
+from nnasync.cli.demo.cpu import Busy, CpuMeter
+from nnasync.cli.demo.load import LowLoad
+from nnasync.cli.demo.recorder import Job, Piece, Recorder
+from nnasync.cli.demo.streams import (
+    HOP,
+    IMAGE,
+    Hearing,
+    Mark,
+    Seeing,
+    audio_source,
+    audio_stage,
+    data_file,
+    image,
+    limited,
+    video_source,
+    video_stage,
+)
+from nnasync.cli.interruption import interruptible
+from nnasync.cli.recognition import Word
+from nnasync.clock import now_ns
+from nnasync.execution import Net
+from nnasync.hal import Array, Model, Priority, Struct
+from nnasync.importers import load
+from nnasync.runtime import Runtime, open_runtime
+from nnasync.streaming import Stage, StreamStatistics
+
+__all__ = ["NETWORKS", "DemoOptions", "Recording", "Status", "View", "play"]
+
+NETWORKS = {
+    Priority.HIGH: "words",
+    Priority.MEDIUM: "digits",
+    Priority.LOW: "digits_large",
+}
+_LEAD_NS = 300_000_000
+_WARM_UP_RUNS = 5
+
+
+class DemoOptions(Struct):
+    """What the demo plays; devices are None for the clips."""
+
+    seconds: float = 60.0
+    alone_seconds: float = 3.0
+    camera: int | None = None
+    microphone: str | None = None
+    low_clients: int = 2
+    data: Path | None = None
+
+
+class Status(Struct):
+    """What a view shows while the demo plays."""
+
+    elapsed_s: float
+    seconds: float
+    words: tuple[Word, ...]
+    digit: int
+    score: float
+    frame: Array | None
+    audio: StreamStatistics
+    video: StreamStatistics
+    busy: Busy
+    low_hz: float
+    low_alone_hz: float
+
+
+class View(Protocol):
+    """Where the demo shows itself; called in a thread, one call at a time."""
+
+    @property
+    def period_s(self) -> float:
+        """Time between two statuses."""
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+
+    def show(self, status: Status) -> None:
+        """Show where the demo is."""
+
+
+class Recording(Struct):
+    """All that is known of a run when it has ended; times on the monotonic clock."""
+
+    started_ns: int
+    ended_ns: int
+    exit_code: int
+    audio: StreamStatistics
+    video: StreamStatistics
+    hops: tuple[Mark, ...]
+    frames: tuple[Mark, ...]
+    words: tuple[Word, ...]
+    labels: dict[int, int]
+    pieces: tuple[Piece, ...]
+    jobs: tuple[Job, ...]
+    networks: dict[int, str]
+    low_alone_hz: float
+    low_hz: float
+    busy: Busy
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, options: DemoOptions, low: LowLoad, words: Net, digits: Net) -> None:
+        self.options = options
+        self.low = low
+        self._networks = (words, digits)
+        self.hearing = Hearing()
+        self.seeing = Seeing()
+        self.audio: Stage | None = None
+        self.video: Stage | None = None
+        self.low_alone_hz = 0.0
+        self.meter = CpuMeter()
+        self.busy = Busy(0.0, 0.0, 1)
+        self.started_ns = self.ended_ns = now_ns()
+        self._low_before = 0
+        self.low_hz = 0.0
+
+    async def play(self, view: View) -> None:
+        """Measure the load alone, then play both streams beside it to their end."""
+        options = self.options
+        if options.low_clients:
+            await _note(view, f"the LOW load alone, for {options.alone_seconds:g} s ...")
+            self.low_alone_hz = await self.low.rate_hz(options.alone_seconds)
+        words, digits = self._networks
+        async with AsyncExitStack() as stack:
+            hear, see = [await stack.enter_async_context(net.burst()) for net in (words, digits)]
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            tasks.start_soon(self.low.run)
+            self.audio = await stack.enter_async_context(audio_stage(hear, self.hearing))
+            self.video = await stack.enter_async_context(video_stage(see, self.seeing))
+            tasks.start_soon(self._watch, view)
+            try:
+                await self._feed(self.audio, self.video)
+            finally:
+                self._stop()
+                tasks.cancel_scope.cancel()
+
+    async def _feed(self, audio: Stage, video: Stage) -> None:
+        options = self.options
+        start_ns = now_ns() + _LEAD_NS
+        sound = audio_source(options.data, options.microphone, start_ns)
+        pictures = video_source(options.data, options.camera, start_ns)
+        audio.feed(limited(sound, options.seconds))
+        video.feed(limited(pictures, options.seconds))
+        await anyio.sleep(_LEAD_NS / 1e9)
+        self._begin()
+        await audio.drain()
+        await video.drain()
+
+    def _begin(self) -> None:
+        self.started_ns = self.ended_ns = now_ns()
+        self._low_before = self.low.answered
+        self.meter.restart()
+
+    def _stop(self) -> None:
+        self._refresh()
+        self.ended_ns = now_ns()
+
+    def _refresh(self) -> None:
+        elapsed_ns = max(now_ns() - self.started_ns, 1)
+        self.low_hz = (self.low.answered - self._low_before) * 1e9 / elapsed_ns
+        self.busy = self.meter.read()
+
+    async def _watch(self, view: View) -> None:
+        while True:
+            await anyio.sleep(view.period_s)
+            self._refresh()
+            await anyio.to_thread.run_sync(view.show, self.status())
+
+    def status(self) -> Status:
+        """Where the run is now."""
+        return Status(
+            elapsed_s=max(now_ns() - self.started_ns, 0) / 1e9,
+            seconds=self.options.seconds,
+            words=tuple(self.hearing.words[-10:]),
+            digit=self.seeing.shown,
+            score=self.seeing.score,
+            frame=self.seeing.frame,
+            audio=_statistics(self.audio),
+            video=_statistics(self.video),
+            busy=self.busy,
+            low_hz=self.low_hz,
+            low_alone_hz=self.low_alone_hz,
+        )
+
+
+async def play(options: DemoOptions, view: View) -> Recording:
+    """Play the demo and tell what happened; SIGINT and SIGTERM end it early."""
+    recorder = Recorder()
+    async with open_runtime(instruments=[recorder]) as runtime:
+        await _note(view, "compiling the networks ...")
+        nets = {priority: await _compile(runtime, options, priority) for priority in NETWORKS}
+        noise = np.random.default_rng(0).random((8, 1, *IMAGE, 1), np.float32)
+        low = LowLoad(nets[Priority.LOW], list(noise), options.low_clients)
+        run = _Run(options, low, nets[Priority.HIGH], nets[Priority.MEDIUM])
+        async with interruptible() as interruption:
+            for _ in range(_WARM_UP_RUNS):
+                await nets[Priority.HIGH](np.zeros((1, HOP), np.float32))
+                await nets[Priority.MEDIUM](image(np.zeros(IMAGE, np.uint8)))
+            with _calm_collector():
+                await run.play(view)
+    return Recording(
+        started_ns=run.started_ns,
+        ended_ns=run.ended_ns,
+        exit_code=interruption.exit_code,
+        audio=_statistics(run.audio),
+        video=_statistics(run.video),
+        hops=tuple(run.hearing.marks),
+        frames=tuple(run.seeing.marks),
+        words=tuple(run.hearing.words),
+        labels=run.seeing.labels,
+        pieces=tuple(recorder.pieces),
+        jobs=tuple(recorder.jobs),
+        networks={int(priority): net.model.name for priority, net in nets.items()},
+        low_alone_hz=run.low_alone_hz,
+        low_hz=run.low_hz,
+        busy=run.busy,
+    )
+
+
+async def _compile(runtime: Runtime, options: DemoOptions, priority: Priority) -> Net:
+    path = data_file(options.data, f"{NETWORKS[priority]}.nnm")
+    model: Model = await anyio.to_thread.run_sync(load, path)
+    return await runtime.compile(model, priority=priority)
+
+
+async def _note(view: View, text: str) -> None:
+    await anyio.to_thread.run_sync(view.note, text)
+
+
+def _statistics(stage: Stage | None) -> StreamStatistics:
+    return StreamStatistics() if stage is None else stage.statistics()
+
+
+@contextmanager
+def _calm_collector() -> Iterator[None]:
+    """Take what is loaded out of the garbage collector's sight, so that its pauses stay short."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,224 @@
+"""`nnasync run MODEL`: inputs from files, results, timing, interruption."""
+
+from __future__ import annotations
+
+import signal
+import wave
+from pathlib import Path
+from typing import Any
+
+import av
+import msgspec
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.cli import main
+from nnasync.cli import run as run_command
+from nnasync.clock import now_ns
+from nnasync.hal import Array
+
+
+@pytest.fixture
+def doubling(tmp_path: Path) -> Path:
+    """A network with two inputs that are added, and their sum doubled."""
+    builder = nn.ModelBuilder("doubling")
+    left = builder.input("left", (1, 4))
+    right = builder.input("right", (1, 4))
+    total = builder.add(left, right)
+    builder.output("sum", total)
+    builder.output("twice", builder.add(total, total))
+    path = tmp_path / "doubling.nnm"
+    nn.save(builder.build(), path)
+    return path
+
+
+def echo(path: Path, shape: tuple[int, ...], type: nn.OperandType | None = None) -> Path:
+    """A network that gives its input back, times 1 and plus 0."""
+    builder = nn.ModelBuilder("echo")
+    x = builder.input("x", shape)
+    builder.output("y", builder.add(x, np.zeros(shape, np.float32)))
+    nn.save(builder.build(), path)
+    return path
+
+
+def saved(folder: Path, name: str) -> Array:
+    array: Array = np.load(folder / f"{name}.npy")
+    return array
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    assert main(["run", *map(str, arguments), "--json"]) == 0
+    return msgspec.json.decode(capsys.readouterr().out)
+
+
+def test_arrays_in_results_and_timing_out(
+    doubling: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "left.npy", np.array([[1, 2, 3, 4]], np.float32))
+    (tmp_path / "right.bin").write_bytes(np.array([10, 20, 30, 40], np.float32).tobytes())
+    told = run_json(
+        capsys,
+        doubling,
+        f"--input=right={tmp_path / 'right.bin'}",
+        f"--input={tmp_path / 'left.npy'}",
+        "--repeat=20",
+        f"--output={tmp_path / 'out'}",
+    )
+    np.testing.assert_array_equal(saved(tmp_path / "out", "sum"), [[11, 22, 33, 44]])
+    np.testing.assert_array_equal(saved(tmp_path / "out", "twice"), [[22, 44, 66, 88]])
+    assert told["devices"] == ["nnasync-reference"]
+    assert (told["runs"], told["missed"]) == (21, 0)
+    assert told["outputs"][0]["top"][0] == {"index": 3, "value": 44.0}
+    assert 0 < told["median_ms"] <= told["p90_ms"] <= told["p99_ms"]
+
+
+def test_text_output(doubling: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(doubling), "--input", "random", "--priority", "high"]) == 0
+    told = capsys.readouterr().out
+    assert "doubling on nnasync-reference" in told
+    assert "top of twice" in told
+    assert "11 runs: first" in told
+
+
+def test_npz_in_and_out(doubling: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", left=np.ones((4,), np.float32), right=np.ones((1, 4), np.float32))
+    one = tmp_path / "in.npz"
+    assert (
+        main(
+            [
+                "run",
+                str(doubling),
+                f"--input=left={one}",
+                f"--input=right={one}",
+                f"--output={tmp_path / 'new' / 'out.npz'}",
+            ]
+        )
+        == 0
+    )
+    with np.load(tmp_path / "new" / "out.npz") as outputs:
+        np.testing.assert_array_equal(outputs["twice"], np.full((1, 4), 4))
+
+
+def test_random_is_seeded(doubling: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        main(
+            [
+                "run",
+                str(doubling),
+                "--input=random",
+                f"--seed={seed}",
+                "--repeat=1",
+                f"--output={tmp_path / name}",
+            ]
+        )
+    first, again, other = (saved(tmp_path / name, "sum") for name in "abc")
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_picture(tmp_path: Path) -> None:
+    model = echo(tmp_path / "echo.nnm", (1, 4, 6, 3))
+    pixels = np.zeros((8, 12, 3), np.uint8)
+    pixels[:, :, 0] = 255
+    with av.open(str(tmp_path / "red.png"), "w") as container:
+        stream: Any = container.add_stream("png", rate=1)
+        stream.width, stream.height, stream.pix_fmt = 12, 8, "rgb24"
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode(None))
+    assert (
+        main(
+            [
+                "run",
+                str(model),
+                f"--input={tmp_path / 'red.png'}",
+                "--range",
+                "-1",
+                "1",
+                f"--output={tmp_path}",
+            ]
+        )
+        == 0
+    )
+    result = saved(tmp_path, "y")
+    np.testing.assert_allclose(result[0, :, :, 0], 1.0, atol=0.02)
+    np.testing.assert_allclose(result[0, :, :, 1:], -1.0, atol=0.02)
+
+
+def test_sound_is_cut_and_filled(tmp_path: Path) -> None:
+    with wave.open(str(tmp_path / "sound.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(np.full(20, 8192, np.int16).tobytes())
+    for size, expected in ((16, [0.25] * 16), (32, [0.25] * 20 + [0.0] * 12)):
+        model = echo(tmp_path / "echo.nnm", (1, size))
+        assert (
+            main(["run", str(model), f"--input=x={tmp_path / 'sound.wav'}", f"--output={tmp_path}"])
+            == 0
+        )
+        np.testing.assert_array_equal(saved(tmp_path, "y")[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input=middle=zeros"], "no input is called 'middle'; there are left, right"),
+        (["--input=zeros"] * 3, "3 inputs are given, the network takes 2"),
+        (["--input=left=words.txt"], "'words.txt' is neither random, zeros"),
+        (["--input=left=none.npy"], "cannot read none.npy: No such file"),
+        (["--input=left=shape.npy"], "shape.npy has shape (2, 2), the network takes (1, 4)"),
+        (["--input=left=object.npy"], "cannot read object.npy"),
+        (["--input=left=short.bin"], "short.bin has shape (3,)"),
+        (["--input=left=two.npz"], "two.npz has only the arrays a, b"),
+        (["--input=left=photo.png"], "a picture needs an input [1, height, width, 1 or 3]"),
+        (["--input=left=none.wav"], "none.wav: No such file"),
+        (["--device=toaster"], "toaster"),
+        (["--deadline-ms=-1"], "none of 11 runs met the deadline of -1 ms"),
+    ],
+)
+def test_refusals(
+    arguments: list[str],
+    message: str,
+    doubling: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("shape.npy", np.zeros((2, 2), np.float32))
+    np.save("object.npy", np.array([{}]), allow_pickle=True)
+    np.savez("two.npz", a=np.zeros(4), b=np.zeros(4))
+    Path("short.bin").write_bytes(bytes(12))
+    assert main(["run", str(doubling), *arguments]) == 1
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+def test_cut_off_model(doubling: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doubling.write_bytes(doubling.read_bytes()[:50])
+    assert main(["run", str(doubling)]) == 1
+    assert "doubling.nnm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interruption_tells_what_there_is(
+    which: signal.Signals,
+    code: int,
+    doubling: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    calls = 0
+
+    def interrupting() -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 25:
+            signal.raise_signal(which)
+        return now_ns()
+
+    monkeypatch.setattr(run_command, "now_ns", interrupting)
+    assert main(["run", str(doubling), "--repeat", "1000000000", "--json"]) == code
+    assert msgspec.json.decode(capsys.readouterr().out)["runs"] >= 12

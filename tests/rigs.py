@@ -1,0 +1,189 @@
+"""Small models, runtimes and deadlines that a test steers, shared by tests of executions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.clock import Alarm, Deadline, Watchdog
+from nnasync.drivers.null import Gate, NullEngine
+from nnasync.errors import BadState
+from nnasync.hal import Array
+
+SHAPE = (1, 4)
+POOL = nn.Options(cores=2, inline_budget_us=0)
+"""Every execution runs on a worker: what a gate holds up must not be the loop."""
+INLINE = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=1000)
+GUARD_S = 60
+"""A broken promise shall be a failure, not a test that never ends."""
+
+
+def floats(*values: float) -> Array:
+    """One row of float32."""
+    return np.array([values], np.float32)
+
+
+ONES = floats(1, 1, 1, 1)
+ROW = floats(1, 2, 3, 4)
+
+
+def doubler(name: str = "doubler") -> nn.Model:
+    """Output y = 2 x; one operation."""
+    builder = nn.ModelBuilder(name)
+    x = builder.input("x", SHAPE)
+    builder.output("y", builder.add(x, x))
+    return builder.build()
+
+
+def calculator() -> nn.Model:
+    """Inputs a and b, outputs a + b and a * b."""
+    builder = nn.ModelBuilder("calculator")
+    a, b = builder.input("a", SHAPE), builder.input("b", SHAPE)
+    builder.output("sum", builder.add(a, b))
+    builder.output("product", builder.mul(a, b))
+    return builder.build()
+
+
+def counter() -> nn.Model:
+    """Adds its input to a state "total" and gives the new total out."""
+    builder = nn.ModelBuilder("counter")
+    x = builder.input("x", SHAPE)
+    total = builder.state("total", SHAPE)
+    new = builder.add(total, x)
+    builder.output("y", builder.mul(new, 1.0))
+    builder.update(total, new)
+    return builder.build()
+
+
+def quantized(type: nn.OperandType = nn.OperandType.TENSOR_QUANT8_ASYMM) -> nn.Model:
+    """Output y = max(x, 0), 8-bit, scale 0.5, zero point 3."""
+    builder = nn.ModelBuilder("quantized")
+    x = builder.input("x", SHAPE, type=type, scale=0.5, zero_point=3)
+    builder.output("y", builder.relu(x))
+    return builder.build()
+
+
+def double(inputs: Any) -> list[Any]:
+    """What a null engine computes for `doubler`."""
+    return [inputs[0] * 2]
+
+
+def count(inputs: Any) -> list[Any]:
+    """What a null engine computes for `counter`."""
+    return [inputs[0] + inputs[1]] * 2
+
+
+def gated(compute: Callable[[Any], Any] = double, *, name: str = "null", steps: int = 1) -> Any:
+    """A null engine each step of which waits for its gate."""
+    return NullEngine(name, compute=compute, gate=Gate(), steps=steps)
+
+
+def set_free(engine: Any) -> None:
+    """Let a null engine run to the end, whatever a test told it."""
+    if isinstance(engine, NullEngine):
+        engine.heal()
+        engine.release()
+        if engine.gate is not None:
+            engine.gate.open_wide()
+
+
+@asynccontextmanager
+async def runtime(*devices: Any, options: nn.Options = POOL) -> AsyncIterator[nn.Runtime]:
+    """An open runtime; null engines are set free at its end, however the test ends."""
+    with anyio.fail_after(GUARD_S):
+        async with nn.open_runtime(devices=devices or None, options=options) as opened:
+            try:
+                yield opened
+            finally:
+                for device in devices:
+                    set_free(device)
+
+
+async def until_inline(runtime: nn.Runtime, net: nn.Net, *arrays: Any) -> None:
+    """Call a network until its duration is known and it runs on the thread of the loop."""
+    for _ in range(1000):
+        before = runtime.statistics().workers.inline_runs
+        await net(*arrays)
+        if runtime.statistics().workers.inline_runs > before:
+            return
+    raise AssertionError("the network never ran inline")
+
+
+async def free(runtime: nn.Runtime) -> None:
+    """Wait until the workers have let go of everything."""
+    with anyio.fail_after(GUARD_S):
+        while runtime.statistics().workers.running:
+            await anyio.lowlevel.checkpoint()
+
+
+class Attempt:
+    """A call in a task of its own: its result or its error, once `done` is set."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.scope = anyio.CancelScope()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    async def run(self, call: Callable[[], Any]) -> None:
+        """Run the call to its end."""
+        with self.scope:
+            try:
+                self.result = await call()
+            except nn.NNError as error:
+                self.error = error
+        self.done.set()
+
+    async def failure(self) -> BaseException | None:
+        """The error of the call, when it has ended."""
+        await self.done.wait()
+        return self.error
+
+
+async def attempt(group: Any, call: Callable[[], Any]) -> Attempt:
+    """Start a call in a task and wait until it suspends, or is over."""
+    attempt = Attempt()
+    group.start_soon(attempt.run, call)
+    await anyio.wait_all_tasks_blocked()
+    return attempt
+
+
+class ManualWatchdog(Watchdog):
+    """A watchdog whose alarms go off when a test says so; a runtime under test gets it.
+
+    Deadlines far away can so "pass" at a chosen moment, without a clock.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alarms: list[Alarm] = []
+
+    def arm(self, at_ns: int, callback: Callable[[], object]) -> Alarm:
+        """Keep an alarm."""
+        if self._closed:
+            raise BadState("the watchdog is closed")
+        alarm = Alarm(at_ns, callback, self)
+        self.alarms.append(alarm)
+        return alarm
+
+    def ring(self, deadline: Deadline) -> None:
+        """Let the alarms that are armed for this deadline go off."""
+        for alarm in list(self.alarms):
+            callback = alarm._callback
+            if alarm.at_ns == deadline.at_ns and callback is not None:
+                self._kill(alarm)
+                callback()
+
+
+def manual_watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
+    """Have the next runtime use a watchdog that the test rings."""
+    watchdog = ManualWatchdog()
+    monkeypatch.setattr("nnasync.runtime.Watchdog", lambda: watchdog)
+    return watchdog

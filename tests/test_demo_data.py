@@ -1,0 +1,160 @@
+"""The demo's clips and networks: complete, consistent, and right often enough.
+
+The networks run on the reference kernels, every frame and every hop of the committed clips.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from nnasync.cli import demo_data
+from nnasync.cli.recognition import (
+    NONE,
+    Word,
+    WordDecoder,
+    digit_accuracy,
+    word_accuracy,
+)
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.hal import Array, ExecutionPreference, Model, Operand, StatePair
+from nnasync.model import load_nnm
+from nnasync.workers import StopFlag
+
+av = pytest.importorskip("av", reason="the clips are decoded with PyAV: the extra `media`")
+
+HOP = 160
+
+
+class Stepper:
+    """A model bound to arrays of its own, its state carried from run to run."""
+
+    def __init__(self, model: Model) -> None:
+        self.inputs = [np.zeros(o.dimensions, np.float32) for o in operands(model, "inputs")]
+        self.outputs = [np.zeros(o.dimensions, np.float32) for o in operands(model, "outputs")]
+        self._state = model.state
+        plan = ReferenceEngine().compile(model, ExecutionPreference.SUSTAINED_SPEED)
+        self._call = plan.bind(self.inputs, self.outputs)
+        self._stop = StopFlag()
+
+    def __call__(self, x: Array) -> Array:
+        self.inputs[0][...] = x.reshape(self.inputs[0].shape)
+        assert self._call.run(self._stop)
+        for pair in self._state:
+            self.inputs[pair.input][...] = self.outputs[pair.output]
+        return self.outputs[0].copy()
+
+
+def operands(model: Model, side: str) -> list[Operand]:
+    main = model.main
+    indexes = main.input_indexes if side == "inputs" else main.output_indexes
+    return [main.operands[index] for index in indexes]
+
+
+def pictures() -> Iterator[Array]:
+    with av.open(str(demo_data.path("digits.mp4"))) as container:
+        for frame in container.decode(video=0):
+            yield frame.to_ndarray(format="gray")
+
+
+def sound() -> Array:
+    with av.open(str(demo_data.path("words.flac"))) as container:
+        parts = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
+    return np.concatenate(parts)
+
+
+def hear(network: Stepper, samples: Array) -> list[Word]:
+    decoder = WordDecoder()
+    hops = samples.reshape(-1, HOP).astype(np.float32) / 32768
+    events = [decoder.feed(number, network(hop)) for number, hop in enumerate(hops)]
+    return [event for event in events if event is not None]
+
+
+@pytest.fixture(scope="module")
+def video() -> Array:
+    return np.stack(list(pictures()))
+
+
+def test_unknown_file_is_refused_by_name() -> None:
+    with pytest.raises(FileNotFoundError, match=r"no-such\.nnm.*digits\.nnm"):
+        demo_data.path("no-such.nnm")
+
+
+def test_video_has_a_label_for_every_frame(video: Array) -> None:
+    truth = demo_data.video_truth()
+    assert video.shape == (len(truth.labels), 64, 64)
+    assert video.dtype == np.uint8
+    assert len(truth.labels) == 60 * truth.fps
+    assert set(truth.labels) == set(range(NONE + 1))
+
+
+def test_sound_is_a_minute_and_its_words_follow_one_another() -> None:
+    truth = demo_data.words_truth()
+    samples = sound()
+    assert samples.dtype == np.int16
+    assert len(samples) == 60 * truth.rate
+    assert {word.label for word in truth.words} == set(range(10))
+    assert len(truth.names) == 10
+    assert all(0 <= word.start < word.end <= len(samples) for word in truth.words)
+    assert all(a.end < b.start for a, b in itertools.pairwise(truth.words))
+
+
+def test_words_are_louder_than_the_pauses() -> None:
+    samples = sound().astype(float)
+    spoken = np.zeros(len(samples), bool)
+    for word in demo_data.words_truth().words:
+        spoken[word.start : word.end] = True
+    assert (samples[spoken] ** 2).mean() > 5 * (samples[~spoken] ** 2).mean()
+
+
+@pytest.mark.parametrize("name", ["digits", "digits_large"])
+def test_digit_networks_map_a_picture_to_probabilities(name: str) -> None:
+    model = load_nnm(demo_data.path(f"{name}.nnm"))
+    (image,), (scores,) = operands(model, "inputs"), operands(model, "outputs")
+    assert (image.name, image.dimensions) == ("image", (1, 64, 64, 1))
+    assert (scores.name, scores.dimensions) == ("scores", (1, NONE + 1))
+    result = Stepper(model)(np.full((64, 64), 0.5))
+    assert result.sum() == pytest.approx(1, abs=1e-5)
+    assert (result >= 0).all()
+
+
+def test_word_network_carries_its_state() -> None:
+    model = load_nnm(demo_data.path("words.nnm"))
+    inputs, outputs = operands(model, "inputs"), operands(model, "outputs")
+    assert (inputs[0].name, inputs[0].dimensions) == ("hop", (1, HOP))
+    assert (outputs[0].name, outputs[0].dimensions) == ("scores", (1, NONE + 1))
+    assert model.state == tuple(StatePair(n, n) for n in range(1, len(inputs)))
+    assert all(inputs[p.input].dimensions == outputs[p.output].dimensions for p in model.state)
+    network = Stepper(model)
+    noise = np.random.default_rng(0).normal(0, 0.1, (3, HOP))
+    first, *_ = [network(hop) for hop in noise]
+    assert np.array_equal(network.inputs[1][0, -HOP:], noise[-1].astype(np.float32))
+    assert not np.array_equal(network(noise[0]), first)
+
+
+@pytest.mark.parametrize("name", ["digits", "digits_large"])
+def test_digits_are_seen_frame_by_frame(name: str, video: Array) -> None:
+    network = Stepper(load_nnm(demo_data.path(f"{name}.nnm")))
+    seen = {n: int(network(image / 255).argmax()) for n, image in enumerate(video)}
+    assert digit_accuracy(seen, demo_data.video_truth().labels) >= 0.97
+
+
+def test_words_are_heard() -> None:
+    events = hear(Stepper(load_nnm(demo_data.path("words.nnm"))), sound())
+    assert word_accuracy(events, demo_data.words_truth().words) >= 0.9
+
+
+def test_a_track_without_words_is_heard_as_such() -> None:
+    noise = np.random.default_rng(4).normal(0, 500, 10 * 16_000).astype(np.int16)
+    assert hear(Stepper(load_nnm(demo_data.path("words.nnm"))), noise) == []
+
+
+def test_words_of_the_truth_are_told_from_each_other() -> None:
+    """The same sound judged against a shifted truth is nearly all wrong."""
+    truth = demo_data.words_truth()
+    events = hear(Stepper(load_nnm(demo_data.path("words.nnm"))), sound())
+    shifted = [Word((event.label + 1) % 10, event.hop, event.score) for event in events]
+    assert word_accuracy(shifted, truth.words) < 0.1
