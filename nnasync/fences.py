@@ -111,7 +111,7 @@ class Fence:
                 self.remove_callback(waiter.wake)
                 raise
         if self.error is not None:
-            raise fresh(self.error) from self.error
+            raise fresh(self.error) from self.error.__cause__ or self.error
 
     def wait_blocking(self, timeout_s: float | None = None) -> None:
         """Block the calling thread until the fence is final; raises the error of a failed fence.
@@ -127,7 +127,7 @@ class Fence:
                 self.remove_callback(gate.open)
                 raise errors.MissedDeadlineTransient(f"fence still pending after {timeout_s} s")
         if self.error is not None:
-            raise fresh(self.error) from self.error
+            raise fresh(self.error) from self.error.__cause__ or self.error
 
     def export_fd(self) -> int:
         """File descriptor for one recipient in another process; the caller owns and closes it.

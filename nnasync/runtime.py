@@ -140,6 +140,7 @@ class Runtime:
         if self._state != "new":
             raise BadState("a runtime can be opened once; make another with open_runtime()")
         self._wakeup = Wakeup.current()
+        self._wakeup.tracer = self.tracer
         self._watchdog = Watchdog()
         options = self.options
         self._workers = Workers(

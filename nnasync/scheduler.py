@@ -80,7 +80,7 @@ class Estimate:
 class Job:
     """What the scheduler knows of one execution."""
 
-    __slots__ = ("deadline_ns", "estimate", "floor_ns", "priority", "queued", "sequence")
+    __slots__ = ("deadline_ns", "entry", "estimate", "floor_ns", "priority", "queued", "sequence")
 
     def __init__(self, priority: Priority, estimate: Estimate, deadline_ns: int = NEVER_NS) -> None:
         self.priority = priority
@@ -88,6 +88,7 @@ class Job:
         self.deadline_ns = deadline_ns
         self.floor_ns = 0.0
         self.sequence = -1
+        self.entry = -1
         self.queued = False
 
 
@@ -109,11 +110,11 @@ class Scheduler:
     def __init__(self, *, servers: int, queue_limit: int) -> None:
         self._servers = servers
         self._queue_limit = queue_limit
-        self._heaps: tuple[list[tuple[int, int, Job]], ...] = ([], [], [])
+        self._heaps: tuple[list[tuple[int, int, int, Job]], ...] = ([], [], [])
         self._queued = [0, 0, 0]
         self._backlog_ns = [0.0, 0.0, 0.0]
         self._expired: list[Job] = []
-        self._sequence = 0
+        self._sequence = self._entries = 0
         self._submitted = self._dispatched = self._requeued = 0
         self._withdrawn = self._expired_count = self._refused = 0
 
@@ -161,7 +162,6 @@ class Scheduler:
             return False
         self._withdrawn += 1
         self._leave(job)
-        self._compact(job.priority)
         return True
 
     def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
@@ -169,8 +169,8 @@ class Scheduler:
         for priority in priorities:
             heap = self._heaps[priority]
             while heap:
-                job = heapq.heappop(heap)[2]
-                if not job.queued:
+                _, _, entry, job = heapq.heappop(heap)
+                if job.entry != entry:
                     continue
                 self._leave(job)
                 if job.deadline_ns > now_ns:
@@ -207,23 +207,26 @@ class Scheduler:
             refused=self._refused,
         )
 
-    def _compact(self, priority: Priority) -> None:
-        heap = self._heaps[priority]
-        if len(heap) > 2 * self._queued[priority] + 64:
-            heap[:] = [entry for entry in heap if entry[2].queued]
-            heapq.heapify(heap)
-
     def _push(self, job: Job) -> None:
         job.queued = True
+        job.entry = self._entries
+        self._entries += 1
         job.floor_ns = job.estimate.floor_ns
         self._queued[job.priority] += 1
         self._backlog_ns[job.priority] += job.floor_ns
-        heapq.heappush(self._heaps[job.priority], (job.deadline_ns, job.sequence, job))
+        entry = (job.deadline_ns, job.sequence, job.entry, job)
+        heapq.heappush(self._heaps[job.priority], entry)
 
     def _leave(self, job: Job) -> None:
+        """Take a job off the counts; its entry goes when it is met, or when too many are dead."""
         job.queued = False
+        job.entry = -1
         priority = job.priority
         self._queued[priority] -= 1
         self._backlog_ns[priority] = (
             self._backlog_ns[priority] - job.floor_ns if self._queued[priority] else 0.0
         )
+        heap = self._heaps[priority]
+        if len(heap) > 2 * self._queued[priority] + 64:
+            heap[:] = [entry for entry in heap if entry[3].entry == entry[2]]
+            heapq.heapify(heap)

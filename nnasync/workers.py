@@ -394,7 +394,8 @@ class Workers:
         """Settle everything with DeviceUnavailable and let the threads end when they can."""
         with self._lock:
             self._closed = True
-            live = list(self._live)
+            # Dependants come after what they wait for: each shall hear of the closing itself.
+            live = sorted(self._live, key=lambda task: task.launched_ns, reverse=True)
         for task in live:
             self.settle(task, DeviceUnavailable("the runtime was closed while this was in flight"))
         with self._lock:

@@ -116,11 +116,16 @@ async def until_inline(runtime: nn.Runtime, net: nn.Net, *arrays: Any) -> None:
     raise AssertionError("the network never ran inline")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Turn the loop until something that threads bring about is so."""
+    with anyio.fail_after(GUARD_S):
+        while not condition():
+            await anyio.lowlevel.checkpoint()
+
+
 async def free(runtime: nn.Runtime) -> None:
     """Wait until the workers have let go of everything."""
-    with anyio.fail_after(GUARD_S):
-        while runtime.statistics().workers.running:
-            await anyio.lowlevel.checkpoint()
+    await until(lambda: not runtime.statistics().workers.running)
 
 
 class Attempt:

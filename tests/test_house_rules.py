@@ -147,6 +147,12 @@ def test_no_pickle(path: Path) -> None:
             assert (node.module or "").split(".")[0] not in modules
 
 
+@ours
+def test_only_the_command_line_reads_the_environment(path: Path) -> None:
+    names = {node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
+    assert PACKAGE / "cli" in path.parents or names.isdisjoint({"environ", "getenv"})
+
+
 @pytest.mark.parametrize("path", sources("nnasync", "examples"))
 def test_no_path_of_the_checkout_s_surroundings(path: Path) -> None:
     source = path.read_text(encoding="utf-8")

@@ -421,4 +421,4 @@ class Naive(RuleBasedStateMachine):
 
 
 TestAgainstASortedList = Naive.TestCase
-TestAgainstASortedList.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestAgainstASortedList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -6,6 +6,7 @@ __all__ = ["DEFAULT_DEVICES", "DRIVERS"]
 
 DRIVERS: dict[str, str] = {
     "nnasync-reference": "nnasync.drivers.cpu:ReferenceEngine",
+    "null": "nnasync.drivers.null:NullEngine",
 }
 """Name of each device and where its engine is, as "module:class"."""
 

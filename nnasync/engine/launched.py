@@ -7,7 +7,7 @@ from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Struct, Timing
 from nnasync.workers import Task, Workers
 
-__all__ = ["Info", "Launched", "timing_of"]
+__all__ = ["Done", "Info", "Launched", "timing_of"]
 
 
 class Info(Struct, frozen=True):
@@ -18,12 +18,33 @@ class Info(Struct, frozen=True):
     timing_fenced: Timing
 
 
+class Done:
+    """An execution that ran within its launch."""
+
+    __slots__ = ("fence", "finished_ns", "launched_ns")
+
+    def __init__(self, launched_ns: int) -> None:
+        self.fence = Fence()
+        self.launched_ns = launched_ns
+        self.finished_ns = 0
+
+    @property
+    def ready_ns(self) -> int:
+        """It waited for nothing."""
+        return self.launched_ns
+
+    @property
+    def started_ns(self) -> int:
+        """It was not queued."""
+        return self.launched_ns
+
+
 class Launched:
     """A fenced execution (IFencedExecutionCallback)."""
 
     __slots__ = ("_measure", "_task", "_workers")
 
-    def __init__(self, task: Task, workers: Workers, *, measure: bool) -> None:
+    def __init__(self, task: Task | Done, workers: Workers, *, measure: bool) -> None:
         self._task = task
         self._workers = workers
         self._measure = measure
@@ -35,7 +56,8 @@ class Launched:
 
     def cancel(self) -> None:
         """End the execution."""
-        self._workers.abandon(self._task)
+        if isinstance(self._task, Task):
+            self._workers.abandon(self._task)
 
     async def get_execution_info(self) -> Info:
         """Status and timings; raises BadState while the fence is pending."""
@@ -55,7 +77,7 @@ class Launched:
         )
 
 
-def timing_of(task: Task, since_ns: int) -> Timing:
+def timing_of(task: Task | Done, since_ns: int) -> Timing:
     """Durations of a finished task: running, and since a point in time."""
     if not task.finished_ns:
         return Timing(NOT_AVAILABLE, NOT_AVAILABLE)

@@ -10,7 +10,11 @@ from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.workers import Task, Workers
 
-__all__ = ["Dependencies", "Gate"]
+__all__ = ["Dependencies", "DependencyFailed", "Gate"]
+
+
+class DependencyFailed(GeneralFailure):
+    """A fence that the execution waited for failed; the first error of the chain is the cause."""
 
 
 class Gate:
@@ -23,10 +27,20 @@ class Gate:
         self._inside = 0
         self._waiting: deque[Task] = deque()
 
-    @property
-    def is_free(self) -> bool:
-        """Whether another task would go straight to the workers."""
-        return self._limit == 0 or self._inside < self._limit
+    def try_enter(self) -> bool:
+        """Take a place for a run on the calling thread, if there is one; `leave` gives it back."""
+        if self._limit == 0:
+            return True
+        with self._lock:
+            if self._inside >= self._limit:
+                return False
+            self._inside += 1
+            return True
+
+    def leave(self) -> None:
+        """Give the place back, to the task that waits longest."""
+        if self._limit:
+            self._leave()
 
     def submit(self, task: Task, *, held: bool) -> None:
         """Let a task through, now or when there is room; a refusal of a held task settles it."""
@@ -76,9 +90,7 @@ class Dependencies:
         """Count one dependency as met; one that failed settles the task."""
         task = self._task
         if fence.error is not None:
-            failure = GeneralFailure(f"{task.name} waited for a fence that failed: {fence.error}")
-            failure.__cause__ = fence.error
-            self._workers.settle(task, failure)
+            self._workers.settle(task, _failed_dependency(task, fence.error))
             return
         with self._lock:
             self._left -= 1
@@ -97,3 +109,11 @@ class Dependencies:
                     task.alarm = None
         if not task.fence.done:
             self._gate.submit(task, held=True)
+
+
+def _failed_dependency(task: Task, error: BaseException) -> DependencyFailed:
+    if isinstance(error, DependencyFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    failure = DependencyFailed(f"{task.name} waited for a fence that failed: {error}")
+    failure.__cause__ = error
+    return failure

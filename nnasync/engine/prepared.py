@@ -9,11 +9,13 @@ from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Out
 from nnasync.clock import Deadline, now_ns
 from nnasync.engine.binding import Binding, array_of
 from nnasync.engine.contract import Plan
-from nnasync.engine.launched import Launched, timing_of
+from nnasync.engine.launched import Done, Launched, timing_of
 from nnasync.engine.ordering import Dependencies, Gate
 from nnasync.errors import (
+    DeviceError,
     DeviceUnavailable,
     InvalidArgument,
+    MissedDeadlineTransient,
     NNError,
     OutputInsufficientSize,
 )
@@ -56,17 +58,19 @@ class EnginePreparedModel:
     ) -> None:
         self._workers = workers
         self._model = model
-        self._plan = plan
+        self._plan: Plan | None = plan
         self._priority = priority
         self._estimate = Estimate()
         self._gate = Gate(workers, concurrency)
         self._name = name
         self._bindings: dict[int, Binding] = {}
-        self._shapes = self._static_shapes()
+        self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
+        self._is_fully_specified = all(
+            is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
+        )
         self._samples_at_trim = 0
         self._bursts = 0
-        self._closed = False
 
     @property
     def estimate(self) -> Estimate:
@@ -107,7 +111,7 @@ class EnginePreparedModel:
                 turn = workers.turn
                 await yield_now()
                 workers.turned(turn)
-            if self._inlines(estimate.ns):
+            if self._inlines(estimate.ns) and self._gate.try_enter():
                 return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
         return await self.execute(request, measure=measure, deadline=deadline)
 
@@ -122,30 +126,30 @@ class EnginePreparedModel:
         duration_ns: int | None = None,
     ) -> Launched:
         """Launch behind fences; what is ready and cheaper than a hop has run on return."""
-        if not all(is_fully_specified(o.type, o.dimensions) for o in self._outputs(request)):
+        if not self._is_fully_specified:
             raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
-        task = self._task(self._binding(request), _at_ns(deadline))
-        launched = Launched(task, self._workers, measure=measure)
+        deadline_ns = _at_ns(deadline)
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if pending:
+            task = self._task(self._binding(request), deadline_ns)
             self._workers.hold(task)
             waits = Dependencies(task, len(pending), self._gate, self._workers, duration_ns)
             for fence in pending:
                 fence.add_callback(waits.met)
-            return launched
+            return Launched(task, self._workers, measure=measure)
         if duration_ns is not None:
-            task.deadline_ns = min(task.deadline_ns, now_ns() + duration_ns)
-        if self._inlines_now(LAUNCH_INLINE_NS):
-            self._run_task_inline(task)
-        else:
-            self._gate.submit(task, held=False)
-        return launched
+            deadline_ns = min(deadline_ns, now_ns() + duration_ns)
+        if self._enters_inline(LAUNCH_INLINE_NS):
+            return self._launch_inline(request, measure=measure, deadline_ns=deadline_ns)
+        task = self._task(self._binding(request), deadline_ns)
+        self._gate.submit(task, held=False)
+        return Launched(task, self._workers, measure=measure)
 
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
         """Serve a burst; the device is in its fast state until it is closed."""
-        self._check_open()
+        self._open_plan()
         server = BurstServer(self._begin, callback, result_channel)
         request_channel.listen(server.receive)
         self._bursts += 1
@@ -158,15 +162,17 @@ class EnginePreparedModel:
 
     async def close(self) -> None:
         """Give the bindings and the plan's scratch back."""
-        self._closed = True
+        plan, self._plan = self._plan, None
         self._bindings.clear()
-        self._plan.trim()
+        if plan is not None:
+            plan.trim()
 
     def trim(self) -> None:
         """Give scratch back that was not used since the last call; an open burst keeps it."""
         samples = self._estimate.samples
-        if samples == self._samples_at_trim and not self._bursts:
-            self._plan.trim()
+        plan = self._plan
+        if plan is not None and samples == self._samples_at_trim and not self._bursts:
+            plan.trim()
         self._samples_at_trim = samples
 
     # -- binding requests
@@ -176,7 +182,7 @@ class EnginePreparedModel:
         return self._bind(request) if binding is None else binding
 
     def _bind(self, request: Request) -> Binding:
-        self._check_open()
+        plan = self._open_plan()
         validate_request(self._model, request, unspecified_outputs=True)
         main = self._model.main
         inputs = [
@@ -189,7 +195,7 @@ class EnginePreparedModel:
             for argument, index in zip(request.outputs, main.output_indexes, strict=True)
         ]
         try:
-            binding = Binding(self._plan, inputs, outputs)
+            binding = Binding(plan, inputs, outputs)
         except Exception as error:
             failure = contained(error, self._name)
             raise failure from failure.__cause__
@@ -201,7 +207,7 @@ class EnginePreparedModel:
     def _check_sizes(self, request: Request) -> None:
         sufficient = [
             argument.location.length >= byte_size(operand.type, operand.dimensions)
-            for argument, operand in zip(request.outputs, self._outputs(request), strict=True)
+            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
         ]
         if not all(sufficient):
             shapes = tuple(
@@ -212,59 +218,57 @@ class EnginePreparedModel:
                 f"{self._name}: the buffer of output {sufficient.index(False)} is too small", shapes
             )
 
-    def _outputs(self, request: Request) -> list[Operand]:
+    def _outputs(self) -> list[Operand]:
         main = self._model.main
         return [main.operands[index] for index in main.output_indexes]
 
-    def _static_shapes(self) -> tuple[OutputShape, ...]:
-        main = self._model.main
-        return tuple(OutputShape(main.operands[i].dimensions) for i in main.output_indexes)
-
     # -- running
 
-    def _check_open(self) -> None:
-        if self._closed:
+    def _open_plan(self) -> Plan:
+        if self._plan is None:
             raise DeviceUnavailable(f"{self._name} is closed")
+        return self._plan
 
     def _inlines(self, budget_ns: float) -> bool:
-        return (
-            not self._closed
-            and self._gate.is_free
-            and self._workers.may_inline(self._priority, self._estimate, budget_ns)
+        return self._plan is not None and self._workers.may_inline(
+            self._priority, self._estimate, budget_ns
         )
 
-    def _inlines_now(self, budget_ns: float) -> bool:
-        return self._inlines(budget_ns) and not self._workers.turn_is_spent(self._estimate)
+    def _enters_inline(self, budget_ns: float) -> bool:
+        return (
+            self._inlines(budget_ns)
+            and not self._workers.turn_is_spent(self._estimate)
+            and self._gate.try_enter()
+        )
 
     def _run_inline(self, request: Request, *, measure: bool, deadline_ns: int) -> ExecutionResult:
+        """Run on this thread; the gate was entered."""
         entered_ns = now_ns() if measure else 0
-        binding = self._bindings.get(id(request)) or self._bind(request)
-        call = binding.take()
         try:
-            device_ns = self._workers.run_inline(call, self._estimate, deadline_ns, self._name)
+            binding = self._bindings.get(id(request)) or self._bind(request)
+            call = binding.take()
+            try:
+                device_ns = self._workers.run_inline(call, self._estimate, deadline_ns, self._name)
+            finally:
+                binding.give_back(call)
         finally:
-            binding.give_back(call)
+            self._gate.leave()
         if not measure:
             return self._result
         return ExecutionResult(self._shapes, Timing(device_ns, now_ns() - entered_ns))
 
-    def _run_task_inline(self, task: Task) -> None:
-        task.ready_ns = task.started_ns = now_ns()
-        error: NNError | None = None
+    def _launch_inline(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched:
+        done = Done(now_ns())
         try:
-            self._workers.run_inline(task.call, self._estimate, task.deadline_ns, self._name)
-        except NNError as failure:
-            error = failure
-        task.finished_ns = now_ns()
-        task.finished = True
-        if error is None:
-            task.fence.signal()
+            self._run_inline(request, measure=False, deadline_ns=deadline_ns)
+        except (MissedDeadlineTransient, DeviceError) as error:
+            done.fence.fail(error)
         else:
-            task.fence.fail(error)
-        task.release()
+            done.fence.signal()
+        done.finished_ns = done.fence.signaled_at_ns
+        return Launched(done, self._workers, measure=measure)
 
     def _task(self, binding: Binding, deadline_ns: int) -> Task:
-        self._check_open()
         call = binding.take()
         task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
         task.when_released(lambda: binding.give_back(call))
@@ -287,7 +291,7 @@ class EnginePreparedModel:
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst."""
         is_next = behind is None or behind.done
-        if is_next and self._inlines_now(self._estimate.ns):
+        if is_next and self._enters_inline(self._estimate.ns):
             reply(self._run_inline(request, measure=measure, deadline_ns=deadline_ns))
             release()
             return None

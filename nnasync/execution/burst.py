@@ -39,7 +39,7 @@ from nnasync.fences import fresh
 from nnasync.hal import Array, DataLocation, Model, Request, RequestArgument
 from nnasync.memory import Pool, layout
 from nnasync.scheduler import NEVER_NS
-from nnasync.wakeup import Waiter, Wakeup, checkpoint_if_cancelled
+from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 
 __all__ = ["DEFAULT_DEPTH", "Burst", "BurstStatistics"]
 
@@ -197,7 +197,8 @@ class Burst:
         Raises ResourceExhaustedTransient when `depth` calls are in flight already.
         """
         self._check(deadline)
-        await checkpoint_if_cancelled()
+        if cancellation_pending():
+            await checkpoint_if_cancelled()
         if self._stalls():
             await self._turn()
         outs = check_out(self._ports.outputs, out)

@@ -6,11 +6,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from nnasync.device import ExecutionInfo, FencedExecution
-from nnasync.errors import BadState
+from nnasync.errors import BadState, NNError
 from nnasync.execution.slots import Lease, OutputRegion, Slot
 from nnasync.fences import Fence
+from nnasync.hal import ErrorStatus, Struct, Timing
 
-__all__ = ["Execution"]
+__all__ = ["Execution", "FailedLaunch"]
 
 
 class Execution:
@@ -73,3 +74,27 @@ class Execution:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class FailedLaunch:
+    """A launch that the device turned down: its fence has failed from the beginning."""
+
+    __slots__ = ("_error", "fence")
+
+    def __init__(self, error: NNError) -> None:
+        self._error = error
+        self.fence = Fence()
+        self.fence.fail(error)
+
+    async def get_execution_info(self) -> ExecutionInfo:
+        """The status of the error."""
+        return _Failed(self._error.status)
+
+    def cancel(self) -> None:
+        """Do nothing: the execution is over."""
+
+
+class _Failed(Struct, frozen=True):
+    status: ErrorStatus
+    timing_launched: Timing = Timing()
+    timing_fenced: Timing = Timing()

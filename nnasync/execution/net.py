@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 from nnasync.clock import Deadline, Watchdog
 from nnasync.compilation import Compilation, Report
-from nnasync.device import PreparedModel
-from nnasync.errors import BadState, CallerError, InvalidArgument
+from nnasync.device import FencedExecution, PreparedModel
+from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument
 from nnasync.execution.burst import DEFAULT_DEPTH, Burst
-from nnasync.execution.launch import Execution
+from nnasync.execution.launch import Execution, FailedLaunch
 from nnasync.execution.ports import Port, check_out, copy_in, in_order, ports_of
 from nnasync.execution.slots import Holding, Lease, OutputRegion, Slot, Slots
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS, Model
 from nnasync.memory import Region
-from nnasync.wakeup import Wakeup, checkpoint_if_cancelled
+from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 
 __all__ = ["Net"]
 
@@ -81,7 +82,8 @@ class Net:
         zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted, DeviceError.
         """
         self._check(deadline)
-        await checkpoint_if_cancelled()
+        if cancellation_pending():
+            await checkpoint_if_cancelled()
         outs = check_out(self._ports.outputs, out)
         slot = self._filled(arrays)
         result = await self._prepared.execute_synchronously(
@@ -108,21 +110,28 @@ class Net:
         and Refused only.
         """
         self._check(deadline)
-        await checkpoint_if_cancelled()
-        if self._stalls():
-            await self._turn()
+        if cancellation_pending():
+            await checkpoint_if_cancelled()
         values = in_order(self._ports.inputs, _spread(arrays), "input")
-        fences = [_fence(item) for item in wait_for]
+        fences = () if wait_for == () else _fences(wait_for)
+        loop_timeout_ns = _loop_timeout_ns(loop_timeout)
+        duration_ns = _nanoseconds(duration, "duration")
         slot = self._slots.take()
         regions, sources = self._place(slot, values)
-        launched = await self._prepared.execute_fenced(
-            slot.request_with(regions),
-            fences,
-            measure=measure,
-            deadline=deadline,
-            loop_timeout_ns=_loop_timeout_ns(loop_timeout),
-            duration_ns=_nanoseconds(duration, "duration"),
-        )
+        if self._stalls():
+            await self._turn()
+        launched: FencedExecution
+        try:
+            launched = await self._prepared.execute_fenced(
+                slot.request_with(regions),
+                fences,
+                measure=measure,
+                deadline=deadline,
+                loop_timeout_ns=loop_timeout_ns,
+                duration_ns=duration_ns,
+            )
+        except DeviceError as error:
+            launched = FailedLaunch(error)
         if sources:
             launched.fence.add_callback(Holding(sources))
         lease = Lease(self._slots, slot, launched.fence)
@@ -225,10 +234,18 @@ def _region(slot: Slot, index: int, array: Any, lease: Lease) -> OutputRegion:
 
 def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
     """`launch(first.outputs)` means `launch(*first.outputs)`."""
-    first = arrays[0] if len(arrays) == 1 else None
-    if isinstance(first, (tuple, list)) and any(isinstance(item, Region) for item in first):
-        return first
+    if len(arrays) == 1:
+        first = arrays[0]
+        if first.__class__ in (tuple, list) and first and isinstance(first[0], Region):
+            spread: Sequence[Any] = first
+            return spread
     return arrays
+
+
+def _fences(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
+    if not isinstance(wait_for, Iterable):
+        raise InvalidArgument(f"wait_for takes a list of fences, got {wait_for!r}")
+    return [_fence(item) for item in wait_for]
 
 
 def _fence(item: Fence | Execution) -> Fence:
@@ -241,7 +258,7 @@ def _fence(item: Fence | Execution) -> Fence:
 def _nanoseconds(seconds: float | None, name: str) -> int | None:
     if seconds is None:
         return None
-    if not 0 <= seconds < float("inf"):
+    if not isinstance(seconds, Real) or not 0 <= seconds < float("inf"):
         raise InvalidArgument(f"{name} must be a number of seconds, 0 or more, got {seconds!r}")
     return int(seconds * 1e9)
 

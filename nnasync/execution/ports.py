@@ -105,7 +105,8 @@ def as_array(value: Any, port: Port) -> Array:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             array = np.from_dlpack(value)
         else:
-            array = np.asarray(value)
+            # To numpy, bytes are text; their buffer is an array.
+            array = np.asarray(memoryview(value) if isinstance(value, bytes) else value)
     except Exception as error:
         raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
     if array.dtype == port.dtype:

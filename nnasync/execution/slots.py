@@ -138,8 +138,12 @@ class Lease:
     def close(self) -> None:
         """End the lease; the slot is recycled once it was written, and dropped if it was not."""
         slot, self._slot = self._slot, None
-        if slot is not None:
+        if slot is None:
+            return
+        if not self._fence.done:
             self._fence.add_callback(_Recycling(self._slots, slot))
+        elif self._fence.error is None:
+            self._slots.give_back(slot)
 
     def __del__(self) -> None:
         self.close()

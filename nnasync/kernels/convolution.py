@@ -25,6 +25,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
+from nnasync.kernels.rescale import Halves
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, repeats, sequence
 from nnasync.kernels.window import (
     EXPLICIT_PADDING,
@@ -161,11 +162,9 @@ def _pointwise_kernel(linear: Linear, shape: Shape, source: Tensor) -> Kernel:
     parts = list(blocks(pixels, max(terms, channels)))
     largest = parts[0].stop if parts else 0
     convert = source.dtype != linear.dtype
-    specs = []
+    specs = linear.scratch((largest, channels))
     if convert:
         specs.append(ArraySpec((largest, terms), linear.dtype))
-    if linear.quantized:
-        specs.append(ArraySpec((largest, channels), linear.dtype))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         image = _image(inputs, (pixels, terms))
@@ -173,13 +172,13 @@ def _pointwise_kernel(linear: Linear, shape: Shape, source: Tensor) -> Kernel:
         calls: list[Call] = []
         for part in parts:
             rows, target = image[part], output[part]
-            count = len(rows)
             if convert:
-                calls.append(copy(scratch[0][:count], rows))
-                rows = scratch[0][:count]
-            sums = scratch[-1][:count] if linear.quantized else target
+                converted = scratch[-1][: len(rows)]
+                calls.append(copy(converted, rows))
+                rows = converted
+            sums, rest = linear.sums(target, scratch)
             calls.append((rows.dot, (linear.weights, sums)))
-            calls += linear.finish(sums, target)
+            calls += linear.finish(sums, target, rest)
         return sequence(calls)
 
     return Kernel(bind, specs)
@@ -196,8 +195,7 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
         ArraySpec(padded, linear.dtype),
         ArraySpec((largest, width, terms), linear.dtype),
     ]
-    if linear.quantized:
-        specs.append(ArraySpec((largest, width, channels), linear.dtype))
+    specs += linear.scratch((largest, width, channels))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         images = _image(inputs, shape)
@@ -210,12 +208,12 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
                 count = part.stop - part.start
                 columns = scratch[1][:count]
                 target = output[batch, part]
-                sums = scratch[2][:count] if linear.quantized else target
+                sums, rest = linear.sums(target, scratch[2:])
                 calls += rows.rows(images[batch], part)
                 calls.append(copy(columns.reshape(windows[:count].shape), windows[:count]))
                 matrix = columns.reshape(-1, terms)
                 calls.append((matrix.dot, (linear.weights, sums.reshape(-1, channels))))
-                calls += linear.finish(sums, target)
+                calls += linear.finish(sums, target, rest)
         return sequence(calls)
 
     return Kernel(bind, specs)
@@ -251,7 +249,7 @@ def _prepare_depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Kerne
     filter = arguments.value(1)
     fused = activation(arguments, _position(arguments, "activation"))
     weights = filter.reshape(-1, filter.shape[3])
-    linear = pack(arguments, weights, outputs[0], fused, channel_dim=3)
+    linear = pack(arguments, weights, outputs[0], fused, channel_dim=3, halves=Halves.AWAY)
     shape, window = _nhwc(arguments), _window(arguments)
     if shape[3] == 1:
         kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
@@ -267,8 +265,7 @@ def _depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
     largest = parts[0].stop
     padded = PaddedRows.shape(window, largest, channels, phases=window.width.stride)
     specs = [ArraySpec(padded, linear.dtype), ArraySpec((largest, width, channels), linear.dtype)]
-    if linear.quantized:
-        specs.append(ArraySpec((largest, width, channels), linear.dtype))
+    specs += linear.scratch((largest, width, channels))
     joined = repeats(width, channels)
     weights = np.tile(linear.weights, joined)
 
@@ -282,12 +279,12 @@ def _depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
             for part in parts:
                 count = part.stop - part.start
                 target = output[batch, part]
-                sums = scratch[2][:count] if linear.quantized else target
+                sums, rest = linear.sums(target, scratch[2:])
                 calls += rows.rows(images[batch], part)
                 calls += _accumulate(
                     [tap[:count] for tap in taps], weights, sums, scratch[1][:count]
                 )
-                calls += linear.finish(sums, target)
+                calls += linear.finish(sums, target, rest)
         return sequence(calls)
 
     return Kernel(bind, specs)

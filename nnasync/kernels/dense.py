@@ -43,19 +43,19 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     linear = pack(arguments, arguments.value(1).T, outputs[0], activation(arguments, 3))
     terms, units = linear.weights.shape
     rows = outputs[0].shape[0]
-    specs = []
+    specs = linear.scratch((rows, units))
     if linear.quantized:
-        specs = [ArraySpec((rows, terms), linear.dtype), ArraySpec((rows, units), linear.dtype)]
+        specs.append(ArraySpec((rows, terms), linear.dtype))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        source, calls = inputs[0], list[Call]()
-        matrix, sums = source.reshape(rows, terms), outputs[0]
+        calls: list[Call] = []
+        matrix = inputs[0].reshape(rows, terms)
         if linear.quantized:
-            calls.append(copy(scratch[0], matrix))
-            matrix, sums = scratch
+            calls.append(copy(scratch[-1], matrix))
+            matrix = scratch[-1]
+        sums, rest = linear.sums(outputs[0], scratch)
         calls.append((matrix.dot, (linear.weights, sums)))
-        calls += linear.finish(sums, outputs[0])
-        return sequence(calls)
+        return sequence([*calls, *linear.finish(sums, outputs[0], rest)])
 
     return Kernel(bind, specs)
 

@@ -21,7 +21,7 @@ from nnasync.kernels.operation import (
     is_quantized,
     quantized_range,
 )
-from nnasync.kernels.rescale import Rescale, store_quantized
+from nnasync.kernels.rescale import Halves, Rescale, store_quantized
 from nnasync.kernels.steps import (
     Call,
     blocks,
@@ -46,10 +46,6 @@ _SUB: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
     OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_2,
 }
-
-
-Finish = Callable[[Array, Array, Array, Array], list[Call]]
-"""Makes the calls from two float operands through sums to the quantised output."""
 
 
 def broadcast(arguments: Arguments, first: int, second: int) -> Shape:
@@ -117,38 +113,54 @@ def _long_rows(a: Array, b: Array, target: Array) -> tuple[Array, Array, Array]:
     return a, b, target
 
 
-def _product(a: Tensor, b: Tensor, output: Tensor, fused: int) -> Finish:
+class _Product:
     """MUL of raw float operands, of which the second has its zero point subtracted already."""
-    scale = np.asarray([a.scale * b.scale / output.scale])
-    rescale = Rescale(scale, np.zeros(1), output, fused, np.dtype(np.float32), True)
-    zero = _f32(a.zero_point)
 
-    def finish(x: Array, y: Array, sums: Array, target: Array) -> list[Call]:
-        calls: list[Call] = [(np.subtract, (x, zero, x))] if a.zero_point else []
-        return [*calls, (np.multiply, (x, y, sums)), *rescale.calls(sums, target)]
+    def __init__(self, a: Tensor, b: Tensor, output: Tensor, fused: int) -> None:
+        scale = np.asarray([a.scale * b.scale / output.scale])
+        dtype = np.dtype(np.float32)
+        self._rescale = Rescale(scale, np.zeros(1), output, fused, dtype, halves=Halves.AWAY)
+        self._zero = _f32(a.zero_point)
 
-    return finish
+    def scratch(self, shape: Shape) -> list[ArraySpec]:
+        """Scratch besides the operands and the result."""
+        return self._rescale.scratch(shape, np.dtype(np.float32))
+
+    def calls(
+        self, x: Array, y: Array, sums: Array, target: Array, scratch: Sequence[Array]
+    ) -> list[Call]:
+        """Calls from two float operands to the quantised target."""
+        calls: list[Call] = [(np.subtract, (x, self._zero, x))] if self._zero else []
+        calls.append((np.multiply, (x, y, sums)))
+        return calls + self._rescale.calls(sums, target, scratch)
 
 
-def _sum(a: Tensor, b: Tensor, output: Tensor, fused: int) -> Finish:
-    """ADD and SUB: a * scale + b + shift, where b is in steps of the output already."""
-    offset = -quantized_range(output.type)[0]
-    scale = a.scale / output.scale
-    shift = _f32(output.zero_point + offset + 0.5 - a.zero_point * scale)
-    lower, upper = quantized_bounds(fused, output)
-    limits = _f32(lower + offset), _f32(upper + offset + 0.5)
-    factor = _f32(scale)
+class _Sum:
+    """ADD: a * scale + b + shift, where b is in steps of the output already."""
 
-    def finish(x: Array, y: Array, sums: Array, target: Array) -> list[Call]:
+    def __init__(self, a: Tensor, b: Tensor, output: Tensor, fused: int) -> None:
+        offset = -quantized_range(output.type)[0]
+        scale = a.scale / output.scale
+        self._shift = _f32(output.zero_point + offset + 0.5 - a.zero_point * scale)
+        lower, upper = quantized_bounds(fused, output)
+        self._limits = _f32(lower + offset), _f32(upper + offset + 0.5)
+        self._factor = _f32(scale)
+
+    def scratch(self, shape: Shape) -> list[ArraySpec]:
+        """Scratch besides the operands and the result."""
+        return []
+
+    def calls(
+        self, x: Array, y: Array, sums: Array, target: Array, scratch: Sequence[Array]
+    ) -> list[Call]:
+        """Calls from two float operands to the quantised target."""
         return [
-            (np.multiply, (x, factor, x)),
+            (np.multiply, (x, self._factor, x)),
             (np.add, (x, y, sums)),
-            (np.add, (sums, shift, sums)),
-            (clip, (sums, *limits, sums)),
+            (np.add, (sums, self._shift, sums)),
+            (clip, (sums, *self._limits, sums)),
             *store_quantized(sums, target),
         ]
-
-    return finish
 
 
 def _f32(value: float) -> Array:
@@ -177,7 +189,7 @@ def _affine_kernel(
     """Blocks of the output's rows; a second operand that broadcasts over them is converted once."""
     layout = _Layout(a.shape, b.shape, output.shape)
     multiply = function is np.multiply
-    finish = (_product if multiply else _sum)(a, b, output, fused)
+    finish = (_Product if multiply else _Sum)(a, b, output, fused)
     factor = 1.0 if multiply else b.scale / output.scale
     second = _Operand(b.zero_point, -factor if function is np.subtract else factor)
     parts = list(blocks(layout.rows, layout.row_elements))
@@ -187,6 +199,7 @@ def _affine_kernel(
         ArraySpec(layout.part(layout.b, largest)),
         ArraySpec((largest, *layout.output[1:])),
     ]
+    specs += finish.scratch((largest, *layout.output[1:]))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         first, other = inputs[0].reshape(layout.a), inputs[1].reshape(layout.b)
@@ -196,11 +209,11 @@ def _affine_kernel(
             calls += second.calls(scratch[1], other)
         for part in parts:
             count = part.stop - part.start
-            x, y, sums = (array[:count] for array in scratch)
+            x, y, sums, *rest = (array[:count] for array in scratch)
             calls.append(copy(x, first[part] if layout.a[0] > 1 else first))
             if layout.b[0] > 1:
                 calls += second.calls(y, other[part])
-            calls += finish(x, y, sums, target[part])
+            calls += finish.calls(x, y, sums, target[part], rest)
         return sequence(calls)
 
     return Kernel(bind, specs)

@@ -62,8 +62,9 @@ def hard_swish(
     q: Array, scale: float, zero_point: int, output_scale: float, output_zero_point: int
 ) -> Array:
     """HARD_SWISH of quantised values in 16-bit fixed point, before clamping to the output's range."""
-    multiplier, exponent = _quantize_multiplier16(scale / 128 / output_scale)
-    relu_multiplier, relu_exponent = _quantize_multiplier16(scale / 128 / (3 / 32768))
+    fine = np.float32(1 / 128) * np.float32(scale)
+    multiplier, exponent = _quantize_multiplier16(float(fine / np.float32(output_scale)))
+    relu_multiplier, relu_exponent = _quantize_multiplier16(float(fine / np.float32(3 / 32768)))
     wide = (q.astype(np.int64) - zero_point) << 7
     product = _high_mul16(wide, multiplier)
     gate = _saturate16(wide << max(relu_exponent - 1, 0))

@@ -7,14 +7,15 @@ moves into the bias, and padding is written as the zero point.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from nnasync import hal
-from nnasync.hal import Array, FusedActivationFunc, OperandType
-from nnasync.kernels.operation import Arguments, Tensor, is_quantized, quantized_range
-from nnasync.kernels.rescale import Rescale
+from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape
+from nnasync.kernels.operation import Arguments, ArraySpec, Tensor, is_quantized, quantized_range
+from nnasync.kernels.rescale import Halves, Rescale
 from nnasync.kernels.steps import (
     Call,
     add_rows,
@@ -52,10 +53,23 @@ class Linear:
         self._bounds = bounds
         self._rescale = rescale
 
-    def finish(self, sums: Array, output: Array) -> list[Call]:
-        """Calls from sums [..., outputs] to the output, which they are in already if not quantized."""
+    def scratch(self, shape: Shape) -> list[ArraySpec]:
+        """Scratch for the sums [..., outputs], first the sums themselves; none if not quantized."""
+        if self._rescale is None:
+            return []
+        return [ArraySpec(shape, self.dtype), *self._rescale.scratch(shape, self.dtype)]
+
+    def sums(self, target: Array, scratch: Sequence[Array]) -> tuple[Array, list[Array]]:
+        """Where to sum for a target of at most as many rows as scratch has, and what is left."""
+        if self._rescale is None:
+            return target, []
+        sums, *rest = (array[: len(target)] for array in scratch)
+        return sums, rest
+
+    def finish(self, sums: Array, output: Array, scratch: Sequence[Array]) -> list[Call]:
+        """Calls from the sums to the output, in which they are already if not quantized."""
         if self._rescale is not None:
-            return self._rescale.calls(sums, output)
+            return self._rescale.calls(sums, output, scratch)
         calls = [add_rows(np.add, sums, self._bias)]
         if self._bounds is not None:
             calls.append((clip, (sums, *self._bounds, sums)))
@@ -71,7 +85,13 @@ def activation(arguments: Arguments, index: int) -> int:
 
 
 def pack(
-    arguments: Arguments, weights: Array, output: Tensor, fused: int, *, channel_dim: int = 0
+    arguments: Arguments,
+    weights: Array,
+    output: Tensor,
+    fused: int,
+    *,
+    channel_dim: int = 0,
+    halves: Halves = Halves.UP,
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
@@ -93,7 +113,7 @@ def pack(
     return Linear(
         np.ascontiguousarray(shifted, dtype),
         folded,
-        rescale=Rescale(multiplier, folded, output, fused, dtype, channel_dim == 3),
+        rescale=Rescale(multiplier, folded, output, fused, dtype, halves=halves),
         border=source.zero_point,
     )
 

@@ -1,77 +1,173 @@
 """From exact integer sums in floating point to quantised outputs, rounded as the fixed-point rule does.
 
-The rule rounds twice: to a multiple of 2**-shift steps of the output, then, halves away from zero, to
-steps. The first rounding makes a half of about one value in 2**shift, so it is done here as well, in
-floating point: multiply, round, multiply, round. Where the clamp removes everything below the zero
-point, halves are always positive, and the second rounding is the cut of the conversion to integers.
+The rule multiplies by a 31-bit fraction, rounds, divides by 2**shift, and rounds again. Two roundings
+with halves up are one floor of sum * multiplier + 1/2 + 2**-(shift + 1), so one multiplication and one
+addition give the rule's result to the bit, provided that they are precise enough near each of the (at
+most 255) sums where the output changes. float32 often is: that is proven when the kernel is prepared,
+by evaluating both sides of every change, which suffices because all steps are monotone. Otherwise it
+is float64.
+
+The rule of NNAPI rounds halves of the second rounding away from zero, matrix products of the engines
+round them up; goldens of real networks show both. They differ only below zero: `Halves` says which.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array
-from nnasync.kernels.operation import Tensor, quantized_range
+from nnasync.hal import Array, Shape
+from nnasync.kernels.fixed_point import quantize_multiplier
+from nnasync.kernels.operation import ArraySpec, Tensor, quantized_range
 from nnasync.kernels.steps import Call, add_rows, clip, copy, quantized_bounds
 
-__all__ = ["Rescale", "store_quantized"]
+__all__ = ["Halves", "Rescale", "store_quantized"]
 
-_MAXIMUM_SHIFT = 14
 _SIGN = np.array(128, np.uint8)
+_SMALLEST_FLOAT32 = 0.02
+"""Below this multiplier the changes lie too densely for float32; trying would be a waste."""
+_EXACT = 2**24
+
+
+class Halves(enum.Enum):
+    """Where the second rounding takes halves."""
+
+    UP = enum.auto()
+    AWAY = enum.auto()
 
 
 class Rescale:
     """Calls that turn sums into the quantised values of an output.
 
     `multiplier` is the scale of the sums in steps of the output, one per channel or a single one;
-    `bias` is added to the sums beforehand.
+    `bias` holds integers that are added to the sums beforehand; `dtype` is that of the sums.
     """
 
-    __slots__ = ("_bias", "_bounds", "_cuts", "_first", "_second", "_zero")
+    __slots__ = ("_add", "_away", "_bias", "_bounds", "_dtype", "_multiply", "_nudge", "_zero")
 
     def __init__(
-        self, multiplier: Array, bias: Array, output: Tensor, fused: int, dtype: np.dtype[Any], twice=False
+        self,
+        multiplier: Array,
+        bias: Array,
+        output: Tensor,
+        fused: int,
+        dtype: np.dtype[Any],
+        *,
+        halves: Halves,
     ) -> None:
-        fraction, exponent = np.frexp(multiplier.astype(np.float64))
-        import os
-        shift = np.clip(-exponent, 0, 14)
-        mantissa = np.floor(fraction * 2**31 + 0.5) / 2**31
-        first = np.ldexp(mantissa, exponent + shift)
-        second = np.ldexp(1.0, -shift)
+        pairs = [quantize_multiplier(float(value)) for value in multiplier]
+        mantissa, exponent = np.asarray(pairs, np.int64).T
+        real = np.ldexp(mantissa.astype(np.float64), exponent - 31)
+        half = 0.5 + np.where(exponent < 0, np.ldexp(0.5, exponent), 0.0)
         lower, upper = quantized_bounds(fused, output)
-        self._cuts = lower >= output.zero_point and bool((shift > 0).all()) or (not twice and bool((shift > 0).all()) and 'MS' in os.environ)
-        if self._cuts:
-            offset = -quantized_range(output.type)[0]
-            bias = bias + (output.zero_point + offset + 0.5) / second / first
-            limits = lower + offset, upper + offset + 0.5
-            zero = 0
-        else:
-            second *= 1 + np.ldexp(1.0, -shift - 9)
-            limits, zero = (lower, upper), output.zero_point
+        self._away = halves is Halves.AWAY and lower < output.zero_point
+        offset = 0 if self._away else -quantized_range(output.type)[0]
+        limits = (lower + offset, upper + offset)
+        shift = half if self._away else half + output.zero_point + offset
+        precise = None
+        if dtype == np.float32 and not self._away and real.min() >= _SMALLEST_FLOAT32:
+            precise = _float32_factors(mantissa, exponent, shift, limits)
+        self._dtype = np.dtype(np.float64 if precise is None else np.float32)
+        self._multiply: Array
+        self._add: Array
+        self._multiply, self._add = (real, shift) if precise is None else precise
+        self._nudge = _nudges(mantissa, exponent)
         self._bias = bias.astype(dtype)
-        self._first = first.astype(dtype)
-        self._second = second.astype(dtype)
-        self._zero = np.asarray(zero, dtype)
-        self._bounds = np.asarray(limits[0], dtype), np.asarray(limits[1], dtype)
+        self._zero = np.asarray(output.zero_point, np.float64)
+        slack = 0.0 if self._away else 0.5
+        self._bounds = (
+            np.asarray(limits[0], self._dtype),
+            np.asarray(limits[1] + slack, self._dtype),
+        )
 
-    def calls(self, sums: Array, output: Array) -> list[Call]:
+    def scratch(self, shape: Shape, dtype: np.dtype[Any]) -> list[ArraySpec]:
+        """Scratch for sums of a shape: a wider copy where one is needed."""
+        count = int(self._dtype != dtype) + int(self._away)
+        return [ArraySpec(shape, self._dtype)] * count
+
+    def calls(self, sums: Array, output: Array, scratch: Sequence[Array]) -> list[Call]:
         """Calls from sums [..., channels], which are overwritten, to the output."""
         calls = []
         if self._bias.any():
             calls.append(add_rows(np.add, sums, self._bias))
-        calls.append(add_rows(np.multiply, sums, self._first))
-        if not self._cuts or (self._second != 1).any():
-            calls.append((np.rint, (sums, sums)))
-        if (self._second != 1).any():
-            calls.append(add_rows(np.multiply, sums, self._second))
-        if self._cuts:
-            return [*calls, (clip, (sums, *self._bounds, sums)), *store_quantized(sums, output)]
-        calls.append((np.rint, (sums, sums)))
-        if self._zero:
-            calls.append((np.add, (sums, self._zero, sums)))
-        return [*calls, (clip, (sums, *self._bounds, sums)), copy(output, sums)]
+        wide = sums
+        if self._dtype != sums.dtype:
+            wide = scratch[0]
+            calls.append(copy(wide, sums))
+        calls.append(add_rows(np.multiply, wide, self._multiply))
+        if self._away:
+            return calls + self._round_away(wide, output, scratch[-1])
+        calls.append(add_rows(np.add, wide, self._uniform(self._add)))
+        calls.append((clip, (wide, *self._bounds, wide)))
+        return calls + store_quantized(wide, output)
+
+    def _round_away(self, wide: Array, output: Array, work: Array) -> list[Call]:
+        calls: list[Call] = []
+        if self._nudge.any():
+            calls.append(add_rows(np.add, wide, self._nudge))
+        return [
+            *calls,
+            (np.copysign, (self._uniform(self._add), wide, work)),
+            (np.add, (wide, work, wide)),
+            (np.trunc, (wide, wide)),
+            (np.add, (wide, self._zero, wide)),
+            (clip, (wide, *self._bounds, wide)),
+            copy(output, wide),
+        ]
+
+    @staticmethod
+    def _uniform(row: Array) -> Array:
+        """A single element where all are the same, which numpy adds faster."""
+        return row[:1] if (row == row[0]).all() else row
+
+
+def _nudges(mantissa: Array, exponent: Array) -> Array:
+    """What makes halves of the first rounding go up, where sums below 2**24 can be halves at all."""
+    possible = mantissa % 2**6 == 0
+    return np.where(possible, np.ldexp(1.0, np.minimum(exponent, 0) - 27), 0.0)
+
+
+def _float32_factors(
+    mantissa: Array, exponent: Array, shift: Array, limits: tuple[int, int]
+) -> tuple[Array, Array] | None:
+    """Multipliers and shifts in float32 that give the exact result for every sum, if there are."""
+    shape = mantissa.shape
+    factors, shifts = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    for index in np.ndindex(shape):
+        found = _float32_factor(
+            int(mantissa[index]), int(exponent[index]), float(shift[index]), limits
+        )
+        if found is None:
+            return None
+        factors[index], shifts[index] = found
+    return factors, shifts
+
+
+def _float32_factor(
+    mantissa: int, exponent: int, shift: float, limits: tuple[int, int]
+) -> tuple[np.float32, np.float32] | None:
+    """A float32 multiplier and shift near the exact ones that pass at every change of the output."""
+    results = np.arange(limits[0] + 1, limits[1] + 1, dtype=np.int64)
+    scaled = np.ldexp(results - shift, 31 - exponent).astype(np.int64)
+    first = -(-scaled // mantissa)
+    if not results.size or np.abs(first).max() >= _EXACT:
+        return None
+    here, before = first.astype(np.float32), (first - 1).astype(np.float32)
+    exact = np.float32(np.ldexp(float(mantissa), exponent - 31))
+    for factor in (
+        exact,
+        np.nextafter(exact, np.float32(0)),
+        np.nextafter(exact, np.float32(2**31)),
+    ):
+        for ulps in (0, 1, -1, 2, -2, 3, -3):
+            added = np.float32(shift) + np.float32(ulps) * np.spacing(np.float32(shift))
+            reached = here * factor + added >= results
+            if reached.all() and (before * factor + added < results).all():
+                return factor, added
+    return None
 
 
 def store_quantized(values: Array, output: Array) -> list[Call]:

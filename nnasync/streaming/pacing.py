@@ -38,7 +38,7 @@ class Pacer:
         if pace not in ("real-time", "fast"):
             raise InvalidArgument(f'pace is {pace!r}, it must be "real-time" or "fast"')
         self.pace = pace
-        self._start_ns = start_ns
+        self.start_ns = start_ns
         self._now = now
         self._sleep = sleep
 
@@ -50,9 +50,9 @@ class Pacer:
         if self.pace == "fast":
             await anyio.lowlevel.checkpoint()
             return self._now()
-        if self._start_ns is None:
-            self._start_ns = self._now()
-        due_ns = self._start_ns + media_ns
+        if self.start_ns is None:
+            self.start_ns = self._now()
+        due_ns = self.start_ns + media_ns
         if self._now() >= due_ns:
             await anyio.lowlevel.checkpoint()
         while (left_ns := due_ns - self._now()) > 0:

@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 
 
 def _bins() -> NDArray[np.float64]:
-    return np.arange(1, WINDOW // 2) * (RATE / WINDOW)
+    return np.arange(1, WINDOW // 2, dtype=np.float64) * (RATE / WINDOW)
 
 
 def spectrum_matrix() -> Floats:

@@ -91,7 +91,7 @@ def _speak(word: str, voice: str, speed: int, pitch: int) -> tuple[int, NDArray[
     rate = int.from_bytes(wave[24:28], "little")
     start = wave.index(b"data") + 8
     samples = np.frombuffer(wave[start : start + (len(wave) - start) // 2 * 2], np.int16)
-    return rate, samples.astype(np.float32) / 32768
+    return rate, samples.astype(np.float32) / np.float32(32768)
 
 
 def _trim(samples: NDArray[np.float32]) -> NDArray[np.float32]:

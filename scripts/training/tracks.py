@@ -47,7 +47,7 @@ def _noise(length: int, rng: np.random.Generator) -> Wave:
     kind = int(rng.integers(4))
     time = np.arange(length) / RATE
     if kind == 0:
-        wave = rng.normal(0, 1, length)
+        wave: Wave = rng.normal(0, 1, length)
     elif kind == 1:
         wave = _shaped_noise(length, 1 / np.sqrt(np.linspace(0.003, 1, 512)), rng)
     elif kind == 2:

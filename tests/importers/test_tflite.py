@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import random
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,23 @@ from nnasync.hal import (
     OperandLifeTime,
     OperandType,
     OperationType,
-    Struct,
 )
 from nnasync.validation import operand_value, validate_model
+from tests.importers.tflite_files import (
+    Op,
+    T,
+    buffer,
+    floats,
+    integers,
+    load_bytes,
+    load_parts,
+    operator_code,
+    q8,
+    tensor_table,
+    tflite_file,
+    vector,
+    weights,
+)
 
 UNSUPPORTED = ("dtln_noise_suppression", "keyword_scrambled_8bit")
 DTYPES = {
@@ -35,171 +47,6 @@ DTYPES = {
     "uint8": OperandType.TENSOR_QUANT8_ASYMM,
     "int8": OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
 }
-
-
-class T(Struct, frozen=True):
-    """A tensor of a file to write."""
-
-    type: str
-    shape: tuple[int, ...]
-    data: Any = None
-    scales: tuple[float, ...] = ()
-    zero_points: tuple[int, ...] = ()
-    dimension: int = 0
-    variable: bool = False
-
-
-class Op(Struct, frozen=True):
-    """An operator of a file to write; `options` are those of the schema, by name."""
-
-    name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options_type: str = ""
-    options: Mapping[str, Any] = {}
-    custom: str = ""
-
-
-def tflite_file(
-    tensors: Sequence[T], ops: Sequence[Op], inputs: Sequence[int], outputs: Sequence[int]
-) -> bytes:
-    """A TFLite file, written through the published schema."""
-    b = flatbuffers.Builder(1024)
-    buffers = [buffer(b, None), *(buffer(b, tensor.data) for tensor in tensors)]
-    made = [tensor_table(b, index, tensor) for index, tensor in enumerate(tensors)]
-    codes = [operator_code(b, op) for op in ops]
-    operators = [operator_table(b, index, op) for index, op in enumerate(ops)]
-    fields = [
-        vector(b, made, 4, b.PrependUOffsetTRelative),
-        vector(b, inputs, 4, b.PrependInt32),
-        vector(b, outputs, 4, b.PrependInt32),
-        vector(b, operators, 4, b.PrependUOffsetTRelative),
-    ]
-    tflite.SubGraphStart(b)
-    tflite.SubGraphAddTensors(b, fields[0])
-    tflite.SubGraphAddInputs(b, fields[1])
-    tflite.SubGraphAddOutputs(b, fields[2])
-    tflite.SubGraphAddOperators(b, fields[3])
-    graph = tflite.SubGraphEnd(b)
-    graphs = vector(b, [graph], 4, b.PrependUOffsetTRelative)
-    code_vector = vector(b, codes, 4, b.PrependUOffsetTRelative)
-    buffer_vector = vector(b, buffers, 4, b.PrependUOffsetTRelative)
-    tflite.ModelStart(b)
-    tflite.ModelAddVersion(b, 3)
-    tflite.ModelAddOperatorCodes(b, code_vector)
-    tflite.ModelAddSubgraphs(b, graphs)
-    tflite.ModelAddBuffers(b, buffer_vector)
-    b.Finish(tflite.ModelEnd(b), b"TFL3")
-    return bytes(b.Output())
-
-
-def vector(b: Any, items: Sequence[Any], size: int, prepend: Callable[[Any], object]) -> int:
-    b.StartVector(size, len(items), size)
-    for item in reversed(items):
-        prepend(item)
-    return int(b.EndVector())
-
-
-def buffer(b: Any, data: Any) -> int:
-    where = None
-    if data is not None:
-        raw = np.asarray(data).tobytes()
-        b.StartVector(1, len(raw), 16)
-        for byte in reversed(raw):
-            b.PrependByte(byte)
-        where = b.EndVector()
-    tflite.BufferStart(b)
-    if where is not None:
-        tflite.BufferAddData(b, where)
-    return int(tflite.BufferEnd(b))
-
-
-def tensor_table(b: Any, index: int, tensor: T) -> int:
-    shape = vector(b, tensor.shape, 4, b.PrependInt32)
-    name = b.CreateString(f"t{index}")
-    quantization = None
-    if tensor.scales:
-        scales = vector(b, tensor.scales, 4, b.PrependFloat32)
-        zero_points = vector(b, tensor.zero_points or (0,) * len(tensor.scales), 8, b.PrependInt64)
-        tflite.QuantizationParametersStart(b)
-        tflite.QuantizationParametersAddScale(b, scales)
-        tflite.QuantizationParametersAddZeroPoint(b, zero_points)
-        tflite.QuantizationParametersAddQuantizedDimension(b, tensor.dimension)
-        quantization = tflite.QuantizationParametersEnd(b)
-    tflite.TensorStart(b)
-    tflite.TensorAddShape(b, shape)
-    tflite.TensorAddType(b, getattr(tflite.TensorType, tensor.type))
-    tflite.TensorAddBuffer(b, index + 1)
-    tflite.TensorAddName(b, name)
-    tflite.TensorAddIsVariable(b, tensor.variable)
-    if quantization is not None:
-        tflite.TensorAddQuantization(b, quantization)
-    return int(tflite.TensorEnd(b))
-
-
-def operator_code(b: Any, op: Op) -> int:
-    custom = b.CreateString(op.custom) if op.custom else None
-    code = getattr(tflite.BuiltinOperator, op.name)
-    tflite.OperatorCodeStart(b)
-    tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(code, 127))
-    tflite.OperatorCodeAddBuiltinCode(b, code)
-    tflite.OperatorCodeAddVersion(b, 1)
-    if custom is not None:
-        tflite.OperatorCodeAddCustomCode(b, custom)
-    return int(tflite.OperatorCodeEnd(b))
-
-
-def operator_table(b: Any, index: int, op: Op) -> int:
-    inputs = vector(b, op.inputs, 4, b.PrependInt32)
-    outputs = vector(b, op.outputs, 4, b.PrependInt32)
-    options = None
-    if op.options_type:
-        values = {
-            name: vector(b, value, 4, b.PrependInt32) if isinstance(value, tuple) else value
-            for name, value in op.options.items()
-        }
-        getattr(tflite, f"{op.options_type}Start")(b)
-        for name, value in values.items():
-            getattr(tflite, f"{op.options_type}Add{name}")(b, value)
-        options = getattr(tflite, f"{op.options_type}End")(b)
-    tflite.OperatorStart(b)
-    tflite.OperatorAddOpcodeIndex(b, index)
-    tflite.OperatorAddInputs(b, inputs)
-    tflite.OperatorAddOutputs(b, outputs)
-    if options is not None:
-        number = getattr(tflite.BuiltinOptions, op.options_type)
-        tflite.OperatorAddBuiltinOptionsType(b, number)
-        tflite.OperatorAddBuiltinOptions(b, options)
-    return int(tflite.OperatorEnd(b))
-
-
-def load_bytes(data: bytes, folder: Path) -> Model:
-    path = folder / "model.tflite"
-    path.write_bytes(data)
-    return importers.load(path)
-
-
-def load_parts(
-    folder: Path, tensors: Sequence[T], ops: Sequence[Op], inputs: Sequence[int] = (0,)
-) -> Model:
-    outputs = ops[-1].outputs[:1]
-    return load_bytes(tflite_file(tensors, ops, inputs, outputs), folder)
-
-
-def floats(*shape: int) -> T:
-    return T("FLOAT32", shape)
-
-
-def weights(*shape: int) -> T:
-    return T("FLOAT32", shape, np.arange(math.prod(shape), dtype=np.float32))
-
-
-def integers(*values: int) -> T:
-    return T("INT32", (len(values),), np.array(values, np.int32))
-
-
-def q8(*shape: int, scale: float = 0.5, data: Any = None, type: str = "INT8") -> T:
-    return T(type, shape, data, (scale,), (3 if data is None else 0,))
 
 
 def types(model: Model) -> list[int]:
@@ -606,6 +453,27 @@ def test_all_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
     assert "2 x GELU, first operator 1" in message
     assert "1 x FULLY_CONNECTED with fused activation 4, first operator 3" in message
     assert "TANH" not in message
+
+
+@pytest.mark.parametrize(
+    ("weights_tensor", "inputs", "options", "reason"),
+    [
+        (weights(2, 3), (0, -1), {}, "without weights of rank 2"),
+        (weights(2, 3, 1), (0, 1), {}, "without weights of rank 2"),
+        (weights(2, 3), (0, 1), {"WeightsFormat": 1}, "with shuffled weights"),
+        (floats(2, 3), (0, 1, -1), {}, "without a bias and with computed weights"),
+    ],
+)
+def test_layers_without_a_counterpart(
+    tmp_path: Path,
+    weights_tensor: T,
+    inputs: tuple[int, ...],
+    options: dict[str, Any],
+    reason: str,
+) -> None:
+    op = Op("FULLY_CONNECTED", inputs, (2,), "FullyConnectedOptions", options)
+    with pytest.raises(ModelError, match=reason):
+        load_parts(tmp_path, [floats(1, 3), weights_tensor, floats(1, 2)], [op], (0,))
 
 
 @pytest.mark.parametrize(

@@ -243,3 +243,23 @@ async def test_a_file_through_a_stage(tmp_path: Path) -> None:
         means = [result.value async for result in stage]
     assert len(means) == 25
     assert stage.account.completed == 25
+
+
+async def test_a_recording_that_is_ready_starts_when_it_is_told(tmp_path: Path) -> None:
+    path = write_wav(tmp_path / "short.wav", np.zeros(320, np.int16))
+    async with audio_file(path) as source:
+        await source.ready()
+        await source.ready()
+        source.start(5_000)
+        items = [item async for item in source]
+    assert [(item.index, item.captured_ns) for item in items] == [(0, 10_005_000), (1, 20_005_000)]
+
+
+async def test_ready_tells_what_cannot_be_read_and_bears_an_empty_file(tmp_path: Path) -> None:
+    async with audio_file(tmp_path / "none.wav") as missing:
+        with pytest.raises(InvalidArgument, match="No such file"):
+            await missing.ready()
+    path = write_wav(tmp_path / "empty.wav", np.zeros(0, np.int16))
+    async with audio_file(path) as empty:
+        await empty.ready()
+        assert [item async for item in empty] == []

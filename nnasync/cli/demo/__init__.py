@@ -21,11 +21,11 @@ from nnasync.runtime import run
 
 __all__ = ["add_parser"]
 
-_DESCRIPTION = """Plays a video of digits and a recording of spoken digits in real time and recognises
-both: hops of 10 ms of sound at HIGH priority, each due 10 ms after its last sample; 30 frames a
-second at MEDIUM, each due one frame period after it came, the newest frame wins; and beside them
-clients of a larger network as LOW load. At the end: how much was right, the account of each stream,
-and a timeline of the run as a picture and as a page."""
+_DESCRIPTION = """Plays a video of digits and a recording of spoken digits in real time and
+recognises both: hops of 10 ms of sound at HIGH priority, each due 10 ms after its last sample; 30
+frames a second at MEDIUM, each due one frame period after it came, the newest frame wins; and
+beside them clients of a larger network as LOW load. At the end: how much was right, the account of
+each stream, and a timeline of the run as a picture and as a page."""
 
 _EXAMPLES = """examples:
   nnasync demo                           the clips, for a minute

@@ -45,7 +45,6 @@ NETWORKS = {
     Priority.MEDIUM: "digits",
     Priority.LOW: "digits_large",
 }
-_LEAD_NS = 300_000_000
 _WARM_UP_RUNS = 5
 
 
@@ -150,15 +149,19 @@ class _Run:
 
     async def _feed(self, audio: Stage, video: Stage) -> None:
         options = self.options
-        start_ns = now_ns() + _LEAD_NS
-        sound = audio_source(options.data, options.microphone, start_ns)
-        pictures = video_source(options.data, options.camera, start_ns)
-        audio.feed(limited(sound, options.seconds))
-        video.feed(limited(pictures, options.seconds))
-        await anyio.sleep(_LEAD_NS / 1e9)
-        self._begin()
-        await audio.drain()
-        await video.drain()
+        async with (
+            audio_source(options.data, options.microphone) as sound,
+            video_source(options.data, options.camera) as pictures,
+        ):
+            await sound.ready()
+            await pictures.ready()
+            self._begin()
+            sound.start(self.started_ns)
+            pictures.start(self.started_ns)
+            audio.feed(limited(sound, options.seconds))
+            video.feed(limited(pictures, options.seconds))
+            await audio.drain()
+            await video.drain()
 
     def _begin(self) -> None:
         self.started_ns = self.ended_ns = now_ns()

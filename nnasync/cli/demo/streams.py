@@ -18,8 +18,10 @@ from nnasync.streaming import (
     Call,
     Item,
     ItemSource,
+    LiveSource,
     Outcome,
     Policy,
+    RecordedSource,
     Result,
     Stage,
     audio_file,
@@ -185,27 +187,24 @@ def video_stage(call: Call, seeing: Seeing) -> Stage:
     )
 
 
-def audio_source(folder: Path | None, device: str | None, start_ns: int) -> ItemSource:
+def audio_source(folder: Path | None, device: str | None) -> LiveSource | RecordedSource:
     """The clip, or a microphone."""
     if device is not None:
         return microphone(device, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
     path = data_file(folder, "words.flac")
-    return audio_file(path, rate_hz=SAMPLE_RATE_HZ, hop=HOP, start_ns=start_ns)
+    return audio_file(path, rate_hz=SAMPLE_RATE_HZ, hop=HOP)
 
 
-def video_source(folder: Path | None, device: int | None, start_ns: int) -> ItemSource:
+def video_source(folder: Path | None, device: int | None) -> LiveSource | RecordedSource:
     """The clip, or a camera."""
     if device is not None:
         return camera(device, size=IMAGE, rate_hz=FRAME_RATE_HZ)
-    return video_file(data_file(folder, "digits.mp4"), size=IMAGE, start_ns=start_ns)
+    return video_file(data_file(folder, "digits.mp4"), size=IMAGE)
 
 
 async def limited(source: ItemSource, seconds: float) -> AsyncIterator[Item]:
-    """The items of the first `seconds` of a source, which is closed behind them."""
-    try:
-        async for item in source:
-            if item.media_ns > seconds * 1e9:
-                return
-            yield item
-    finally:
-        await source.aclose()
+    """The items of the first `seconds` of a source."""
+    async for item in source:
+        if item.media_ns > seconds * 1e9:
+            return
+        yield item

@@ -99,8 +99,13 @@ class RichView:
                 _machine(status),
             ),
         )
-        bar = ProgressBar(total=status.seconds, completed=min(status.elapsed_s, status.seconds))
-        self._live.update(Group(bar, top), refresh=True)
+        done_s = min(status.elapsed_s, status.seconds)
+        bar = ProgressBar(total=status.seconds, completed=done_s, complete_style="blue")
+        bottom = Table.grid(expand=True, padding=(0, 1))
+        bottom.add_column(ratio=1)
+        bottom.add_column(width=12, justify="right")
+        bottom.add_row(bar, f"{done_s:.0f} of {status.seconds:.0f} s")
+        self._live.update(Group(top, bottom), refresh=True)
 
     def _heard(self, status: Status) -> Any:
         from rich.text import Text

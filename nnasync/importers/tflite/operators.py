@@ -76,12 +76,17 @@ def _convolution(tensors: Tensors, operator: OperatorInfo) -> None:
 
 
 def _refuse_convolution(graph: Graph, operator: OperatorInfo) -> str | None:
-    weights = graph.tensors[operator.inputs[1]] if len(operator.inputs) > 1 else None
-    if weights is None or len(weights.shape) != 4:
-        return "without weights of rank 4"
-    if len(operator.inputs) < 3 and not weights.length:
+    return _refuse_weights(graph, operator, rank=4) or _refuse_fused(graph, operator)
+
+
+def _refuse_weights(graph: Graph, operator: OperatorInfo, *, rank: int) -> str | None:
+    given = [*operator.inputs, -1, -1, -1][:3]
+    weights = graph.tensors[given[1]]
+    if given[1] < 0 or len(weights.shape) != rank:
+        return f"without weights of rank {rank}"
+    if given[2] < 0 and not weights.length:
         return "without a bias and with computed weights"
-    return _refuse_fused(graph, operator)
+    return None
 
 
 def _fully_connected(tensors: Tensors, operator: OperatorInfo) -> None:
@@ -102,15 +107,13 @@ def _fully_connected(tensors: Tensors, operator: OperatorInfo) -> None:
 
 
 def _refuse_fully_connected(graph: Graph, operator: OperatorInfo) -> str | None:
-    weights = graph.tensors[operator.inputs[1]] if len(operator.inputs) > 1 else None
-    if weights is None or len(weights.shape) != 2:
-        return "without weights of rank 2"
+    fault = _refuse_weights(graph, operator, rank=2)
+    if fault is not None:
+        return fault
     if operator.options["WeightsFormat"]:
         return "with shuffled weights"
-    if len(weights.quantization.scales) > 1:
+    if len(graph.tensors[operator.inputs[1]].quantization.scales) > 1:
         return "with weights quantised per channel"
-    if len(operator.inputs) < 3 and not weights.length:
-        return "without a bias and with computed weights"
     return _refuse_fused(graph, operator)
 
 
@@ -174,13 +177,13 @@ def _quantize(tensors: Tensors, operator: OperatorInfo) -> None:
 def _dequantize(tensors: Tensors, operator: OperatorInfo) -> None:
     """To floats; a float16 constant becomes a float32 constant."""
     index = operator.inputs[0]
-    if tensors.graph.tensors[index].type != "FLOAT16":
+    if index < 0 or tensors.graph.tensors[index].type != "FLOAT16":
         tensors.emit(operator, OperationType.DEQUANTIZE, [tensors.input(operator, 0)])
         return
     numbers = tensors.numbers(index)
     if numbers is None:
         raise ModelError("a float16 tensor must be a constant")
-    name = tensors.graph.tensors[index].name
+    name = tensors.graph.tensors[tensors.result(operator)].name
     tensors.define(operator, tensors.builder.constant(numbers.astype(np.float32), name=name))
 
 

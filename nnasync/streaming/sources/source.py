@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from nnasync.streaming.item import Item
 from nnasync.streaming.pacing import Pacer
@@ -34,11 +35,17 @@ class _Source:
         """The next item, when its time has come."""
         raise NotImplementedError
 
+    async def ready(self) -> None:
+        """Open a recording and read ahead, so that its first item can come in time."""
+
+    def start(self, at_ns: int) -> None:
+        """Set the time of position 0 of a recording; a live source begins by itself."""
+
     async def aclose(self) -> None:
         """Give files, devices and threads back; harmless when repeated."""
         await self._pulled.aclose()
 
-    async def __aenter__(self) -> _Source:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -62,6 +69,16 @@ class RecordedSource(_Source):
         super().__init__(pulled)
         self._pacer = pacer
         self._waiting: tuple[int, Any] | None = None
+
+    async def ready(self) -> None:
+        """Open the recording and read ahead; raises what reading raises."""
+        if self._waiting is None:
+            with suppress(StopAsyncIteration):
+                self._waiting = await self._pulled.__anext__()
+
+    def start(self, at_ns: int) -> None:
+        """Set the time of position 0."""
+        self._pacer.start_ns = at_ns
 
     async def __anext__(self) -> Item:
         """The next item, when it is due."""

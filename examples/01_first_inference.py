@@ -1,0 +1,28 @@
+"""Load a network, compile it, and await an answer: which digit the first frame shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import nnasync as nn
+from nnasync.cli import demo_data
+from nnasync.streaming import video_file
+
+
+async def main() -> None:
+    async with video_file(demo_data.path("digits.mp4"), size=(64, 64), pace="fast") as video:
+        frame = (await anext(video)).data
+
+    model = nn.load(demo_data.path("digits.nnm"))
+    async with nn.open_runtime() as runtime:
+        net = await runtime.compile(model)
+        image = net.inputs[0]
+        print(f"{model.name} takes {image.name} {image.shape} {image.dtype}")
+        scores, timing = await net(frame.reshape(image.shape) / np.float32(255), measure=True)
+
+    print(f"digit {scores.argmax()} with a score of {scores.max():.2f}")
+    print(f"{timing.time_on_device_ns / 1e6:.2f} ms on {net.report().partitions[0].device}")
+
+
+if __name__ == "__main__":
+    nn.run(main)

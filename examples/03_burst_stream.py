@@ -1,0 +1,35 @@
+"""A burst is a stream: it carries the state of a network from one hop of sound to the next."""
+
+from __future__ import annotations
+
+import nnasync as nn
+from nnasync.cli import demo_data
+from nnasync.cli.recognition import WordDecoder
+from nnasync.streaming import audio_file
+
+SECONDS = 10
+
+
+async def main() -> None:
+    names = demo_data.words_truth().names
+    decoder = WordDecoder()
+    model = nn.load(demo_data.path("words.nnm"))
+    async with nn.open_runtime() as runtime:
+        net = await runtime.compile(model, priority=nn.Priority.HIGH)
+        async with (
+            net.burst() as burst,
+            audio_file(demo_data.path("words.flac"), pace="fast") as sound,
+        ):
+            async for hop in sound:
+                scores = await burst(hop.data.reshape(1, 160), deadline=nn.within(ms=100))
+                word = decoder.feed(hop.index, scores)
+                if word is not None:
+                    print(f"{hop.media_ns / 1e9:6.2f} s  {names[word.label]}")
+                if hop.media_ns >= SECONDS * 1e9:
+                    break
+            sizes = {name: array.shape for name, array in burst.state().items()}
+            print(f"{burst.statistics()}\nstate {sizes}")
+
+
+if __name__ == "__main__":
+    nn.run(main)

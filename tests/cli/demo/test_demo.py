@@ -1,0 +1,151 @@
+"""`nnasync demo`, from its options to its files, on toy clips and networks."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from nnasync.cli import main
+from nnasync.cli.demo.cpu import Busy
+from nnasync.cli.demo.play import Status
+from nnasync.cli.demo.view import PlainView, RichView
+from nnasync.cli.recognition import NONE, Word
+from nnasync.streaming import Account, Latency, StreamStatistics
+
+BUCKETS = ("completed", "missed", "dropped", "cancelled", "failed", "pending")
+
+
+def balanced(account: dict[str, int]) -> bool:
+    return account["submitted"] == sum(account[bucket] for bucket in BUCKETS)
+
+
+def play(toy_data: Path, out: Path, *more: str) -> int:
+    options = ["--data", str(toy_data), "--out", str(out), "--alone-seconds", "0.1", *more]
+    return main(["demo", *options])
+
+
+def summary_of(out: Path) -> Any:
+    return msgspec.json.decode((out / "summary.json").read_bytes())
+
+
+def test_demo_plays_and_accounts_for_everything(
+    toy_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert play(toy_data, tmp_path, "--seconds", "1.2", "--plain") == 0
+    summary = summary_of(tmp_path)
+    audio, video = summary["audio"]["account"], summary["video"]["account"]
+    assert (audio["submitted"], video["submitted"]) == (120, 37)
+    for account in (audio, video):
+        assert balanced(account)
+        assert account["pending"] == 0
+    assert 0 <= summary["digits_right"] <= 1
+    assert summary["low_alone_hz"] > 0
+    assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
+    assert "const DATA = {" in (tmp_path / "timeline.html").read_text()
+    told = capsys.readouterr().out
+    assert "hears" in told
+    assert "audio HIGH" in told
+
+
+def test_demo_without_load_as_json(
+    toy_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert play(toy_data, tmp_path, "--seconds", "0.3", "--no-low", "--json") == 0
+    summary = msgspec.json.decode(capsys.readouterr().out)
+    assert summary["low_kept"] is None
+    assert summary["audio"]["account"]["submitted"] == 30
+
+
+def test_missing_data_and_devices(
+    toy_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert play(tmp_path, tmp_path / "out", "--plain") == 1
+    assert "has no file words.json" in capsys.readouterr().err
+    assert play(toy_data, tmp_path, "--no-low", "--seconds", "1", "--camera", "97", "--plain") == 1
+    assert "/dev/video97" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_it_with_a_summary(
+    which: signal.Signals, code: int, toy_data: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "nnasync", "demo", "--plain", "--data", str(toy_data)]
+    command += ["--out", str(tmp_path), "--alone-seconds", "0.1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            if "hears" in line:
+                break
+        run.send_signal(which)
+        rest, errors = run.communicate()
+    assert run.returncode == code, errors
+    assert "audio HIGH" in rest
+    assert "Traceback" not in errors
+    for stream in ("audio", "video"):
+        account = summary_of(tmp_path)[stream]["account"]
+        assert account["pending"] == 0
+        assert balanced(account)
+
+
+def status(**changes: Any) -> Status:
+    statistics = StreamStatistics(
+        Account(submitted=10, completed=8, missed=2),
+        Latency(8, 10**6, 10**6, 2 * 10**6, 3 * 10**6),
+        10,
+        8,
+    )
+    base = Status(
+        elapsed_s=3.0,
+        seconds=60.0,
+        words=(Word(1, 5, 0.9), Word(2, 50, 0.8)),
+        digit=7,
+        score=0.93,
+        frame=np.zeros((64, 64), np.uint8),
+        audio=statistics,
+        video=statistics,
+        busy=Busy(0.97, 0.9, 2),
+        low_hz=60.0,
+        low_alone_hz=100.0,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def test_plain_view() -> None:
+    out = io.StringIO()
+    with PlainView(("zero", "one", "two"), out) as view:
+        view.note("hello")
+        view.show(status())
+        view.show(status(words=(), digit=NONE))
+    first, second, third = out.getvalue().splitlines()
+    assert first == "hello"
+    assert "hears two" in second
+    assert "sees 7" in second
+    assert "8/10 2 missed" in second
+    assert "sees -" in third
+
+
+def test_rich_view() -> None:
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    with RichView(("zero", "one", "two"), out) as view:
+        view.note("hello")
+        view.show(status())
+        view.show(status(words=(), digit=NONE, frame=None, low_alone_hz=0.0))
+    told = out.getvalue()
+    for part in ("hello", "two", "sees", "deadlines met", "80.00%", "97.0%"):
+        assert part in told

@@ -1,0 +1,174 @@
+"""Slots: memory of executions, recycled only when nobody uses it any more."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.execution.ports import ports_of
+from nnasync.execution.slots import Holding, Lease, Slot, Slots
+from nnasync.fences import Fence
+from nnasync.memory import Pool
+from tests.rigs import ROW, SHAPE, calculator, counter, floats
+
+
+def slots() -> Slots:
+    model = calculator()
+    return Slots(model, ports_of(model))
+
+
+def overlapping(slot: Slot) -> list[tuple[int, int]]:
+    arrays = slot.inputs + slot.outputs
+    return [
+        (i, j)
+        for i in range(len(arrays))
+        for j in range(i)
+        if np.shares_memory(arrays[i], arrays[j])
+    ]
+
+
+def test_a_slot_has_room_for_everything_apart() -> None:
+    slot = slots().take()
+    assert [array.shape for array in slot.inputs + slot.outputs] == [SHAPE] * 4
+    assert overlapping(slot) == []
+    assert len(slot.request.inputs) == len(slot.request.outputs) == 2
+    assert slot.request.pools == (slot.pool,)
+
+
+def test_a_slot_is_written_and_read() -> None:
+    slot = slots().take()
+    slot.write(ports_of(calculator()).inputs, [ROW, floats(5, 6, 7, 8)])
+    assert [array.tolist() for array in slot.inputs] == [[[1, 2, 3, 4]], [[5, 6, 7, 8]]]
+    slot.outputs[0][...] = 10
+    slot.outputs[1][...] = 20
+    first, second = slot.read(None)
+    slot.outputs[0][...] = 0
+    assert first.tolist() == [[10] * 4]
+    assert second.tolist() == [[20] * 4]
+
+
+def test_reading_into_the_caller_s_arrays() -> None:
+    slot = slots().take()
+    slot.outputs[0][...] = 10
+    targets = [np.zeros(SHAPE, np.float32), np.zeros((1, 8), np.float32)[:, ::2]]
+    result = slot.read(targets)
+    assert result[0] is targets[0]
+    assert result[1] is targets[1]
+    assert targets[0].tolist() == [[10] * 4]
+
+
+def test_states_are_read_from_zeroes_and_written_elsewhere() -> None:
+    model = counter()
+    slot = Slot(model, ports_of(model))
+    places = [argument.location for argument in slot.request.inputs + slot.request.outputs]
+    assert len(places) == 4
+    assert len({place.offset for place in places}) == 4
+    pair = model.state[0]
+    zeroes = slot.pool.array(np.float32, SHAPE, slot.request.inputs[pair.input].location.offset)
+    assert zeroes.tolist() == [[0] * 4]
+
+
+def test_the_slot_used_last_is_used_next() -> None:
+    pile = slots()
+    first, second = pile.take(), pile.take()
+    assert first is not second
+    pile.give_back(first)
+    pile.give_back(second)
+    assert pile.take() is second
+    assert pile.take() is first
+
+
+def test_a_region_takes_the_place_of_an_input() -> None:
+    slot = slots().take()
+    pool = Pool.allocate(4096)
+    region = pool.region(64, 16, dtype=np.float32, shape=SHAPE)
+    assert slot.request_with([]) is slot.request
+    request = slot.request_with([(1, region)])
+    assert request.pools == (slot.pool, pool)
+    assert request.inputs[0] == slot.request.inputs[0]
+    assert request.inputs[1].location.pool_index == 1
+    assert request.inputs[1].location.offset == 64
+    assert slot.request_with([(1, region)]) is request
+    assert slot.request_with([(0, region)]) is not request
+
+
+def test_requests_with_regions_are_forgotten_some_time() -> None:
+    slot = slots().take()
+    pools = [Pool.allocate(64) for _ in range(100)]
+    for pool in pools:
+        request = slot.request_with([(0, pool.region(0, 16, dtype=np.float32, shape=SHAPE))])
+        assert request.pools[1] is pool
+    assert len(slot._requests) < 50
+
+
+def test_two_regions_of_one_pool_name_it_once() -> None:
+    slot = slots().take()
+    pool = Pool.allocate(4096)
+    regions = [pool.region(at, 16, dtype=np.float32, shape=SHAPE) for at in (0, 64)]
+    request = slot.request_with(list(enumerate(regions)))
+    assert len(request.pools) == 2
+    assert [argument.location.offset for argument in request.inputs] == [0, 64]
+
+
+def test_a_lease_that_ends_after_the_fence_recycles_the_slot() -> None:
+    pile, fence = slots(), Fence()
+    slot = pile.take()
+    lease = Lease(pile, slot, fence)
+    fence.signal()
+    assert lease.slot is slot
+    lease.close()
+    assert lease.slot is None
+    assert pile.take() is slot
+
+
+def test_a_lease_that_ends_early_recycles_the_slot_with_the_fence() -> None:
+    pile, fence = slots(), Fence()
+    slot = pile.take()
+    lease = Lease(pile, slot, fence)
+    del lease
+    gc.collect()
+    assert pile.take() is not slot
+    fence.signal()
+    assert pile.take() is slot
+
+
+def test_a_slot_whose_execution_failed_is_never_used_again() -> None:
+    pile, fence = slots(), Fence()
+    slot = pile.take()
+    Lease(pile, slot, fence).close()
+    fence.fail(GeneralFailure("late"))
+    assert pile.take() is not slot
+
+
+def test_a_lease_ends_once() -> None:
+    pile, fence = slots(), Fence()
+    slot = pile.take()
+    fence.signal()
+    lease = Lease(pile, slot, fence)
+    lease.close()
+    lease.close()
+    del lease
+    gc.collect()
+    assert pile.take() is slot
+    assert pile.take() is not slot
+
+
+def test_a_reader_holds_a_lease_until_its_own_fence() -> None:
+    pile, written, read = slots(), Fence(), Fence()
+    slot = pile.take()
+    written.signal()
+    read.add_callback(Holding([Lease(pile, slot, written)]))
+    gc.collect()
+    assert pile.take() is not slot
+    read.signal()
+    gc.collect()
+    assert pile.take() is slot
+
+
+def test_a_value_that_does_not_fit_is_refused() -> None:
+    slot = slots().take()
+    with pytest.raises(InvalidArgument, match="'b'"):
+        slot.write(ports_of(calculator()).inputs, [ROW, np.zeros((2, 2), np.float32)])

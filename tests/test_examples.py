@@ -1,0 +1,29 @@
+"""Every example runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples"
+EXPECTED = {
+    "01_first_inference.py": r"^digit \d+ with a score of \d\.\d\d$",
+    "02_deadlines.py": r"^10 microseconds are too few: MissedDeadline",
+    "03_burst_stream.py": r"^ *\d+\.\d\d s  (zero|one|two|three|four|five|six|seven|eight|nine)$",
+    "04_fenced_chain.py": r"^digit \d+ \(\d\.\d\d\), NONE$",
+    "05_video_stream.py": r"^Account\(submitted=\d+, .* pending=0\)$",
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
+def test_example_runs(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / name)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert re.search(EXPECTED[name], done.stdout, re.MULTILINE), done.stdout
