@@ -5,8 +5,8 @@ recently freed first; the server half (`BurstServer`) asks for the memory of a s
 know once (`get_memories`) and keeps it until the slot is freed. A request carries what the HAL's
 packet has (inputs, outputs, slots, whether to measure), and beside that a deadline and a serial
 number, so that answers may overtake one another: a missed deadline is answered while an earlier
-execution still runs. The server begins one execution only after the device has let go of the one
-before.
+execution still runs. The server begins one execution only after the device has let go of all
+before it.
 
 Messages are msgspec arrays in MessagePack. The arguments of a request are an encoding of their own
 inside it: a client that uses the same memory again sends the same bytes, and the server, which
@@ -15,6 +15,7 @@ trusts nothing that arrives, checks and binds each distinct encoding once.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -28,8 +29,9 @@ from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
     NNError,
+    OutputInsufficientSize,
 )
-from nnasync.fences import Fence
+from nnasync.fences import Fence, merge
 from nnasync.hal import (
     NOT_AVAILABLE,
     ErrorStatus,
@@ -97,6 +99,9 @@ _encoder = msgspec.msgpack.Encoder()
 _arguments = msgspec.msgpack.Decoder(Arguments)
 _requests = msgspec.msgpack.Decoder(BurstRequest | BurstCancel)
 _results = msgspec.msgpack.Decoder(BurstResult)
+
+_UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What decoding hostile bytes raises: a skipped part may be nested deeply, a text be no UTF-8."""
 
 
 class Channel(Protocol):
@@ -183,8 +188,9 @@ class BurstServer:
         self._results = result_channel
         self._memories: dict[int, Memory] = {}
         self._known: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
-        self._busy: Fence | None = None
+        self._held: set[Fence] = set()
         self._cancels: dict[int, Callable[[], None]] = {}
+        self._lock = threading.Lock()
         self._closed = False
 
     def receive(self, message: bytes) -> None:
@@ -204,23 +210,27 @@ class BurstServer:
                 request,
                 measure=packet.measure,
                 deadline_ns=packet.deadline_ns,
-                behind=self._busy,
+                behind=self._behind(),
                 reply=execution.reply,
                 release=execution.release,
             )
             if cancel is not None:
                 self._cancels[serial] = cancel
                 execution.begun()
-        except msgspec.MsgspecError as error:
-            self.answer(serial, GeneralFailure(f"a burst request cannot be decoded: {error}"))
         except NNError as error:
             self.answer(serial, error)
+        except _UNDECODABLE as error:
+            self.answer(serial, GeneralFailure(f"a burst request cannot be decoded: {error}"))
+        except Exception as error:
+            text = f"a burst request failed: {type(error).__name__}: {error}"
+            self.answer(serial, GeneralFailure(text))
 
     def free_memory(self, slot: int) -> None:
         """Drop the mapping of a slot, and every request that was bound to it."""
-        self._memories.pop(slot, None)
-        for key in [key for key, (_, slots) in self._known.items() if slot in slots]:
-            del self._known[key]
+        with self._lock:
+            self._memories.pop(slot, None)
+            for key in [key for key, (_, slots) in self._known.items() if slot in slots]:
+                del self._known[key]
 
     def close(self) -> None:
         """Drop every mapping; later requests are answered with DeviceUnavailable."""
@@ -231,9 +241,10 @@ class BurstServer:
         self._memories.clear()
 
     def answer(self, serial: int, outcome: Outcome) -> None:
-        """Send the answer to a request; a client that has gone is not an error."""
+        """Send the answer to a request; a client that takes none ends its burst, nothing else."""
         if isinstance(outcome, NNError):
-            result = BurstResult(serial, outcome.status, str(outcome))
+            shapes = getattr(outcome, "output_shapes", ())
+            result = BurstResult(serial, outcome.status, str(outcome), shapes)
         else:
             timing = outcome.timing
             result = BurstResult(
@@ -246,16 +257,28 @@ class BurstServer:
             )
         try:
             self._results.send(_encoder.encode(result))
-        except BadState:
+        except NNError:
             self.close()
 
     def hold(self, released: Fence) -> None:
         """Begin nothing before this fence."""
-        self._busy = released
+        with self._lock:
+            self._held.add(released)
 
-    def released(self, serial: int) -> None:
-        """Note that a request can no longer be cancelled."""
+    def released(self, serial: int, held: Fence | None) -> None:
+        """Note that a request can no longer be cancelled, and holds up no other."""
         self._cancels.pop(serial, None)
+        if held is not None:
+            with self._lock:
+                self._held.discard(held)
+
+    def _behind(self) -> Fence | None:
+        """What the next execution waits for: all before it, also behind one that failed."""
+        if not self._held:
+            return None
+        with self._lock:
+            held = tuple(self._held)
+        return merge(held) if len(held) > 1 else next(iter(held), None)
 
     def _cancel(self, serial: int) -> None:
         cancel = self._cancels.pop(serial, None)
@@ -270,13 +293,14 @@ class BurstServer:
             raise DeviceUnavailable("the burst is closed")
         arguments = _arguments.decode(encoded)
         unknown = sorted({slot for slot in arguments.slots if slot not in self._memories})
-        if unknown:
-            self._memories.update(zip(unknown, self._callback.get_memories(unknown), strict=True))
-        pools = tuple(self._memories[slot] for slot in arguments.slots)
-        request = Request(arguments.inputs, arguments.outputs, pools)
-        self._known[encoded] = (request, arguments.slots)
-        if len(self._known) > MAX_REMEMBERED_REQUESTS:
-            self._known.popitem(last=False)
+        memories = self._callback.get_memories(unknown) if unknown else ()
+        with self._lock:
+            self._memories.update(zip(unknown, memories, strict=True))
+            pools = tuple(self._memories[slot] for slot in arguments.slots)
+            request = Request(arguments.inputs, arguments.outputs, pools)
+            self._known[encoded] = (request, arguments.slots)
+            if len(self._known) > MAX_REMEMBERED_REQUESTS:
+                self._known.popitem(last=False)
         return request
 
 
@@ -304,8 +328,8 @@ class _Execution:
 
     def release(self) -> None:
         self._released = True
-        self._server.released(self._serial)
         fence = self._waits
+        self._server.released(self._serial, fence)
         if fence is not None:
             fence.signal()
 
@@ -320,6 +344,7 @@ class BurstController:
         self._free: list[int] = []
         self._waiting: dict[int, Callable[[Outcome], None]] = {}
         self._serial = 0
+        self._lock = threading.Lock()
         self._context: BurstContext | None = None
         result_channel.listen(self._receive)
 
@@ -368,37 +393,49 @@ class BurstController:
 
     def free(self, memory: Memory) -> None:
         """Give a memory's slot back."""
-        slot = self._slots.pop(id(memory), None)
-        if slot is None:
-            return
-        del self._memories[slot]
-        self._free.append(slot)
-        if self._context is not None:
-            self._context.free_memory(slot)
+        with self._lock:
+            slot = self._slots.pop(id(memory), None)
+            if slot is None:
+                return
+            del self._memories[slot]
+            context = self._context
+            if context is not None:
+                context.free_memory(slot)
+            self._free.append(slot)
 
     def close(self, error: NNError) -> None:
         """End the burst; what is still waiting gets the error."""
-        waiting, self._waiting = self._waiting, {}
-        for done in waiting.values():
+        # One by one, because another thread may be taking answers out at the same time.
+        waiting = self._waiting
+        while waiting:
+            try:
+                _, done = waiting.popitem()
+            except KeyError:
+                break
             done(error)
-        if self._context is not None:
-            self._context.close()
+        context, self._context = self._context, None
+        if context is not None:
+            context.close()
         self._channel.close()
+        with self._lock:
+            self._slots.clear()
+            self._memories.clear()
 
     def _slot(self, memory: Memory | int) -> int:
         if isinstance(memory, int):
             raise InvalidArgument("a burst cannot carry memory tokens")
-        slot = self._slots.get(id(memory))
-        if slot is None:
-            slot = self._free.pop() if self._free else len(self._memories)
-            self._slots[id(memory)] = slot
-            self._memories[slot] = memory
-        return slot
+        with self._lock:
+            slot = self._slots.get(id(memory))
+            if slot is None:
+                slot = self._free.pop() if self._free else len(self._memories)
+                self._slots[id(memory)] = slot
+                self._memories[slot] = memory
+            return slot
 
     def _receive(self, message: bytes) -> None:
         try:
             result = _results.decode(message)
-        except msgspec.MsgspecError as error:
+        except _UNDECODABLE as error:
             self.close(GeneralFailure(f"the device sent a burst result that is none: {error}"))
             return
         done = self._waiting.pop(result.serial, None)
@@ -414,6 +451,8 @@ class BurstController:
 
 
 def _error(result: BurstResult) -> NNError:
+    if result.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
+        return OutputInsufficientSize(result.message, result.output_shapes)
     try:
         return BY_STATUS[ErrorStatus(result.status)](result.message)
     except (ValueError, KeyError):

@@ -47,6 +47,14 @@ class Deadline(hal.Struct, frozen=True, order=True):
 
     at_ns: int
 
+    def __post_init__(self) -> None:
+        at_ns: object = self.at_ns
+        if at_ns.__class__ is not int or not -(2**63) <= self.at_ns < 2**63:
+            raise errors.InvalidArgument(
+                f"a deadline is at a whole number of nanoseconds below 2**63, got {at_ns!r}; "
+                "within(ms=20) makes one"
+            )
+
     def passed(self, now_ns: int) -> bool:
         """Whether the deadline is over at `now_ns`."""
         return now_ns >= self.at_ns

@@ -8,16 +8,29 @@ stands in the report.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
+import anyio
 import msgspec
 
-from nnasync.clock import Deadline
+from nnasync.clock import Deadline, now_ns
 from nnasync.device import Device, PreparedModel
-from nnasync.errors import DeviceError, GeneralFailure, InvalidArgument, NNError, Refused
+from nnasync.errors import (
+    DeviceError,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+    Refused,
+)
 from nnasync.hal import ExecutionPreference, Model, Priority, operation_name
 
 __all__ = ["Candidate", "Compilation", "Partition", "Rejection", "Report", "compile_model"]
+
+T = TypeVar("T")
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -84,13 +97,15 @@ async def compile_model(
     candidates: list[Candidate] = []
     failure: NNError | None = None
     for device in devices:
-        unsupported = await _unsupported(device, model)
+        unsupported = await _by_deadline(device, _unsupported(device, model), deadline)
         if unsupported:
             rejections += unsupported
             candidates.append(_candidate(device, "does not support every operation"))
             continue
         try:
             prepared = await device.prepare_model(model, preference, priority, deadline)
+        except MissedDeadline:
+            raise
         except (DeviceError, Refused) as error:
             failure = error
             rejections.append(Rejection(device.name, -1, f"prepare failed: {error}"))
@@ -109,6 +124,17 @@ async def compile_model(
         )
         return Compilation(model, prepared, device, report)
     raise failure or GeneralFailure(_nobody(model, devices, rejections))
+
+
+async def _by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline | None) -> T:
+    """The answer of a device to a question that has no deadline of its own."""
+    remaining_s = None if deadline is None else max(0, deadline.remaining_ns(now_ns())) / 1e9
+    try:
+        with anyio.fail_after(remaining_s):
+            return await answer
+    except TimeoutError as error:
+        kind = MissedDeadlineTransient if remaining_s else MissedDeadlinePersistent
+        raise kind(f"{device.name} was not ready by the deadline") from error
 
 
 async def _unsupported(device: Device, model: Model) -> list[Rejection]:

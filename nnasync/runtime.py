@@ -15,7 +15,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -29,7 +28,7 @@ from nnasync.compilation import compile_model
 from nnasync.device import Device, PreparedModel
 from nnasync.drivers import DEFAULT_DEVICES, DRIVERS
 from nnasync.engine import Engine, EngineDevice
-from nnasync.errors import BadState, InvalidArgument, NNError
+from nnasync.errors import BadState, InvalidArgument
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
@@ -37,14 +36,15 @@ from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.model import fingerprint
 from nnasync.tracing import Instrument, Tracer
-from nnasync.wakeup import Wakeup, yield_now
-from nnasync.workers import Workers, WorkersStatistics
+from nnasync.wakeup import Wakeup
+from nnasync.workers import Workers, WorkersStatistics, contained
 
 __all__ = ["Options", "Runtime", "RuntimeStatistics", "open_runtime", "run"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 REFERENCE = "nnasync-reference"
 IDLE_PERIOD_S = 5.0
@@ -75,10 +75,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     switch_interval_us: float = 50
 
     def __post_init__(self) -> None:
-        if self.cores < 1 or self.queue_limit < 1:
-            raise InvalidArgument("cores and queue_limit must be 1 or more")
-        times = (self.inline_budget_us, self.stall_budget_us, self.switch_interval_us)
-        if not all(0 <= time < float("inf") for time in times):
+        counts: tuple[object, ...] = (self.cores, self.queue_limit)
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InvalidArgument(f"cores and queue_limit must be 1 or more: {counts}")
+        times: tuple[object, ...] = (
+            self.inline_budget_us,
+            self.stall_budget_us,
+            self.switch_interval_us,
+        )
+        if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more microseconds: {times}")
 
 
@@ -152,7 +157,7 @@ class Runtime:
             tracer=self.tracer,
             before_low=_lower_os_priority if options.low_os_priority else None,
         )
-        self._devices = tuple(self._device(wanted) for wanted in self._wanted)
+        self._devices = tuple(self._device(wanted) for wanted in _checked_list(self._wanted))
         names = [device.name for device in self._devices]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"two devices have the same name: {names}")
@@ -209,36 +214,44 @@ class Runtime:
         """Prepare a model for execution.
 
         `devices` limits the choice and its order breaks ties; `token` (32 bytes) names the
-        compilation, by default the SHA-256 of the model. Raises InvalidArgument for a model that is
-        not legal, MissedDeadline, ResourceExhausted, DeviceError.
+        compilation, by default the SHA-256 of the model. `cache_dir` and `token` serve devices with
+        cache files; none here has any, as the report says. Raises InvalidArgument for a model that
+        is not legal, MissedDeadline, ResourceExhausted, DeviceError.
         """
         self._check_open()
         if not isinstance(model, Model):
             raise InvalidArgument(f"compile takes a model, such as nn.load(path), got {model!r}")
         _check_compile_options(deadline, token, precision, preemption_quantum_ms)
-        if cache_dir is not None:
-            cache_dir = Path(cache_dir).expanduser()
+        if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
+            raise InvalidArgument(f"cache_dir must be a path, got {cache_dir!r}")
+        preference, priority = _choice(ExecutionPreference, preference), _choice(Priority, priority)
+        candidates = self._candidates(devices)
         digest = await anyio.to_thread.run_sync(fingerprint, model)
         compilation = await compile_model(
             model,
-            self._candidates(devices),
-            preference=ExecutionPreference(preference),
-            priority=Priority(priority),
+            candidates,
+            preference=preference,
+            priority=priority,
             deadline=deadline,
             fingerprint=digest,
         )
+        if self._state != "open":
+            raise BadState("the runtime was closed while the model was compiled")
         net = Net(
             compilation,
-            watchdog=self._watchdog,
-            stall_check=self._workers.turn_is_half_spent,
-            turn=self._turn,
+            self._workers,
             on_close=functools.partial(self._closing, compilation.prepared),
         )
         self._nets.add(net)
         return net
 
     def statistics(self) -> RuntimeStatistics:
-        """Counts and states of the workers, the memory and the loop's wake-ups."""
+        """Counts and states of the workers, the memory and the loop's wake-ups.
+
+        Raises BadState before the runtime is opened.
+        """
+        if self._state == "new":
+            raise BadState("the runtime is not open yet; use it inside `async with`")
         return RuntimeStatistics(
             workers=self._workers.statistics(),
             memory=memory_statistics(),
@@ -261,19 +274,15 @@ class Runtime:
             return EngineDevice(engine, self._workers)
         if isinstance(wanted, Engine):
             return EngineDevice(wanted, self._workers)
-        return wanted
+        return _checked_device(wanted)
 
     def _candidates(self, wanted: Sequence[str | Device] | None) -> Sequence[Device]:
         if wanted is None:
             return self._devices
-        if isinstance(wanted, str):
-            raise InvalidArgument(f"devices= takes a list, such as [{wanted!r}]")
-        return [self.device(item) if isinstance(item, str) else item for item in wanted]
-
-    async def _turn(self) -> None:
-        turn = self._workers.turn
-        await yield_now()
-        self._workers.turned(turn)
+        return [
+            self.device(item) if isinstance(item, str) else _checked_device(item)
+            for item in _checked_list(wanted)
+        ]
 
     def _closing(self, prepared: PreparedModel, net: Net) -> Closing:
         fence = Fence()
@@ -297,7 +306,10 @@ class Runtime:
             net.trim()
         for device in self._devices:
             if isinstance(device, EngineDevice):
-                device.trim()
+                try:
+                    device.trim()
+                except Exception:
+                    logger.exception("%s failed to give idle memory back", device.name)
         self._trim_later()
 
     async def _close(self) -> None:
@@ -308,7 +320,7 @@ class Runtime:
         for device in self._devices:
             try:
                 await device.close()
-            except NNError:
+            except Exception:
                 logger.exception("closing %s failed", device.name)
         running = await anyio.to_thread.run_sync(self._workers.join, CLOSE_GRACE_S)
         await anyio.to_thread.run_sync(self._watchdog.close)
@@ -320,8 +332,8 @@ async def _close_prepared(prepared: PreparedModel, fence: Fence) -> None:
     try:
         await prepared.close()
         fence.signal()
-    except NNError as error:
-        fence.fail(error)
+    except Exception as error:
+        fence.fail(contained(error, "closing a prepared model"))
 
 
 def _check_compile_options(
@@ -332,12 +344,38 @@ def _check_compile_options(
 ) -> None:
     if deadline is not None and not isinstance(deadline, Deadline):
         raise InvalidArgument(f"deadline must be a Deadline such as nn.within(s=5): {deadline!r}")
-    if token is not None and len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
-        raise InvalidArgument(f"token must have {BYTE_SIZE_OF_CACHE_TOKEN} bytes, has {len(token)}")
+    wanted: object = token
+    if token is not None and not (
+        isinstance(wanted, bytes) and len(token) == BYTE_SIZE_OF_CACHE_TOKEN
+    ):
+        raise InvalidArgument(f"token must be {BYTE_SIZE_OF_CACHE_TOKEN} bytes, got {token!r}")
     if precision not in (None, "exact", "bf16"):
         raise InvalidArgument(f"precision must be None, 'exact' or 'bf16', got {precision!r}")
-    if preemption_quantum_ms is not None and not 0 < preemption_quantum_ms < float("inf"):
-        raise InvalidArgument(f"preemption_quantum_ms must be above 0: {preemption_quantum_ms!r}")
+    quantum: object = preemption_quantum_ms
+    if quantum is not None and not (
+        isinstance(quantum, (int, float)) and 0 < quantum < float("inf")
+    ):
+        raise InvalidArgument(f"preemption_quantum_ms must be above 0: {quantum!r}")
+
+
+def _choice(kind: Callable[[E], E], value: E) -> E:
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _checked_list(wanted: Any) -> Sequence[Any]:
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence):
+        raise InvalidArgument(f"devices= takes a list, such as [{REFERENCE!r}], got {wanted!r}")
+    return wanted
+
+
+def _checked_device(wanted: Any) -> Device:
+    if not isinstance(getattr(wanted, "name", None), str) or not hasattr(wanted, "prepare_model"):
+        raise InvalidArgument(f"devices= takes names and devices of a runtime, got {wanted!r}")
+    device: Device = wanted
+    return device
 
 
 def _lower_os_priority() -> None:

@@ -140,7 +140,7 @@ class Scheduler:
             job.estimate.refused()
             raise MissedDeadlinePersistent(
                 f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
-                f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms of them higher priorities)"
+                f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
             )
 
     def submit(self, job: Job, now_ns: int) -> None:

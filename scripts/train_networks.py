@@ -12,6 +12,7 @@ import argparse
 import pathlib
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,21 @@ from nnasync.model import save
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = ROOT / "nnasync" / "cli" / "demo_data"
+
+
+class Recipe(NamedTuple):
+    """How a digit network is trained: share of the pictures, how often, in what batches."""
+
+    layers: tuple[image_networks.Layer, ...]
+    share: float
+    epochs: int
+    batch: int
+
+
+RECIPES = {
+    "digits": Recipe(image_networks.SMALL, share=1.0, epochs=3, batch=128),
+    "digits_large": Recipe(image_networks.LARGE, share=0.5, epochs=1, batch=64),
+}
 CHOICES = ("digits", "digits_large", "words", "export")
 
 
@@ -36,11 +52,17 @@ def _train_images(names: list[str], options: argparse.Namespace) -> None:
     images, labels = image_networks.make_samples(options.seed, count, options.workers)
     fresh = [list(scenes.play(seed, 1800)) for seed in judge.VALIDATION_SEEDS]
     for name in names:
-        layers = image_networks.SMALL if name == "digits" else image_networks.LARGE
-        epochs = 3 if name == "digits" else 1
-        print(f"training {name}, {epochs} epochs ...", flush=True)
+        recipe = RECIPES[name]
+        print(f"training {name} ...", flush=True)
+        some = slice(int(count * recipe.share))
         module = image_networks.train(
-            layers, images, labels, seed=options.seed, epochs=epochs, bfloat16=options.bfloat16
+            recipe.layers,
+            images[some],
+            labels[some],
+            seed=options.seed,
+            epochs=recipe.epochs,
+            batch=recipe.batch,
+            bfloat16=options.bfloat16,
         )
         _save(options.work, name, image_networks.weights(module))
         for seed, clip in zip(judge.VALIDATION_SEEDS, fresh, strict=True):
@@ -99,7 +121,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.workers)
     begun = time.monotonic()
-    images = [name for name in ("digits", "digits_large") if name in options.only]
+    images = [name for name in RECIPES if name in options.only]
     if images:
         _train_images(images, options)
     if "words" in options.only:

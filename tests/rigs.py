@@ -21,7 +21,7 @@ SHAPE = (1, 4)
 POOL = nn.Options(cores=2, inline_budget_us=0)
 """Every execution runs on a worker: what a gate holds up must not be the loop."""
 INLINE = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=1000)
-GUARD_S = 60
+GUARD_S = 20
 """A broken promise shall be a failure, not a test that never ends."""
 
 

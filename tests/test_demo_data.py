@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from nnasync.cli import demo_data
 from nnasync.cli.recognition import (
@@ -71,6 +72,18 @@ def hear(network: Stepper, samples: Array) -> list[Word]:
     hops = samples.reshape(-1, HOP).astype(np.float32) / 32768
     events = [decoder.feed(number, network(hop)) for number, hop in enumerate(hops)]
     return [event for event in events if event is not None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Keep matrix products on one thread, as a device's workers do."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def heard(one_thread: None) -> list[Word]:
+    return hear(Stepper(load_nnm(demo_data.path("words.nnm"))), sound())
 
 
 @pytest.fixture(scope="module")
@@ -135,16 +148,15 @@ def test_word_network_carries_its_state() -> None:
     assert not np.array_equal(network(noise[0]), first)
 
 
-@pytest.mark.parametrize("name", ["digits", "digits_large"])
-def test_digits_are_seen_frame_by_frame(name: str, video: Array) -> None:
+@pytest.mark.parametrize(("name", "every"), [("digits", 1), ("digits_large", 10)])
+def test_digits_are_seen_frame_by_frame(name: str, every: int, video: Array) -> None:
     network = Stepper(load_nnm(demo_data.path(f"{name}.nnm")))
-    seen = {n: int(network(image / 255).argmax()) for n, image in enumerate(video)}
-    assert digit_accuracy(seen, demo_data.video_truth().labels) >= 0.97
+    seen = {n: int(network(image / 255).argmax()) for n, image in enumerate(video[::every])}
+    assert digit_accuracy(seen, demo_data.video_truth().labels[::every]) >= 0.97
 
 
-def test_words_are_heard() -> None:
-    events = hear(Stepper(load_nnm(demo_data.path("words.nnm"))), sound())
-    assert word_accuracy(events, demo_data.words_truth().words) >= 0.9
+def test_words_are_heard(heard: list[Word]) -> None:
+    assert word_accuracy(heard, demo_data.words_truth().words) >= 0.9
 
 
 def test_a_track_without_words_is_heard_as_such() -> None:
@@ -152,9 +164,6 @@ def test_a_track_without_words_is_heard_as_such() -> None:
     assert hear(Stepper(load_nnm(demo_data.path("words.nnm"))), noise) == []
 
 
-def test_words_of_the_truth_are_told_from_each_other() -> None:
-    """The same sound judged against a shifted truth is nearly all wrong."""
-    truth = demo_data.words_truth()
-    events = hear(Stepper(load_nnm(demo_data.path("words.nnm"))), sound())
-    shifted = [Word((event.label + 1) % 10, event.hop, event.score) for event in events]
-    assert word_accuracy(shifted, truth.words) < 0.1
+def test_the_same_events_under_other_names_are_wrong(heard: list[Word]) -> None:
+    renamed = [Word((event.label + 1) % 10, event.hop, event.score) for event in heard]
+    assert word_accuracy(renamed, demo_data.words_truth().words) < 0.1

@@ -60,10 +60,10 @@ class WordDecoder:
     def __init__(
         self,
         *,
-        smooth: int = 6,
-        release: float = 0.25,
+        smooth: int = 10,
+        release: float = 0.2,
         threshold: float = 0.5,
-        settle: int = 6,
+        settle: int = 12,
         patience: int = 60,
     ) -> None:
         self._smooth = smooth

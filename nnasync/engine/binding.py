@@ -10,6 +10,7 @@ import numpy as np
 from nnasync.engine.contract import BoundCall, Plan
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Operand, Request, RequestArgument, byte_size, dtype_of
+from nnasync.workers import contained
 
 __all__ = ["Binding", "array_of"]
 
@@ -25,7 +26,7 @@ class Binding:
         self._plan = plan
         self._inputs = inputs
         self._outputs = outputs
-        self._idle: list[BoundCall] = [plan.bind(inputs, outputs)]
+        self._idle: list[BoundCall] = [self._bound()]
         self.reference: weakref.ref[Request] | None = None
 
     def take(self) -> BoundCall:
@@ -33,11 +34,18 @@ class Binding:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._plan.bind(self._inputs, self._outputs)
+            return self._bound()
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
         self._idle.append(call)
+
+    def _bound(self) -> BoundCall:
+        try:
+            return self._plan.bind(self._inputs, self._outputs)
+        except Exception as error:
+            failure = contained(error, "binding a request to its memory")
+            raise failure from failure.__cause__
 
 
 def array_of(request: Request, argument: RequestArgument, operand: Operand) -> Array:

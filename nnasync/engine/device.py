@@ -18,7 +18,6 @@ from nnasync.errors import (
     GeneralFailure,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
-    NNError,
 )
 from nnasync.hal import (
     BufferDesc,
@@ -104,6 +103,7 @@ class EngineDevice:
             return self.engine.compile(model, preference)
 
         plan = await self._in_thread(compiled, deadline)
+        self._check_open()
         prepared = EnginePreparedModel(
             model,
             plan,
@@ -144,19 +144,26 @@ class EngineDevice:
         return answers
 
     async def _in_thread(self, work: Callable[[], T], deadline: Deadline | None) -> T:
-        if self.closed:
-            raise DeviceUnavailable(f"{self.name} is closed")
+        self._check_open()
         remaining_ns = NEVER_NS if deadline is None else deadline.remaining_ns(now_ns())
         if remaining_ns <= 0:
             raise MissedDeadlinePersistent(f"the deadline of {self.name} had passed at the start")
+
+        def guarded() -> T:
+            # On the thread, where neither a TimeoutError nor a SystemExit means anything yet.
+            try:
+                return work()
+            except BaseException as error:
+                failure = contained(error, self.name)
+                raise failure from failure.__cause__
+
         try:
             with anyio.fail_after(None if deadline is None else remaining_ns / 1e9):
-                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+                return await anyio.to_thread.run_sync(guarded, abandon_on_cancel=True)
         except TimeoutError as error:
             text = f"{self.name} was not ready by the deadline"
             raise MissedDeadlineTransient(text) from error
-        except NNError:
-            raise
-        except Exception as error:
-            failure = contained(error, self.name)
-            raise failure from failure.__cause__
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise DeviceUnavailable(f"{self.name} is closed")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 
 from nnasync.clock import now_ns
-from nnasync.errors import GeneralFailure
+from nnasync.errors import (
+    DeviceUnavailable,
+    GeneralFailure,
+    Refused,
+    ResourceExhaustedTransient,
+)
 from nnasync.fences import Fence
 from nnasync.workers import Task, Workers
 
@@ -18,14 +22,19 @@ class DependencyFailed(GeneralFailure):
 
 
 class Gate:
-    """Lets at most `limit` tasks of one plan be with the workers; 0 lets all of them through."""
+    """Lets at most `limit` tasks of one plan be with the workers; 0 lets all of them through.
+
+    The others wait in front of it, at most as many as the workers' queue may hold, and go in by
+    deadline, then by arrival.
+    """
 
     def __init__(self, workers: Workers, limit: int) -> None:
         self._workers = workers
         self._limit = limit
         self._lock = threading.Lock()
         self._inside = 0
-        self._waiting: deque[Task] = deque()
+        self._waiting: dict[Task, None] = {}
+        self._letting_in = False
 
     def try_enter(self) -> bool:
         """Take a place for a run on the calling thread, if there is one; `leave` gives it back."""
@@ -38,37 +47,67 @@ class Gate:
             return True
 
     def leave(self) -> None:
-        """Give the place back, to the task that waits longest."""
+        """Give the place back, to a task that waits."""
         if self._limit:
-            self._leave()
+            with self._lock:
+                self._inside -= 1
+            self._let_in()
 
     def submit(self, task: Task, *, held: bool) -> None:
         """Let a task through, now or when there is room; a refusal of a held task settles it."""
-        if self._limit:
-            with self._lock:
-                if self._inside >= self._limit:
-                    self._waiting.append(task)
-                    self._workers.hold(task)
-                    return
-                self._inside += 1
-            task.when_released(self._leave)
-        if held:
-            self._workers.submit_held(task)
-            return
         try:
-            self._workers.submit(task)
-        except BaseException:
+            if not self._limit or self._enters(task):
+                self._workers.submit(task)
+            else:
+                self._workers.hold(task)
+        except (Refused, DeviceUnavailable) as error:
+            if held:
+                self._workers.settle(task, error)
+                return
             task.release()
             raise
 
-    def _leave(self) -> None:
+    def _enters(self, task: Task) -> bool:
+        """Whether there is room now; if not, the task has been put among those that wait."""
         with self._lock:
+            enters = self._inside < self._limit and not self._waiting
+            if enters:
+                self._inside += 1
+            elif len(self._waiting) < self._workers.queue_limit:
+                self._waiting[task] = None
+            else:
+                raise ResourceExhaustedTransient(
+                    f"{len(self._waiting)} executions wait for the device already; retry later"
+                )
+        task.when_released(lambda: self._left(task))
+        return enters
+
+    def _left(self, task: Task) -> None:
+        with self._lock:
+            if task in self._waiting:
+                del self._waiting[task]
+                return
             self._inside -= 1
-            task = None
-            while self._waiting and (task is None or task.fence.done):
-                task = self._waiting.popleft()
-        if task is not None and not task.fence.done:
-            self.submit(task, held=True)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Let tasks in while there is room; one loop for all, as a refused one leaves at once."""
+        with self._lock:
+            if self._letting_in:
+                return
+            self._letting_in = True
+        while (task := self._next()) is not None:
+            self._workers.submit_held(task)
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            if self._waiting and self._inside < self._limit:
+                task = min(self._waiting, key=lambda waiting: waiting.deadline_ns)
+                del self._waiting[task]
+                self._inside += 1
+                return task
+            self._letting_in = False
+            return None
 
 
 class Dependencies:

@@ -34,7 +34,6 @@ from nnasync.hal import (
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.validation import validate_request
-from nnasync.wakeup import yield_now
 from nnasync.workers import Task, Workers, contained
 
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
@@ -108,9 +107,7 @@ class EnginePreparedModel:
         workers, estimate = self._workers, self._estimate
         if self._inlines(estimate.ns):
             while workers.turn_is_spent(estimate):
-                turn = workers.turn
-                await yield_now()
-                workers.turned(turn)
+                await workers.next_turn()
             if self._inlines(estimate.ns) and self._gate.try_enter():
                 return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
         return await self.execute(request, measure=measure, deadline=deadline)
@@ -161,8 +158,10 @@ class EnginePreparedModel:
         self._workers.cool()
 
     async def close(self) -> None:
-        """Give the bindings and the plan's scratch back."""
+        """Give the bindings and the plan's scratch back; what is in flight is answered."""
         plan, self._plan = self._plan, None
+        closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
+        self._workers.dismiss(self._estimate, closed)
         self._bindings.clear()
         if plan is not None:
             plan.trim()
@@ -194,11 +193,7 @@ class EnginePreparedModel:
             array_of(request, argument, main.operands[index])
             for argument, index in zip(request.outputs, main.output_indexes, strict=True)
         ]
-        try:
-            binding = Binding(plan, inputs, outputs)
-        except Exception as error:
-            failure = contained(error, self._name)
-            raise failure from failure.__cause__
+        binding = Binding(plan, inputs, outputs)
         key, bindings = id(request), self._bindings
         binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
         bindings[key] = binding
@@ -262,7 +257,7 @@ class EnginePreparedModel:
         try:
             self._run_inline(request, measure=False, deadline_ns=deadline_ns)
         except (MissedDeadlineTransient, DeviceError) as error:
-            done.fence.fail(error)
+            done.fence.fail(error.with_traceback(None))
         else:
             done.fence.signal()
         done.finished_ns = done.fence.signaled_at_ns
@@ -311,7 +306,7 @@ class EnginePreparedModel:
             try:
                 self._gate.submit(task, held=False)
             except NNError as error:
-                task.fence.fail(error)
+                task.fence.fail(error.with_traceback(None))
                 task.release()
         else:
             self._workers.hold(task)

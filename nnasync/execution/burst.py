@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,11 +22,12 @@ import msgspec
 import numpy as np
 
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.clock import Alarm, Deadline, Watchdog
+from nnasync.clock import Alarm, Deadline
 from nnasync.device import PreparedModel
 from nnasync.errors import (
     BadState,
     CallerError,
+    Cancelled,
     DeviceUnavailable,
     InvalidArgument,
     MissedDeadlinePersistent,
@@ -40,6 +41,7 @@ from nnasync.hal import Array, DataLocation, Model, Request, RequestArgument
 from nnasync.memory import Pool, layout
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
+from nnasync.workers import Workers
 
 __all__ = ["DEFAULT_DEPTH", "Burst", "BurstStatistics"]
 
@@ -139,11 +141,9 @@ class Burst:
         model: Model,
         ports: Ports,
         prepared: PreparedModel,
+        workers: Workers,
         *,
         depth: int,
-        watchdog: Watchdog,
-        stall_check: Callable[[], bool],
-        turn: Callable[[], Any],
     ) -> None:
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
@@ -151,9 +151,7 @@ class Burst:
         self._ports = ports
         self._prepared = prepared
         self._depth = depth
-        self._watchdog = watchdog
-        self._stalls = stall_check
-        self._turn = turn
+        self._workers = workers
         self._wakeup = Wakeup.current()
         self._state = _State(ports) if model.state else None
         self._controller: BurstController | None = None
@@ -162,6 +160,7 @@ class Burst:
         self._idle: list[_BurstSlot] = []
         self._pending: deque[_Call] = deque()
         self._running: _Call | None = None
+        self._last: _Call | None = None
         self._in_flight = 0
         self._submitted = self._succeeded = self._failed = 0
 
@@ -199,14 +198,16 @@ class Burst:
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
-        if self._stalls():
-            await self._turn()
+            self._check(deadline)
         outs = check_out(self._ports.outputs, out)
         call = self._new_call(arrays, deadline, measure=measure)
         self._in_flight += 1
         self._submitted += 1
         try:
-            self._start(call)
+            if self._takes_lead(call):
+                if self._workers.turn_is_half_spent():
+                    await self._turn_of(call)
+                self._send(call)
             if call.outcome is None:
                 await self._wait(call)
         finally:
@@ -290,21 +291,31 @@ class Burst:
             raise
         return _Call(slot, NEVER_NS if deadline is None else deadline.at_ns, measure=measure)
 
-    def _start(self, call: _Call) -> None:
-        """Send the call if the stream is idle, else queue it with its deadline watched."""
+    def _takes_lead(self, call: _Call) -> bool:
+        """Whether the stream is idle and the call is to be sent; else it is queued and watched."""
         with self._lock:
-            idle = self._running is None
-            if idle:
+            if self._running is None:
                 self._running = call
-            else:
-                self._pending.append(call)
-        if idle:
-            self._send(call)
-        elif call.deadline_ns != NEVER_NS:
+                self._last = None
+                return True
+            self._pending.append(call)
+        if call.deadline_ns != NEVER_NS:
             text = "the deadline passed while earlier calls of the burst were running"
-            call.alarm = self._watchdog.arm(
+            call.alarm = self._workers.watchdog.arm(
                 call.deadline_ns, lambda: self._withdraw(call, MissedDeadlinePersistent(text))
             )
+        return False
+
+    async def _turn_of(self, call: _Call) -> None:
+        """Let the loop turn while the call, not sent yet, holds its place in the stream."""
+        try:
+            await self._workers.next_turn()
+        except BaseException:
+            call.given_up = True
+            self._failed += 1
+            self._ended(call, Cancelled("the call was cancelled before it began"))
+            self._idle.append(call.slot)
+            raise
 
     def _send(self, call: _Call) -> None:
         controller = self._controller
@@ -323,15 +334,22 @@ class Burst:
                 deadline_ns=call.deadline_ns,
             )
         except NNError as error:
-            self._ended(call, error)
+            self._ended(call, error.with_traceback(None))
+            return
+        if call.given_up and call.outcome is None:
+            # It was given up on the loop before its serial number was there to cancel it by.
+            controller.cancel(call.serial)
 
     def _ended(self, call: _Call, outcome: Outcome) -> None:
         """The device answered: commit the state, send the next call, wake the waiter."""
         with self._lock:
             if self._state is not None and not isinstance(outcome, NNError) and not call.given_up:
                 self._state.current ^= 1
+                self._last = call
             following = self._next()
             self._running = following
+            if following is not None:
+                self._last = None
         if following is not None:
             self._send(following)
         call.settle(outcome)
@@ -367,6 +385,10 @@ class Burst:
         with self._lock:
             call.given_up = True
             sent = call is self._running
+            if call is self._last and self._state is not None:
+                # It succeeded, but its waiter was cancelled before it heard of that.
+                self._state.current ^= 1
+            self._last = None
         if call.alarm is not None:
             call.alarm.disarm()
         if sent and self._controller is not None:

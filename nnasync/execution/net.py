@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from numbers import Real
 from typing import Any
 
-from nnasync.clock import Deadline, Watchdog
+from nnasync.clock import Deadline
 from nnasync.compilation import Compilation, Report
 from nnasync.device import FencedExecution, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument
@@ -18,6 +17,7 @@ from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS, Model
 from nnasync.memory import Region
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
+from nnasync.workers import Workers
 
 __all__ = ["Net"]
 
@@ -32,10 +32,8 @@ class Net:
     def __init__(
         self,
         compilation: Compilation,
+        workers: Workers,
         *,
-        watchdog: Watchdog,
-        stall_check: Callable[[], bool],
-        turn: Callable[[], Any],
         on_close: Callable[[Net], Closing],
     ) -> None:
         self._compilation = compilation
@@ -43,9 +41,7 @@ class Net:
         self._ports = ports_of(compilation.model)
         self._slots = Slots(compilation.model, self._ports)
         self._wakeup = Wakeup.current()
-        self._watchdog = watchdog
-        self._stalls = stall_check
-        self._turn = turn
+        self._workers = workers
         self._on_close = on_close
         self._closed = False
 
@@ -118,8 +114,8 @@ class Net:
         duration_ns = _nanoseconds(duration, "duration")
         slot = self._slots.take()
         regions, sources = self._place(slot, values)
-        if self._stalls():
-            await self._turn()
+        if self._workers.turn_is_half_spent():
+            await self._workers.next_turn()
         launched: FencedExecution
         try:
             launched = await self._prepared.execute_fenced(
@@ -140,15 +136,7 @@ class Net:
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
         self._check(None)
-        return Burst(
-            self.model,
-            self._ports,
-            self._prepared,
-            depth=depth,
-            watchdog=self._watchdog,
-            stall_check=self._stalls,
-            turn=self._turn,
-        )
+        return Burst(self.model, self._ports, self._prepared, self._workers, depth=depth)
 
     def trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""
@@ -258,7 +246,8 @@ def _fence(item: Fence | Execution) -> Fence:
 def _nanoseconds(seconds: float | None, name: str) -> int | None:
     if seconds is None:
         return None
-    if not isinstance(seconds, Real) or not 0 <= seconds < float("inf"):
+    number: object = seconds
+    if not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
         raise InvalidArgument(f"{name} must be a number of seconds, 0 or more, got {seconds!r}")
     return int(seconds * 1e9)
 

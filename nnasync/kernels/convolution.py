@@ -1,8 +1,8 @@
 """CONV_2D and DEPTHWISE_CONV_2D.
 
-A convolution is one matrix product per block of output pixels: the pixels' windows are laid out as rows
-(for 1x1 windows they are rows already). A depthwise convolution is a multiplication and an addition per
-tap of the window, over whole rows of the image.
+A convolution is one matrix product per block of output pixels: the pixels' windows are laid out as
+rows (for 1x1 windows they are rows already). A depthwise convolution is a multiplication and an
+addition per tap of the window, over whole rows of the image.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _DILATIONS = (
 def layout_forms(
     scalars: tuple[Parameter, ...], *, dilations: bool
 ) -> list[tuple[HalVersion, tuple[Parameter, ...]]]:
-    """Scalars of an operation without and with the layout flag and dilations, with their versions."""
+    """Scalars without and with layout flag and dilations, with the versions of these forms."""
     forms = [(HalVersion.V1_0, scalars), (HalVersion.V1_2, scalars + _LAYOUT)]
     if dilations:
         forms.append((HalVersion.V1_2, scalars + _LAYOUT + _DILATIONS))

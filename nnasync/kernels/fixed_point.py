@@ -61,7 +61,7 @@ def multiply_by_quantized_multiplier(x: Array, q: int, shift: int) -> Array:
 def hard_swish(
     q: Array, scale: float, zero_point: int, output_scale: float, output_zero_point: int
 ) -> Array:
-    """HARD_SWISH of quantised values in 16-bit fixed point, before clamping to the output's range."""
+    """HARD_SWISH of quantised values in 16-bit fixed point, not yet clamped to 8 bits."""
     fine = np.float32(1 / 128) * np.float32(scale)
     multiplier, exponent = _quantize_multiplier16(float(fine / np.float32(output_scale)))
     relu_multiplier, relu_exponent = _quantize_multiplier16(float(fine / np.float32(3 / 32768)))

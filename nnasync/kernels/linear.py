@@ -95,7 +95,7 @@ def pack(
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
-    `weights` is the filter's value as [terms, outputs]; `channel_dim` is where per-channel scales belong.
+    `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
     """
     source = arguments.tensor(0)
     bias = arguments.value(2).reshape(-1)
@@ -138,7 +138,7 @@ def _exact_dtype(weights: Array, source: Tensor) -> np.dtype[Any]:
 
 
 def _filter_scales(arguments: Arguments, count: int, channel_dim: int) -> Array:
-    """Scale of the products, one per output channel or a single one, in float32 as the rule says."""
+    """Scale of the products, per output channel or a single one, in float32 as the rule says."""
     source, filter, bias = (arguments.tensor(index) for index in range(3))
     if filter.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         product = np.float32(source.scale) * np.float32(filter.scale)

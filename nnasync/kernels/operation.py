@@ -1,10 +1,10 @@
-"""The form every operation takes: signatures as data, a shape rule, and kernels prepared once and bound to memory.
+"""The form every operation takes: signatures as data, a shape rule, kernels bound to memory.
 
 An `Operation` answers three questions. *Is it legal?* Its `signatures` list every combination of
-operand types with the HAL version that introduced it. *What comes out?* `infer` gives type, shape and,
-where the rule fixes or inherits it, quantisation of the outputs. *How is it computed?* `prepare` packs
-constants into a `Kernel`, and `Kernel.bind` ties that to arrays and scratch memory and returns a `Step`,
-a function without arguments that allocates nothing.
+operand types with the HAL version that introduced it. *What comes out?* `infer` gives type, shape
+and, where the rule fixes or inherits it, quantisation of the outputs. *How is it computed?*
+`prepare` packs constants into a `Kernel`, and `Kernel.bind` ties that to arrays and scratch memory
+and returns a `Step`, a function without arguments that allocates nothing.
 
 What a family file writes is a rule and a compute function over `Arguments`. This file adds what all
 share: an operand whose value is needed but only known when the network runs makes `infer` answer
@@ -49,7 +49,7 @@ _RANGES: dict[int, tuple[int, int]] = {
 
 
 class Tensor(Struct, frozen=True, eq=False):
-    """What is known of one operand before running; a scalar has shape (), and so has an unknown rank.
+    """What is known of one operand before running; scalars and unknown ranks have shape ().
 
     `value` is set for constants and scalars: an array of the operand's dtype and shape.
     """
@@ -139,10 +139,10 @@ Bind = Callable[[Sequence[Any], Sequence[Array], Sequence[Array]], Step]
 class Kernel:
     """A prepared operation: constants packed, ready to be bound to any number of memories.
 
-    `bind(inputs, outputs, scratch)` takes C-contiguous arrays, None for an omitted input; scratch arrays have the shapes that
-    `scratch` states and arbitrary content, and belong to the step only while it runs. Constants come
-    to `bind` too, as the arrays of their values. `view_of` names an input whose bytes are the
-    output's, so that both may share memory and no step is needed.
+    `bind(inputs, outputs, scratch)` takes C-contiguous arrays, None for an omitted input. Scratch
+    arrays have the shapes that `scratch` states and arbitrary content, and belong to the step only
+    while it runs. Constants come to `bind` too, as the arrays of their values. `view_of` names an
+    input whose bytes are the output's, so that both may share memory and no step is needed.
     """
 
     __slots__ = ("bind", "scratch", "view_of")
@@ -175,7 +175,7 @@ class Arguments:
         return len(self.inputs)
 
     def error(self, index: int, message: str) -> ModelError:
-        """The error for argument `index`; the caller of the operation adds where the operation is."""
+        """The error for argument `index`; the caller adds where the operation is."""
         parameters = self.signature.parameters(len(self.inputs)) or ()
         name = f" ({parameters[index].name})" if index < len(parameters) else ""
         return ModelError(f"{self.operation.name}: input {index}{name}: {message}")
@@ -286,9 +286,14 @@ class Operation:
         if any(tensor is not None and not tensor.is_known for tensor in inputs):
             return outputs
         try:
-            return self._rule(Arguments(self.type, inputs, signature))
+            results = self._rule(Arguments(self.type, inputs, signature))
         except NotConstant:
             return outputs
+        for index, result in enumerate(results):
+            if not result.is_known:
+                shape = f"shape {result.shape}, which has no elements"
+                raise ModelError(f"{self.type.name}: output {index} would have {shape}")
+        return results
 
     def prepare(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> Kernel:
         """Checks all operands, packs the constants and returns the kernel.
@@ -302,6 +307,8 @@ class Operation:
         inferred = self.infer(inputs, [tensor.type for tensor in outputs])
         for index, (tensor, expected) in enumerate(zip(outputs, inferred, strict=True)):
             _check_output(self.type, index, tensor, expected)
+        if not all(expected.is_known for expected in inferred):
+            return _late_kernel(self, inputs, outputs)
         if any(tensor is not None and tensor.type in _HALVES for tensor in (*inputs, *outputs)):
             return _half_kernel(self, inputs, outputs)
         signature = self.signature(

@@ -57,6 +57,8 @@ _FILTER_AND_ACTIVATION = tuple(
 )
 _LAYOUT = Parameter("is_nchw", OperandType.BOOL)
 _EXACT_FLOAT32_CELLS = 4096
+_MAXIMUM_CELLS = 1 << 16
+"""Of windows that move: each cell is a call, and a model must not make us busy without end."""
 
 
 def _signatures() -> list[Signature]:
@@ -94,6 +96,9 @@ def _window(arguments: Arguments) -> Window:
 
 def _infer(arguments: Arguments) -> list[Tensor]:
     source, window = arguments.tensor(0), _window(arguments)
+    cells = window.height.filter * window.width.filter
+    if cells > _MAXIMUM_CELLS and not window.is_global:
+        raise arguments.fail(f"the window has {cells} cells, expected at most {_MAXIMUM_CELLS}")
     batches, _, _, channels = _nhwc(arguments)
     height, width = window.height.output, window.width.output
     shape = (batches, height, width, channels)

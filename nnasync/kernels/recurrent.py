@@ -1,7 +1,7 @@
 """LSTM, RNN and UNIDIRECTIONAL_SEQUENCE_LSTM.
 
-The weights of all gates stand side by side, so that one step is a product with the input, one with the
-last output, and elementwise work; a sequence multiplies all its inputs at once beforehand.
+The weights of all gates stand side by side, so that one step is a product with the input, one with
+the last output, and elementwise work; a sequence multiplies all its inputs at once beforehand.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class _Cell:
         ]
 
     def products(self, rows: Array, sums: Array) -> list[Call]:
-        """Calls that multiply inputs [rows, features] into sums [rows, gates * units], with bias."""
+        """Calls from inputs [rows, features] to sums [rows, gates * units], with bias."""
         calls: list[Call] = [(rows.dot, (self.from_input, sums))]
         if self.bias is not None:
             calls.append(add_rows(np.add, sums, self.bias))

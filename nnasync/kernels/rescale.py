@@ -1,14 +1,15 @@
-"""From exact integer sums in floating point to quantised outputs, rounded as the fixed-point rule does.
+"""From exact integer sums in floating point to quantised outputs, rounded as fixed point does.
 
-The rule multiplies by a 31-bit fraction, rounds, divides by 2**shift, and rounds again. Two roundings
-with halves up are one floor of sum * multiplier + 1/2 + 2**-(shift + 1), so one multiplication and one
-addition give the rule's result to the bit, provided that they are precise enough near each of the (at
-most 255) sums where the output changes. float32 often is: that is proven when the kernel is prepared,
-by evaluating both sides of every change, which suffices because all steps are monotone. Otherwise it
-is float64.
+The rule multiplies by a 31-bit fraction, rounds, divides by 2**shift, and rounds again. Two
+roundings with halves up are one floor of sum * multiplier + 1/2 + 2**-(shift + 1), so that one
+multiplication and one addition give the rule's result to the bit, provided that they are precise
+enough near each of the (at most 255) sums where the output changes. float32 often is: that is
+proven when the kernel is prepared, by evaluating both sides of every change, which suffices because
+all calls are monotone. Otherwise it is float64.
 
-The rule of NNAPI rounds halves of the second rounding away from zero, matrix products of the engines
-round them up; goldens of real networks show both. They differ only below zero: `Halves` says which.
+NNAPI's rule takes halves of the second rounding away from zero, the matrix products of today's
+engines take them up, and outputs of real networks that serve as reference show both. The two differ
+only below zero, by one step: `Halves` says which.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Rescale:
 
 
 def _nudges(mantissa: Array, exponent: Array) -> Array:
-    """What makes halves of the first rounding go up, where sums below 2**24 can be halves at all."""
+    """What makes halves of the first rounding go up, where sums below 2**24 can be halves."""
     possible = mantissa % 2**6 == 0
     return np.where(possible, np.ldexp(1.0, np.minimum(exponent, 0) - 27), 0.0)
 
@@ -133,7 +134,7 @@ def _nudges(mantissa: Array, exponent: Array) -> Array:
 def _float32_factors(
     mantissa: Array, exponent: Array, shift: Array, limits: tuple[int, int]
 ) -> tuple[Array, Array] | None:
-    """Multipliers and shifts in float32 that give the exact result for every sum, if there are."""
+    """Multipliers and shifts in float32 that are exact for every sum, if there are such."""
     shape = mantissa.shape
     factors, shifts = np.empty(shape, np.float32), np.empty(shape, np.float32)
     for index in np.ndindex(shape):
@@ -149,7 +150,7 @@ def _float32_factors(
 def _float32_factor(
     mantissa: int, exponent: int, shift: float, limits: tuple[int, int]
 ) -> tuple[np.float32, np.float32] | None:
-    """A float32 multiplier and shift near the exact ones that pass at every change of the output."""
+    """A float32 multiplier and shift near the exact ones that pass at every change."""
     results = np.arange(limits[0] + 1, limits[1] + 1, dtype=np.int64)
     scaled = np.ldexp(results - shift, 31 - exponent).astype(np.int64)
     first = -(-scaled // mantissa)

@@ -1,4 +1,4 @@
-"""Bound calls: numpy functions with their arguments, and the tricks that keep a pass over memory fast.
+"""Bound calls: numpy functions with their arguments, and what keeps a pass over memory fast.
 
 A step is a short list of calls on views that are made once. Three facts about numpy shape it: a
 ufunc pays for every inner loop, so a row of few channels is repeated until it is long; `clip` is

@@ -201,13 +201,12 @@ class PaddedRows:
         return (height, phases, -(-window.width.padded // phases), channels)
 
     def sides(self) -> list[Call]:
-        """Calls that write the columns that no block touches; once before the blocks of an image."""
+        """Calls that write the columns no block touches; once before the blocks of an image."""
         calls = []
         for phase in range(self.buffer.shape[1]):
             _, start, count = self._columns(phase)
-            for edge in (self.buffer[:, phase, :start], self.buffer[:, phase, start + count :]):
-                if edge.size:
-                    calls.append(copy(edge, self.border))
+            edges = (self.buffer[:, phase, :start], self.buffer[:, phase, start + count :])
+            calls += [copy(edge, self.border) for edge in edges if edge.size]
         return calls
 
     def rows(self, image: Array, output_rows: slice) -> list[Call]:

@@ -41,7 +41,7 @@ def spoken(label: int, start_hop: int, end_hop: int) -> SpokenWord:
 def test_one_bump_of_scores_is_one_word() -> None:
     (event,) = heard([NONE] * 30 + [7] * 20 + [NONE] * 30)
     assert event.label == 7
-    assert 50 < event.hop <= 50 + 6 + 6
+    assert 50 < event.hop <= 50 + 10 + 12
     assert event.score > 0.8
 
 

@@ -106,8 +106,8 @@ def run(
     step = kernel.bind(arrays, targets, scratch)
     results = []
     for _ in range(2):
-        for array in (*scratch, *targets):
-            array.view(np.uint8).fill(0x7B)
+        for memory in (*scratch, *targets):
+            memory.view(np.uint8).fill(0x7B)
         step()
         results.append([target.copy() for target in targets])
     for first, second in zip(*results, strict=True):

@@ -1,3 +1,5 @@
+"""CONV_2D and DEPTHWISE_CONV_2D against the definition, element by element."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
-from nnasync.hal import OperationType
+from nnasync.hal import Array, OperationType
 from nnasync.kernels import OPERATIONS, Tensor
 from nnasync.kernels.fixed_point import multiply_by_quantized_multiplier, quantize_multiplier
 from nnasync.kernels.steps import float_bounds, quantized_bounds
@@ -71,9 +73,7 @@ def pads_of(case: Case) -> list[tuple[int, int]]:
     return pads
 
 
-def naive(
-    x: np.ndarray, w: np.ndarray, bias: np.ndarray, case: Case, depthwise: bool
-) -> np.ndarray:
+def naive(x: Array, w: Array, bias: Array, case: Case, depthwise: bool) -> Array:
     """The definition, element by element, on integers or float64 in NHWC."""
     (top, bottom), (left, right) = pads_of(case)
     x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
@@ -90,7 +90,8 @@ def naive(
             y[n, i, j, o] = (window[:, :, o // multiplier] * w[0, :, :, o]).sum()
         else:
             y[n, i, j, o] = (window * w[o]).sum()
-    return y + bias
+    sums: Array = y + bias
+    return sums
 
 
 def arguments(case: Case, depthwise: bool, *tensors: Tensor) -> list[Tensor]:
@@ -113,7 +114,7 @@ def filter_shape(case: Case, depthwise: bool) -> tuple[int, ...]:
     return (case.outputs, *case.filter, case.channels)
 
 
-def in_layout(x: np.ndarray, case: Case) -> np.ndarray:
+def in_layout(x: Array, case: Case) -> Array:
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if case.nchw else x
 
 
@@ -123,7 +124,8 @@ def test_float_matches_the_definition(case: Case, depthwise: bool) -> None:
     rng = np.random.default_rng(case.seed)
     x = rng.normal(size=(case.batches, *case.size, case.channels)).astype(np.float32)
     w = rng.normal(size=filter_shape(case, depthwise)).astype(np.float32)
-    bias = rng.normal(size=w.shape[3] if depthwise else w.shape[0]).astype(np.float32)
+    channels = w.shape[3] if depthwise else w.shape[0]
+    bias = rng.normal(size=(channels,)).astype(np.float32)
     operation = DEPTHWISE if depthwise else CONV
     inputs = arguments(case, depthwise, tensor(in_layout(x, case)), tensor(w), tensor(bias))
     (got,) = run(operation, *inputs)
@@ -146,7 +148,7 @@ def test_quantized_is_within_one_step_of_the_fixed_point_rule(
     bias = rng.integers(-2000, 2000, channels).astype(np.int32)
     dim = 3 if depthwise else 0
     if per_channel:
-        scales = rng.uniform(0.001, 0.1, channels).astype(np.float32)
+        scales: Array = rng.uniform(0.001, 0.1, channels).astype(np.float32)
         w, zero_w = rng.integers(-127, 128, shape).astype(np.int8), 0
         filter = tensor(w, scales=[float(s) for s in scales], channel_dim=dim)
         bias_tensor = tensor(bias)

@@ -1,3 +1,5 @@
+"""The fixed-point functions against exact fractions."""
+
 from __future__ import annotations
 
 from fractions import Fraction

@@ -21,11 +21,14 @@ from nnasync.runtime import run
 
 __all__ = ["add_parser"]
 
-_DESCRIPTION = """Plays a video of digits and a recording of spoken digits in real time and
-recognises both: hops of 10 ms of sound at HIGH priority, each due 10 ms after its last sample; 30
-frames a second at MEDIUM, each due one frame period after it came, the newest frame wins; and
-beside them clients of a larger network as LOW load. At the end: how much was right, the account of
-each stream, and a timeline of the run as a picture and as a page."""
+_DESCRIPTION = """
+Plays a video of digits and a recording of spoken digits in real time, and
+recognises both: hops of 10 ms of sound at HIGH priority, each due 10 ms after
+its last sample; 30 frames a second at MEDIUM, the newest frame wins, each due
+one frame period after it came; and beside them clients of a larger network as
+LOW load. At the end it tells how much was right, the account of each stream,
+and writes a timeline of the run as a picture and as a page.
+"""
 
 _EXAMPLES = """examples:
   nnasync demo                           the clips, for a minute
@@ -65,7 +68,11 @@ def add_parser(commands: Any) -> None:
         help="how long the LOW load is measured alone first (3)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("nnasync-demo"), metavar="DIR", help="(nnasync-demo)"
+        "--out",
+        type=Path,
+        default=Path("nnasync-demo"),
+        metavar="DIR",
+        help="folder of the timeline (nnasync-demo)",
     )
     parser.add_argument("--plain", action="store_true", help="lines instead of a live screen")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")

@@ -6,6 +6,7 @@ All times are microseconds from the beginning of the streams.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from nnasync.cli.demo.play import Recording
@@ -13,7 +14,7 @@ from nnasync.cli.demo.recorder import INLINE, Job, Piece
 from nnasync.cli.demo.streams import FRAME_NS, HOP, HOP_NS, SAMPLE_RATE_HZ, Mark
 from nnasync.cli.demo.summary import Summary, judged
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
-from nnasync.cli.recognition import NONE, SpokenWord, Word
+from nnasync.cli.recognition import NONE
 from nnasync.hal import Priority, Struct
 from nnasync.streaming import Outcome
 
@@ -82,7 +83,7 @@ def timeline_of(
         _stream_lane("video", Priority.MEDIUM, FRAME_NS, recording.frames, pieces, origin_ns),
         *_low_lanes(low, pieces[Priority.LOW], origin_ns),
     )
-    said = _said(recording, words, summary) if summary.words_right is not None else ()
+    said = _said(recording, words) if summary.words_right is not None else ()
     digits = _digits(recording, video) if summary.digits_right is not None else ()
     duration_us = max((recording.ended_ns - origin_ns) // 1000, 1)
     return Timeline(
@@ -179,19 +180,22 @@ def _low_lanes(jobs: Sequence[Job], pieces: Sequence[Piece], origin_ns: int) -> 
     ]
 
 
-def _said(recording: Recording, truth: WordsTruth, summary: Summary) -> tuple[Said, ...]:
+def _said(recording: Recording, truth: WordsTruth) -> tuple[Said, ...]:
+    """The spoken words, each with the first answer that no earlier word has taken."""
     heard, spoken = judged(recording, truth)
+    waiting = deque(sorted(heard, key=lambda word: word.hop))
     to_us = 1_000_000 / SAMPLE_RATE_HZ
-    return tuple(
-        Said(truth.names[w.label], int(w.start * to_us), int(w.end * to_us), _was_heard(w, heard))
-        for w in spoken
-    )
-
-
-def _was_heard(word: SpokenWord, heard: Sequence[Word]) -> bool:
-    first, last = word.start // HOP, word.end // HOP + _GRACE_HOPS
-    answer = next((event for event in heard if first <= event.hop <= last), None)
-    return answer is not None and answer.label == word.label
+    said = []
+    for word in sorted(spoken, key=lambda word: word.start):
+        first, last = word.start // HOP, word.end // HOP + _GRACE_HOPS
+        while waiting and waiting[0].hop < first:
+            waiting.popleft()
+        answered = bool(waiting) and waiting[0].hop <= last
+        right = answered and waiting.popleft().label == word.label
+        said.append(
+            Said(truth.names[word.label], int(word.start * to_us), int(word.end * to_us), right)
+        )
+    return tuple(said)
 
 
 def _digits(recording: Recording, truth: VideoTruth) -> tuple[Digit, ...]:

@@ -182,9 +182,9 @@ def _streams(status: Status) -> Any:
 def _machine(status: Status) -> Any:
     from rich.text import Text
 
-    kept = f" ({status.low_hz / status.low_alone_hz:.0%} of alone)" if status.low_alone_hz else ""
+    busy = status.busy
+    kept = f", {status.low_hz / status.low_alone_hz:.0%} of alone" if status.low_alone_hz else ""
     return Text(
-        f" {status.busy.cores} cores {status.busy.machine:.1%} busy, "
-        f"{status.busy.process:.1%} by the demo\n"
-        f" LOW load {status.low_hz:.1f} answers a second{kept}"
+        f" {busy.cores} cores {busy.machine:.1%} busy, {busy.process:.1%} by us\n"
+        f" LOW load {status.low_hz:.1f}/s{kept}"
     )

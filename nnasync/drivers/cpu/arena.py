@@ -1,7 +1,7 @@
 """Where the arrays of a plan lie: those that are not alive at the same time share memory.
 
-The planner is pure. It places the largest array first, each at the lowest offset at which it overlaps
-no array that is alive at the same time.
+The planner is pure. It places the largest array first, each at the lowest offset at which it
+overlaps no array that is alive at the same time.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnasync.errors import ResourceExhaustedTransient
 from nnasync.hal import Array, Struct
 
 __all__ = ["ALIGNMENT", "Arena", "Block", "Layout", "lay_out"]
 
 ALIGNMENT = 64
 """Every array begins at a multiple of this many bytes: a cache line, and a vector register."""
+
+SMALL = 1 << 20
+"""Up to so many bytes pages are taken at once: taking them would double the first short run."""
 
 
 class Block(Struct, frozen=True):
@@ -66,11 +70,21 @@ def _aligned(nbytes: int) -> int:
 
 
 class Arena:
-    """Zeroed memory that takes physical pages as it is used, and can give them back."""
+    """Zeroed memory that can give its pages back; large ones take pages only as they are used.
+
+    Raises ResourceExhaustedTransient when there is not so much memory.
+    """
 
     def __init__(self, nbytes: int) -> None:
-        self._map = mmap.mmap(-1, max(nbytes, 1))
+        try:
+            self._map = mmap.mmap(-1, max(nbytes, 1))
+        except (OSError, OverflowError, ValueError) as error:
+            raise ResourceExhaustedTransient(
+                f"an execution needs {nbytes} bytes of memory, which are not to be had"
+            ) from error
         self._bytes = np.frombuffer(self._map, np.uint8)
+        if nbytes <= SMALL:
+            self._bytes[:: mmap.PAGESIZE] = 0
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         """The array at an offset; several may share memory."""

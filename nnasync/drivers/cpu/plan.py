@@ -1,14 +1,15 @@
-"""A compiled model: kernels packed once, lanes of memory with steps bound to them, calls that use them.
+"""A compiled model: kernels packed once, lanes of memory with bound steps, calls that use them.
 
-A lane is what one execution needs: arrays for inputs, outputs, intermediate results and scratch, and
-the steps bound to them. A call copies its inputs into a lane that is free, walks the steps, and copies
-the outputs back. Several calls use several lanes at once; one lane is made when the plan is compiled,
-but its memory takes pages only when it first runs.
+A lane is what one execution needs: arrays for inputs, outputs, intermediate results and scratch,
+and the steps bound to them. A call copies its inputs into a lane that is free, walks the steps, and
+copies the outputs back. Several calls use several lanes at once; one lane is made when the plan is
+compiled, but a large one takes pages of memory only when it first runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,12 +41,14 @@ class _Node:
 class _Lane:
     """Memory of one execution and the steps bound to it."""
 
-    __slots__ = ("arena", "inputs", "outputs", "steps")
+    __slots__ = ("arena", "context", "inputs", "outputs", "steps")
 
     def __init__(
         self, arena: Arena, inputs: list[Array], outputs: list[Array], steps: list[Step]
     ) -> None:
         self.arena = arena
+        self.context = Context()  # numpy's error state, so that overflows of floats do not warn
+        self.context.run(np.seterr, all="ignore")
         self.inputs = inputs
         self.outputs = outputs
         self.steps = steps
@@ -118,7 +121,7 @@ class ReferencePlan:
         return _Node(kernel, operation.inputs, operation.outputs)
 
     def _share_views(self, nodes: Sequence[_Node]) -> dict[int, int]:
-        """For each output that is only another shape of an input: the operand that has the memory."""
+        """For each output that is an input in another shape: the operand that has the memory."""
         storage: dict[int, int] = {}
         for node in nodes:
             if node.kernel.view_of is None:
@@ -233,33 +236,36 @@ class ReferenceCall:
 
     def run(self, stop: StopFlag) -> bool:
         """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
-        lane, index = self._lane, self._index
-        if lane is None:
-            if stop.raised:
-                return False
-            lane = self._lane = self._plan.lease()
-            for inner, source in zip(lane.inputs, self._sources, strict=True):
-                np.copyto(inner, source)
-        steps = lane.steps[index:] if index else lane.steps
+        lane = self._lane
         try:
-            for step in steps:
+            if lane is None:
                 if stop.raised:
-                    self._index = index
                     return False
-                step()
-                index += 1
+                lane = self._lane = self._plan.lease()
+                for inner, source in zip(lane.inputs, self._sources, strict=True):
+                    np.copyto(inner, source)
+            if not lane.context.run(self._walk, lane.steps, stop):
+                return False
+            for target, inner in zip(self._targets, lane.outputs, strict=True):
+                np.copyto(target, inner)
         except BaseException:
             self.rewind()
             raise
-        for target, inner in zip(self._targets, lane.outputs, strict=True):
-            np.copyto(target, inner)
-        self._index = 0
-        self._lane = None
-        self._plan.give_back(lane)
+        self.rewind()
+        return True
+
+    def _walk(self, steps: Sequence[Step], stop: StopFlag) -> bool:
+        index = self._index
+        for step in steps[index:] if index else steps:
+            if stop.raised:
+                self._index = index
+                return False
+            step()
+            index += 1
         return True
 
     def rewind(self) -> None:
-        """Forgets a stopped run and gives its lane back."""
+        """Forgets what has run and gives the lane back."""
         lane, self._lane, self._index = self._lane, None, 0
         if lane is not None:
             self._plan.give_back(lane)

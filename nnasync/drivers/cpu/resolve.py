@@ -35,6 +35,8 @@ def resolve(subgraph: Subgraph, operation: hal.Operation, tensors: list[Tensor |
     known = find_operation(operation.type)
     if known is None:
         raise ModelError(f"{hal.operation_name(operation.type)} is not supported")
+    if not operation.outputs:
+        raise ModelError(f"{known.type.name}: has no outputs")
     declared = [tensors[index] for index in operation.outputs]
     types = [subgraph.operands[index].type for index in operation.outputs]
     inferred = known.infer([tensors[index] for index in operation.inputs], types)
@@ -77,7 +79,7 @@ def _tensor(model: Model, index: int, operand: Operand) -> Tensor | None:
 
 
 def _value(model: Model, index: int, operand: Operand) -> hal.Array:
-    """The value of a constant, as a view of the model's memory."""
+    """The value of a constant: a view of the model's memory where that is aligned."""
     where = operand.location
     memory: bytes | memoryview = model.operand_values
     if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
@@ -93,6 +95,8 @@ def _value(model: Model, index: int, operand: Operand) -> hal.Array:
     dtype = hal.dtype_of(operand.type)
     count = needed // dtype.itemsize
     value = np.frombuffer(memory, dtype, count, where.offset) if count else np.empty(0, dtype)
+    if not value.flags.aligned:
+        value = value.copy()
     return value.reshape(operand.dimensions)
 
 

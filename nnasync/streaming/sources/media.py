@@ -14,7 +14,7 @@ __all__ = ["import_av", "opened"]
 def import_av() -> Any:
     """The PyAV package; where it is missing, InvalidArgument with the line that installs it."""
     try:
-        import av  # noqa: PLC0415
+        import av
     except ImportError as error:
         raise InvalidArgument(
             "reading this medium needs PyAV: python -m pip install 'nnasync[media]'"

@@ -123,6 +123,16 @@ def test_lanes() -> None:
     assert timeline.window_us == (513_000, 713_000)
 
 
+def test_answer_counts_for_one_word_only() -> None:
+    spoken = (SpokenWord(1, 10 * HOP, 20 * HOP), SpokenWord(2, 24 * HOP, 34 * HOP))
+    truth = msgspec.structs.replace(WORDS, words=spoken)
+    run = recording(words=(Word(1, 26, 0.9), Word(2, 40, 0.9)))
+    summary = summarize(run, truth, VIDEO)
+    assert summary.words_right == 1.0
+    said = timeline_of(run, summary, truth, VIDEO).said
+    assert [(word.text, word.right) for word in said] == [("one", True), ("two", True)]
+
+
 def test_window_stays_inside() -> None:
     assert best_window([], 1_000_000) == (400_000, 600_000)
     assert best_window([Lane("x", 0, lost=(100, 450_000))], 1_000_000) == (350_000, 550_000)

@@ -1,33 +1,13 @@
-"""The threads that run executions, and the core budget that they share; one per runtime.
-
-*Sets.* Executions of MEDIUM and HIGH priority have a set of threads, one per core; LOW has a set
-of its own. The budget is the number of cores: LOW work starts only while fewer executions run than
-there are cores. Work of a higher priority never waits for LOW: it starts on its own thread at
-once, and a running LOW execution is asked to stop at its next operation, so that the budget is
-overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
-
-*Inline.* A coroutine whose execution is cheaper than the hop to a thread and back runs it on the
-thread of its own loop: if its estimate is within the inline budget, nothing of higher priority
-waits, and the inline work of this turn of the loop stays within the stall budget.
-
-*One answer.* A task is settled once, by whoever is first: its end, its deadline, its cancelling,
-the closing of the runtime. Its fence is that decision. `released` is another matter: the device
-may hold on to the memory of a settled task until it looks at the stop flag, or for ever.
-
-*Handing over.* A task that becomes ready while a worker settles another (a dependant in a chain,
-the next call of a burst) wakes no other thread: the worker that settles takes it next.
-"""
+"""The worker threads, the queue in front of them, and the inline lane."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import msgspec
 
-from nnasync.clock import Alarm, Watchdog, now_ns
+from nnasync.clock import Watchdog, now_ns
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -38,49 +18,22 @@ from nnasync.errors import (
     NNError,
     Refused,
 )
-from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler, SchedulerStatistics
 from nnasync.tracing import Tracer
+from nnasync.wakeup import yield_now
+from nnasync.workers.task import ABORT, GO, YIELD, Call, StopFlag, Task, contained, shielded
 
-__all__ = [
-    "ABORT",
-    "GO",
-    "YIELD",
-    "Call",
-    "StopFlag",
-    "Task",
-    "Workers",
-    "WorkersStatistics",
-    "contained",
-]
-
-GO, YIELD, ABORT = 0, 1, 2
+__all__ = ["HANGS_AFTER_NS", "TOLERATED_OVERRUNS", "Workers", "WorkersStatistics"]
 
 TOLERATED_OVERRUNS = 2.0
-"""Inline runs that held the loop up, each fading by a fiftieth with every run; more end inlining."""
+"""Inline runs that held the loop up, fading with every run; more than that end the inlining."""
+
+HANGS_AFTER_NS = 100_000_000
+"""A settled execution that the device keeps for so long takes no thread and core from others."""
 
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
 _LOW = (Priority.LOW,)
-
-
-class StopFlag:
-    """What a running execution looks at between operations: go on, yield, or abort."""
-
-    __slots__ = ("raised",)
-
-    def __init__(self) -> None:
-        self.raised = GO
-
-
-class Call(Protocol):
-    """Something that runs in steps (`engine.BoundCall` is one)."""
-
-    def run(self, stop: StopFlag) -> bool:
-        """Run to the end (True) or until the flag is raised (False)."""
-
-    def rewind(self) -> None:
-        """Forget a stopped run."""
 
 
 class WorkersStatistics(msgspec.Struct, frozen=True):
@@ -99,89 +52,18 @@ class WorkersStatistics(msgspec.Struct, frozen=True):
     scheduler: SchedulerStatistics
 
 
-def contained(error: BaseException, who: str) -> NNError:
-    """A driver's exception as a typed error: its own if it is one, else GeneralFailure."""
-    if isinstance(error, NNError):
-        return error
-    failure = GeneralFailure(f"{who} failed: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-class Task(Job):
-    """One execution on its way: queued, running, preempted, settled, released."""
-
-    __slots__ = (
-        "_release",
-        "_released",
-        "active_ns",
-        "alarm",
-        "call",
-        "fence",
-        "finished",
-        "finished_ns",
-        "launched_ns",
-        "name",
-        "ready_ns",
-        "started_ns",
-        "stop",
-    )
-
-    def __init__(
-        self,
-        call: Call,
-        priority: Priority,
-        estimate: Estimate,
-        deadline_ns: int,
-        name: str,
-    ) -> None:
-        super().__init__(priority, estimate, deadline_ns)
-        self.call = call
-        self.name = name
-        self.stop = StopFlag()
-        self.fence = Fence()
-        self.alarm: Alarm | None = None
-        self.launched_ns = now_ns()
-        self.ready_ns = self.started_ns = self.finished_ns = 0
-        self.active_ns = 0
-        self.finished = False
-        self._released = False
-        self._release: list[Callable[[], object]] = []
-
-    def when_released(self, callback: Callable[[], object]) -> None:
-        """Call back when the device has let go of the task's memory; at once if it has."""
-        with _RELEASE_LOCK:
-            if not self._released:
-                self._release.append(callback)
-                return
-        callback()
-
-    def release(self) -> None:
-        """Note that the call does not run and will not: its memory is free again."""
-        with _RELEASE_LOCK:
-            if self._released:
-                return
-            self._released = True
-            callbacks, self._release = self._release, []
-        if self.started_ns and not self.finished:
-            _rewind(self.call)
-        for callback in callbacks:
-            callback()
-
-
-_RELEASE_LOCK = threading.Lock()
-
-
 class _Worker:
     """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
 
-    __slots__ = ("finishing", "priorities", "signal", "thread")
+    __slots__ = ("finishing", "leaving", "lost", "priorities", "signal", "thread")
 
     def __init__(self, priorities: tuple[Priority, ...]) -> None:
         self.priorities = priorities
         self.signal = threading.Lock()
         self.signal.acquire()
         self.finishing = False
+        self.lost = False
+        self.leaving = False
         self.thread: threading.Thread | None = None
 
     def park(self) -> None:
@@ -213,6 +95,7 @@ class Workers:
         before_low: Callable[[], object] | None = None,
     ) -> None:
         self.cores = cores
+        self.queue_limit = queue_limit
         self.watchdog = watchdog
         self.tracer = tracer
         self._inline_budget_ns = inline_budget_ns
@@ -224,6 +107,7 @@ class Workers:
         self._workers: list[_Worker] = []
         self._running: dict[Task, _Worker] = {}
         self._live: set[Task] = set()
+        self._lost = 0
         self._by_thread: dict[int, _Worker] = {}
         self._turn = _Turn()
         self._closed = False
@@ -258,6 +142,12 @@ class Workers:
         """Whether a caller that cannot yield later should do so now."""
         return 2 * self._turn.spent_ns > self._stall_budget_ns
 
+    async def next_turn(self) -> None:
+        """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
+        turn = self._turn.number
+        await yield_now()
+        self.turned(turn)
+
     def turned(self, turn: int) -> None:
         """Note that the loop has turned since `turn`; only the first to say so starts a new one."""
         if self._turn.number == turn:
@@ -281,11 +171,11 @@ class Workers:
             if not call.run(_UNSTOPPED):
                 raise GeneralFailure(f"{name} stopped without having been asked to")
         except Exception as error:
-            _rewind(call)
+            shielded(call.rewind)
             failure = contained(error, name)
             raise failure from failure.__cause__
         except BaseException:
-            _rewind(call)
+            shielded(call.rewind)
             raise
         ended_ns = now_ns()
         duration_ns = ended_ns - started_ns
@@ -325,8 +215,11 @@ class Workers:
 
     def arm(self, task: Task) -> None:
         """Have the task's deadline watched."""
-        if task.deadline_ns != NEVER_NS and task.alarm is None and not task.fence.done:
-            task.alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
+        if task.deadline_ns == NEVER_NS or task.alarm is not None:
+            return
+        task.alarm = alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
+        if task.fence.done:
+            alarm.disarm()
 
     def hold(self, task: Task) -> None:
         """Take charge of a task that still waits for its dependencies; raises DeviceUnavailable."""
@@ -341,7 +234,7 @@ class Workers:
         try:
             self.submit(task)
         except (Refused, DeviceUnavailable) as error:
-            self.settle(task, error)
+            self.settle(task, error.with_traceback(None))
 
     def settle(self, task: Task, error: NNError) -> bool:
         """Answer a task with an error unless it is answered; its work is withdrawn or aborted."""
@@ -352,21 +245,31 @@ class Workers:
             if not running:
                 self._scheduler.withdraw(task)
                 self._live.discard(task)
-        if task.alarm is not None:
+        if task.alarm is not None and (settled or not running):
             task.alarm.disarm()
         if not running:
             task.release()
+        elif settled and not self._closed:
+            at_ns = now_ns() + HANGS_AFTER_NS
+            task.alarm = self.watchdog.arm(at_ns, lambda: self._write_off(task))
         return settled
 
     def abandon(self, task: Task) -> None:
         """Cancel a task: its waiter has gone, the device is to be free at the next operation."""
         self.settle(task, Cancelled(f"{task.name} was cancelled"))
 
+    def dismiss(self, estimate: Estimate, error: NNError) -> None:
+        """Answer what is in flight of the prepared model of this estimate with an error."""
+        with self._lock:
+            live = [task for task in self._live if task.estimate is estimate]
+        for task in live:
+            self.settle(task, error)
+
     def heat(self) -> None:
         """Enter the fast state: a worker thread is started and kept ready."""
         with self._lock:
             self._hot += 1
-            if not self._closed and not self._idle[_REGULAR]:
+            if not self._closed and not self._idle[_REGULAR] and not self._is_full(_REGULAR):
                 self._start(_REGULAR)
 
     def cool(self) -> None:
@@ -421,20 +324,34 @@ class Workers:
             return None
         if task.priority is Priority.LOW:
             return self._low_worker()
-        if len(self._running) >= self.cores:
-            self._preempt_below(task.priority)
+        self._make_room(task.priority)
         return self._idle_worker(_REGULAR)
 
+    def _has_core(self) -> bool:
+        return len(self._running) - self._lost < self.cores
+
     def _low_worker(self) -> _Worker | None:
-        return self._idle_worker(_LOW) if len(self._running) < self.cores else None
+        wanted = self._has_core() and self._scheduler.queued(_LOW)
+        return self._idle_worker(_LOW) if wanted else None
 
     def _idle_worker(self, priorities: tuple[Priority, ...]) -> _Worker | None:
         idle = self._idle[priorities]
         if idle:
             return idle.pop()
-        if sum(worker.priorities is priorities for worker in self._workers) < self.cores:
+        if not self._is_full(priorities):
             self._start(priorities)
         return None
+
+    def _is_full(self, priorities: tuple[Priority, ...]) -> bool:
+        counted = (each.priorities is priorities and not each.lost for each in self._workers)
+        return sum(counted) >= self.cores
+
+    def _make_room(self, priority: Priority) -> None:
+        """Ask one execution to yield if cores are missing for those of this priority and above."""
+        waiting = self._scheduler.queued(_REGULAR if priority is Priority.MEDIUM else _REGULAR[:1])
+        staying = sum(not task.stop.raised for task in self._running)
+        if staying + waiting > self.cores:
+            self._preempt_below(priority)
 
     def _preempt_below(self, priority: Priority) -> None:
         victim: Task | None = None
@@ -463,22 +380,32 @@ class Workers:
             task = self._take(worker)
             if task is not None:
                 self._run(task)
-                self._after(worker, task)
             elif self._closed:
                 return
             else:
                 worker.park()
+            if worker.leaving:
+                self._workers.remove(worker)
+                return
 
     def _take(self, worker: _Worker) -> Task | None:
+        low = None
         with self._lock:
             worker.finishing = False
-            budget = worker.priorities is _REGULAR or len(self._running) < self.cores
+            is_regular = worker.priorities is _REGULAR
+            budget = is_regular or self._has_core()
             job = self._scheduler.next(now_ns(), worker.priorities) if budget else None
             if isinstance(job, Task):
                 self._running[job] = worker
+                if is_regular:
+                    self._make_room(job.priority)
             elif not self._closed:
                 self._idle[worker.priorities].append(worker)
+                # Its core is free again, and only LOW work can be waiting for one.
+                low = self._low_worker() if is_regular else None
             expired = self._scheduler.take_expired()
+        if low is not None:
+            low.wake()
         for task in expired:
             self._expire(task)
         return job if isinstance(job, Task) else None
@@ -505,6 +432,8 @@ class Workers:
     def _conclude(self, task: Task, finished: bool, failure: NNError | None, ended_ns: int) -> None:
         with self._lock:
             worker = self._running.pop(task)
+            if worker.lost:
+                self._return(worker)
             preempted = not (finished or failure or task.fence.done) and task.stop.raised == YIELD
             if preempted:
                 task.stop.raised = GO
@@ -512,7 +441,7 @@ class Workers:
                 self._scheduler.requeue(task)
             else:
                 self._live.discard(task)
-                worker.finishing = not self._closed
+                worker.finishing = not (self._closed or worker.leaving)
         if preempted:
             return
         task.finished_ns = ended_ns
@@ -530,15 +459,27 @@ class Workers:
             task.fence.fail(failure or GeneralFailure(text))
         task.release()
 
-    def _after(self, worker: _Worker, task: Task) -> None:
-        """Give a core that came free back to LOW work, if nothing else wants it."""
+    def _write_off(self, task: Task) -> None:
+        """Count no longer on a thread whose device does not let go of a settled task."""
         with self._lock:
-            worker.finishing = False
-            if worker.priorities is not _REGULAR or not self._scheduler.queued(_LOW):
+            worker = self._running.get(task)
+            if worker is None or self._closed:
                 return
-            low = None if self._scheduler.queued(_REGULAR) else self._low_worker()
-        if low is not None:
-            low.wake()
+            worker.lost = True
+            self._lost += 1
+            regular = self._idle_worker(_REGULAR) if self._scheduler.queued(_REGULAR) else None
+            low = self._low_worker()
+        for replacement in (regular, low):
+            if replacement is not None:
+                replacement.wake()
+
+    def _return(self, worker: _Worker) -> None:
+        """Count on a lost thread again, or have it end where another took its place."""
+        self._lost -= 1
+        if self._is_full(worker.priorities):
+            worker.leaving = True
+        else:
+            worker.lost = False
 
     def _expire(self, job: Job) -> None:
         if not isinstance(job, Task):
@@ -547,13 +488,6 @@ class Workers:
         kind = MissedDeadlineTransient if started else MissedDeadlinePersistent
         when = "during" if started else "before"
         self.settle(job, kind(f"the deadline of {job.name} passed {when} its execution"))
-
-
-def _rewind(call: Any) -> None:
-    try:
-        call.rewind()
-    except Exception:
-        sys.excepthook(*sys.exc_info())
 
 
 _UNSTOPPED = StopFlag()

@@ -1,0 +1,42 @@
+"""The threads that run executions, and the core budget that they share; one per runtime.
+
+*Sets.* Executions of MEDIUM and HIGH priority have a set of threads, one per core; LOW has a set
+of its own. The budget is the number of cores: LOW work starts only while fewer executions run than
+there are cores. Work of a higher priority never waits for LOW: it starts on its own thread at
+once, and a running LOW execution is asked to stop at its next operation, so that the budget is
+overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
+
+*Inline.* A coroutine whose execution is cheaper than the hop to a thread and back runs it on the
+thread of its own loop: if its estimate is within the inline budget, nothing of higher priority
+waits, and the inline work of this turn of the loop stays within the stall budget.
+
+*One answer.* A task is settled once, by whoever is first: its end, its deadline, its cancelling,
+the closing of the runtime. Its fence is that decision. `released` is another matter: the device
+may hold on to the memory of a settled task until it looks at the stop flag, or for ever. Where it
+takes too long, the thread is written off: another one takes its place, and the core is free again.
+
+*Handing over.* A task that becomes ready while a worker settles another (a dependant in a chain,
+the next call of a burst) wakes no other thread: the worker that settles takes it next.
+"""
+
+from nnasync.workers.task import ABORT as ABORT
+from nnasync.workers.task import GO as GO
+from nnasync.workers.task import YIELD as YIELD
+from nnasync.workers.task import Call as Call
+from nnasync.workers.task import StopFlag as StopFlag
+from nnasync.workers.task import Task as Task
+from nnasync.workers.task import contained as contained
+from nnasync.workers.threads import Workers as Workers
+from nnasync.workers.threads import WorkersStatistics as WorkersStatistics
+
+__all__ = [
+    "ABORT",
+    "GO",
+    "YIELD",
+    "Call",
+    "StopFlag",
+    "Task",
+    "Workers",
+    "WorkersStatistics",
+    "contained",
+]

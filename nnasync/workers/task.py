@@ -1,0 +1,118 @@
+"""One execution on its way through the workers, its stop flag, and its answer."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from nnasync.clock import Alarm, now_ns
+from nnasync.errors import GeneralFailure, NNError
+from nnasync.fences import Fence
+from nnasync.hal import Priority
+from nnasync.scheduler import Estimate, Job
+
+__all__ = ["ABORT", "GO", "YIELD", "Call", "StopFlag", "Task", "contained", "shielded"]
+
+GO, YIELD, ABORT = 0, 1, 2
+
+
+class StopFlag:
+    """What a running execution looks at between operations: go on, yield, or abort."""
+
+    __slots__ = ("raised",)
+
+    def __init__(self) -> None:
+        self.raised = GO
+
+
+class Call(Protocol):
+    """Something that runs in steps (`engine.BoundCall` is one)."""
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run to the end (True) or until the flag is raised (False)."""
+
+    def rewind(self) -> None:
+        """Forget a stopped run."""
+
+
+def contained(error: BaseException, who: str) -> NNError:
+    """A driver's exception as a typed error: its own if it is one, else GeneralFailure."""
+    if isinstance(error, NNError):
+        return error
+    failure = GeneralFailure(f"{who} failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+class Task(Job):
+    """One execution on its way: queued, running, preempted, settled, released."""
+
+    __slots__ = (
+        "_release",
+        "_released",
+        "active_ns",
+        "alarm",
+        "call",
+        "fence",
+        "finished",
+        "finished_ns",
+        "launched_ns",
+        "name",
+        "ready_ns",
+        "started_ns",
+        "stop",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        priority: Priority,
+        estimate: Estimate,
+        deadline_ns: int,
+        name: str,
+    ) -> None:
+        super().__init__(priority, estimate, deadline_ns)
+        self.call = call
+        self.name = name
+        self.stop = StopFlag()
+        self.fence = Fence()
+        self.alarm: Alarm | None = None
+        self.launched_ns = now_ns()
+        self.ready_ns = self.started_ns = self.finished_ns = 0
+        self.active_ns = 0
+        self.finished = False
+        self._released = False
+        self._release: list[Callable[[], object]] = []
+
+    def when_released(self, callback: Callable[[], object]) -> None:
+        """Call back when the device has let go of the task's memory; at once if it has."""
+        with _RELEASE_LOCK:
+            if not self._released:
+                self._release.append(callback)
+                return
+        callback()
+
+    def release(self) -> None:
+        """Note that the call does not run and will not: its memory is free again."""
+        with _RELEASE_LOCK:
+            if self._released:
+                return
+            self._released = True
+            callbacks, self._release = self._release, []
+        if self.started_ns and not self.finished:
+            shielded(self.call.rewind)
+        for callback in callbacks:
+            shielded(callback)
+
+
+_RELEASE_LOCK = threading.Lock()
+
+
+def shielded(work: Callable[[], object]) -> None:
+    """Do what may raise because a driver or a listener is broken; then it is reported."""
+    try:
+        work()
+    except (Exception, SystemExit):
+        sys.excepthook(*sys.exc_info())

@@ -1,0 +1,728 @@
+"""A burst is a stream: order, depth, the state it carries, deadlines, cancelling, the fast state."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.drivers.null import NullEngine
+from nnasync.engine import EngineDevice
+from nnasync.errors import (
+    BadState,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    ResourceExhaustedTransient,
+)
+from tests.rigs import (
+    INLINE,
+    ONES,
+    POOL,
+    ROW,
+    SHAPE,
+    ManualWatchdog,
+    attempt,
+    calculator,
+    count,
+    counter,
+    double,
+    doubler,
+    floats,
+    gated,
+    manual_watchdog,
+    runtime,
+    until,
+    until_inline,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+HOUR = {"s": 3600}
+
+
+@pytest.fixture
+def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
+    return manual_watchdog(monkeypatch)
+
+
+def total(burst: nn.Burst) -> list[float]:
+    """The state of a burst on `counter`."""
+    state = burst.state()
+    assert list(state) == ["total"]
+    return list(state["total"][0])
+
+
+# -- inputs and results are those of a call
+
+
+@both
+async def test_a_burst_computes(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(calculator())
+        async with net.burst() as burst:
+            for n in range(1, 30):
+                sum, product = await burst(ROW, [[n] * 4])
+                assert sum.tolist() == (ROW + n).tolist()
+                assert product.tolist() == (ROW * n).tolist()
+            sum, _ = await burst({"b": ROW, "a": ROW})
+            assert sum.tolist() == [[2, 4, 6, 8]]
+
+
+@both
+async def test_results_are_fresh_or_in_the_caller_s_array(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            first = await burst(ROW)
+            second = await burst(ONES)
+            assert not np.shares_memory(first, second)
+            second[...] = 0
+            assert first.tolist() == [[2, 4, 6, 8]]
+            mine = np.zeros(SHAPE, np.float32)
+            assert await burst(ROW, out=mine) is mine
+            assert mine.tolist() == [[2, 4, 6, 8]]
+
+
+async def test_the_caller_may_reuse_its_array_at_once() -> None:
+    engine = gated()
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            mine = ROW.copy()
+            calls = []
+            for _ in range(4):
+                calls.append(await attempt(group, lambda: burst(mine)))
+                mine += 1
+            engine.gate.open_wide()
+            for number, call in enumerate(calls):
+                assert await call.failure() is None
+                assert call.result.tolist() == (2 * (ROW + number)).tolist()
+
+
+@both
+async def test_measuring_gives_timings(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(doubler())
+        if options is INLINE:
+            await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            result, timing = await burst(ROW, measure=True)
+            assert result.tolist() == [[2, 4, 6, 8]]
+            assert isinstance(timing, nn.Timing)
+            assert 0 < timing.time_on_device_ns <= timing.time_in_driver_ns < 2**63
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (ROW, ROW), (np.zeros((2, 2), np.float32),), (np.zeros(SHAPE),), ({"total": ROW},)],
+)
+async def test_a_wrong_call_is_refused_and_changes_nothing(arguments: Any) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            with pytest.raises(InvalidArgument):
+                await burst(*arguments)
+            with pytest.raises(InvalidArgument):
+                await burst(ROW, deadline=0.01)
+            with pytest.raises(InvalidArgument):
+                await burst(ROW, out=np.zeros(3, np.float32))
+            assert total(burst) == [1, 2, 3, 4]
+            assert burst.statistics().in_flight == 0
+            assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+# -- order and depth
+
+
+async def test_calls_run_in_order_one_at_a_time() -> None:
+    seen: list[float] = []
+    running = 0
+
+    def compute(inputs: Any) -> Any:
+        nonlocal running
+        running += 1
+        assert running == 1
+        seen.append(float(inputs[0][0, 0]))
+        running -= 1
+        return double(inputs)
+
+    engine = gated(compute)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            calls = [await attempt(group, lambda n=n: burst(floats(n, n, n, n))) for n in range(8)]
+            assert burst.statistics().in_flight == 8
+            engine.gate.open_wide()
+            for number, call in enumerate(calls):
+                await call.done.wait()
+                assert call.result.tolist() == [[2 * number] * 4]
+    assert seen == list(range(8))
+
+
+async def test_a_turn_of_the_loop_does_not_change_the_order() -> None:
+    seen: list[float] = []
+
+    def compute(inputs: Any) -> Any:
+        seen.append(float(inputs[0][0, 0]))
+        return double(inputs)
+
+    options = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=0.001)
+    async with runtime(NullEngine(compute=compute), options=options) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        async with net.burst(depth=64) as burst:
+            await burst(ROW)
+            seen.clear()
+            asked: list[float] = []
+
+            async def call(number: int) -> None:
+                asked.append(number)
+                await burst(floats(number, 0, 0, 0))
+
+            async with anyio.create_task_group() as group:
+                for number in range(32):
+                    group.start_soon(call, number)
+    assert len(seen) == 32
+    assert seen == asked
+
+
+@pytest.mark.parametrize("depth", [1, 2, 8])
+async def test_beyond_its_depth_a_burst_refuses(depth: int) -> None:
+    engine = gated()
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        async with (net.burst() if depth == 8 else net.burst(depth=depth)) as burst:
+            calls = [await attempt(group, lambda: burst(ROW)) for _ in range(depth)]
+            with pytest.raises(ResourceExhaustedTransient, match=str(depth)) as caught:
+                await burst(ROW)
+            assert caught.value.transient
+            engine.gate.open()
+            await calls[0].done.wait()
+            calls.append(await attempt(group, lambda: burst(ONES)))
+            engine.gate.open_wide()
+            for call in calls:
+                assert await call.failure() is None
+            assert calls[-1].result.tolist() == [[2] * 4]
+
+
+async def test_depth_holds_although_calls_yield_first() -> None:
+    engine = NullEngine(compute=double)
+    options = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=0.001)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        async with net.burst(depth=2) as burst:
+            await burst(ROW)
+            most = 0
+            outcomes: list[bool] = []
+
+            async def call() -> None:
+                nonlocal most
+                try:
+                    await burst(ROW)
+                    outcomes.append(True)
+                except ResourceExhaustedTransient:
+                    outcomes.append(False)
+                most = max(most, burst.statistics().in_flight)
+
+            async with anyio.create_task_group() as group:
+                for _ in range(6):
+                    group.start_soon(call)
+            assert len(outcomes) == 6
+            assert outcomes.count(True) >= 2
+            assert most <= 2
+
+
+@pytest.mark.parametrize("depth", [0, -1])
+async def test_a_depth_below_one_is_refused(depth: int) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        with pytest.raises(InvalidArgument, match="depth"):
+            net.burst(depth=depth)
+
+
+# -- the state
+
+
+@both
+async def test_a_burst_carries_the_state(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(counter())
+        if options is INLINE:
+            await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            assert total(burst) == [0, 0, 0, 0]
+            for n in range(1, 20):
+                assert (await burst(ROW)).tolist() == (n * ROW).tolist()
+                assert total(burst) == (n * ROW[0]).tolist()
+
+
+async def test_queued_calls_carry_the_state() -> None:
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            calls = [await attempt(group, lambda: burst(ROW)) for _ in range(8)]
+            engine.gate.open_wide()
+            for number, call in enumerate(calls, 1):
+                await call.done.wait()
+                assert call.result.tolist() == (number * ROW).tolist()
+            assert total(burst) == (8 * ROW[0]).tolist()
+
+
+async def test_plain_calls_launches_and_other_bursts_have_their_own_state() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst, net.burst() as other:
+            await burst(ROW)
+            assert (await net(ROW)).tolist() == ROW.tolist()
+            assert (await (await net.launch(ROW)).result()).tolist() == ROW.tolist()
+            assert (await other(ONES)).tolist() == ONES.tolist()
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+            assert total(other) == [1, 1, 1, 1]
+        async with net.burst() as burst:
+            assert total(burst) == [0, 0, 0, 0]
+
+
+async def test_a_state_is_saved_loaded_and_reset() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            saved = burst.state()
+            await burst(ROW)
+            assert saved["total"].tolist() == ROW.tolist()
+            burst.load_state(saved)
+            saved["total"][...] = 0
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+            burst.load_state({"total": [[5, 5, 5, 5]]})
+            assert (await burst(ONES)).tolist() == [[6] * 4]
+            burst.reset()
+            assert total(burst) == [0, 0, 0, 0]
+            assert (await burst(ROW)).tolist() == ROW.tolist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"sum": ROW},
+        {"total": ROW, "other": ROW},
+        {"total": np.zeros((4,), np.float32)},
+        {"total": np.zeros(SHAPE)},
+        None,
+    ],
+)
+async def test_a_state_that_does_not_fit_is_refused_whole(values: Any) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            with pytest.raises(InvalidArgument):
+                burst.load_state(values)
+            assert total(burst) == [1, 2, 3, 4]
+
+
+async def test_the_state_is_not_touched_while_calls_are_in_flight() -> None:
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            call = await attempt(group, lambda: burst(ROW))
+            for touch in (burst.state, burst.reset, lambda: burst.load_state({"total": ROW})):
+                with pytest.raises(BadState, match="in flight"):
+                    touch()
+            engine.gate.open()
+            await call.done.wait()
+            assert total(burst) == [1, 2, 3, 4]
+
+
+async def test_a_network_without_state_has_none() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            burst.reset()
+            for touch in (burst.state, lambda: burst.load_state({})):
+                with pytest.raises(BadState, match="no state"):
+                    touch()
+
+
+async def test_a_failed_call_leaves_the_state_as_it_was() -> None:
+    def compute(inputs: Any) -> Any:
+        if inputs[0][0, 0] < 0:
+            raise RuntimeError("negative")
+        return count(inputs)
+
+    async with runtime(NullEngine(compute=compute)) as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            for _ in range(3):
+                with pytest.raises(GeneralFailure, match="negative"):
+                    await burst(-ROW)
+                assert total(burst) == [1, 2, 3, 4]
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+
+
+async def test_a_failed_call_between_others_is_left_out() -> None:
+    def compute(inputs: Any) -> Any:
+        if inputs[0][0, 0] < 0:
+            raise RuntimeError("negative")
+        return count(inputs)
+
+    engine = gated(compute)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            rows = [ROW, -ROW, ROW, -ROW, -ROW, ROW]
+            calls = [await attempt(group, lambda row=row: burst(row)) for row in rows]
+            engine.gate.open_wide()
+            errors = [await call.failure() for call in calls]
+            assert [error is None for error in errors] == [True, False, True, False, False, True]
+            assert calls[-1].result.tolist() == (3 * ROW).tolist()
+            assert total(burst) == (3 * ROW[0]).tolist()
+
+
+async def test_a_missed_call_leaves_the_state_although_the_device_writes_it_late(
+    watchdog: ManualWatchdog,
+) -> None:
+    engine = NullEngine(compute=count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            engine.hang(at=1)
+            deadline = nn.within(**HOUR)
+            missed = await attempt(group, lambda: burst(ONES, deadline=deadline))
+            await engine.when(lambda c: c.hanging == 1)
+            watchdog.ring(deadline)
+            assert type(await missed.failure()) is MissedDeadlineTransient
+            assert total(burst) == [1, 2, 3, 4]
+            behind = await attempt(group, lambda: burst(ROW))
+            assert not behind.done.is_set()
+            engine.release()
+            await behind.done.wait()
+            assert behind.result.tolist() == (2 * ROW).tolist()
+            assert total(burst) == (2 * ROW[0]).tolist()
+
+
+async def test_the_next_call_begins_only_when_the_device_has_let_go() -> None:
+    engine = gated(count, steps=2)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            first = await attempt(group, lambda: burst(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            first.scope.cancel()
+            second = await attempt(group, lambda: burst(ROW))
+            assert engine.counters.run == 1
+            engine.gate.open_wide()
+            await second.done.wait()
+            assert second.result.tolist() == ROW.tolist()
+            assert engine.counters.rewind == 1
+
+
+@pytest.mark.parametrize("which", [0, 1, 3])
+async def test_a_cancelled_call_leaves_the_state_as_it_was(which: int) -> None:
+    engine = gated(count, steps=2)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            calls = [await attempt(group, lambda: burst(ROW)) for _ in range(4)]
+            await engine.when(lambda c: c.waiting == 1)
+            calls[which].scope.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert calls[which].scope.cancelled_caught
+            engine.gate.open_wide()
+            left = [call for call in calls if call is not calls[which]]
+            for number, call in enumerate(left, 1):
+                await call.done.wait()
+                assert call.result.tolist() == (number * ROW).tolist()
+            assert total(burst) == (3 * ROW[0]).tolist()
+            assert burst.statistics().in_flight == 0
+
+
+async def test_a_call_that_is_cancelled_in_its_turn_gives_its_place_up() -> None:
+    engine = NullEngine(compute=count)
+    options = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=0.001)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(counter())
+        await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            await burst(ROW)
+            async with anyio.create_task_group() as group:
+                group.start_soon(burst, ROW)
+                await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            done = burst.statistics()
+            assert done.in_flight == 0
+            assert done.submitted == done.succeeded + done.failed
+            assert (await burst(ROW)).tolist() == ((done.succeeded + 1) * ROW).tolist()
+
+
+# -- deadlines
+
+
+@both
+async def test_a_deadline_that_has_passed_is_persistent(options: nn.Options) -> None:
+    engine = NullEngine(compute=count)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(counter())
+        if options is INLINE:
+            await until_inline(rt, net, ROW)
+        runs = engine.counters.run
+        async with net.burst() as burst:
+            for _ in range(3):
+                with pytest.raises(MissedDeadlinePersistent):
+                    await burst(ROW, deadline=nn.within(ms=-1))
+            assert engine.counters.run == runs
+            assert total(burst) == [0, 0, 0, 0]
+            deadline = nn.within(**HOUR)
+            assert (await burst(ROW, deadline=deadline)).tolist() == ROW.tolist()
+
+
+async def test_a_deadline_that_passes_behind_earlier_calls_is_persistent(
+    watchdog: ManualWatchdog,
+) -> None:
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            deadline = nn.within(**HOUR)
+            first = await attempt(group, lambda: burst(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            second = await attempt(group, lambda: burst(ONES, deadline=deadline))
+            third = await attempt(group, lambda: burst(ROW))
+            watchdog.ring(deadline)
+            assert type(await second.failure()) is MissedDeadlinePersistent
+            assert not first.done.is_set()
+            engine.gate.open_wide()
+            await third.done.wait()
+            assert third.result.tolist() == (2 * ROW).tolist()
+            assert engine.counters.run == 2
+
+
+async def test_the_answer_comes_at_the_deadline_although_the_device_hangs() -> None:
+    engine = NullEngine(compute=count)
+    engine.hang()
+    async with runtime(engine) as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            for _ in range(2):
+                deadline = nn.within(ms=50)
+                with pytest.raises(MissedDeadline):
+                    await burst(ROW, deadline=deadline)
+                assert deadline.passed(nn.clock.now_ns())
+            statistics = burst.statistics()
+            assert (statistics.failed, statistics.in_flight) == (2, 0)
+
+
+# -- the life of a burst
+
+
+async def test_the_device_is_hot_while_a_burst_is_open() -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        net = await rt.compile(doubler())
+        assert rt.statistics().workers.hot == 0
+        burst = net.burst()
+        assert not burst.statistics().hot
+        async with burst:
+            assert burst.statistics().hot
+            assert rt.statistics().workers.hot == 1
+            assert rt.statistics().workers.threads >= 1
+            async with net.burst():
+                assert rt.statistics().workers.hot == 2
+        assert rt.statistics().workers.hot == 0
+        assert not burst.statistics().hot
+
+
+async def test_scratch_is_kept_while_a_burst_is_open() -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        net = await rt.compile(doubler())
+        device = rt.device("null")
+        assert isinstance(device, EngineDevice)
+        async with net.burst() as burst:
+            await burst(ROW)
+            for _ in range(3):
+                device.trim()
+            assert engine.counters.trim == 0
+        for _ in range(3):
+            device.trim()
+        assert engine.counters.trim > 0
+
+
+async def test_statistics_count_every_call_once() -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            await burst(ROW)
+            await burst(ROW)
+            with pytest.raises(MissedDeadlinePersistent):
+                await burst(ROW, deadline=nn.within(ms=-1))
+            found = burst.statistics()
+            assert (found.submitted, found.succeeded, found.failed) == (3, 2, 1)
+
+
+async def test_a_burst_is_used_inside_its_block_only() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        burst = net.burst()
+        with pytest.raises(BadState, match="not open"):
+            await burst(ROW)
+        async with burst:
+            with pytest.raises(BadState, match="once"):
+                await burst.__aenter__()
+            assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
+        with pytest.raises(BadState, match="not open"):
+            await burst(ROW)
+        with pytest.raises(BadState):
+            await burst.__aenter__()
+        burst.close()
+
+
+async def test_closing_a_burst_ends_calls_in_flight() -> None:
+    engine = gated(steps=2)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            calls = [await attempt(group, lambda: burst(ROW)) for _ in range(3)]
+            await engine.when(lambda c: c.waiting == 1)
+        for call in calls:
+            assert type(await call.failure()) is DeviceUnavailable
+        engine.gate.open()
+        await engine.when(lambda c: c.rewind == 1)
+        assert engine.counters.run == 1
+        assert burst.statistics().failed == 3
+        engine.gate.open_wide()
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_a_burst_gives_its_memory_back() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        await net(ROW)
+        before = rt.statistics().memory.pools
+        burst = net.burst()
+        async with burst:
+            await burst(ROW)
+            assert rt.statistics().memory.pools > before
+        del burst
+        await until(lambda: rt.statistics().memory.pools <= before)
+
+
+async def test_memory_of_missed_calls_does_not_pile_up() -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            await burst(ROW)
+            before = rt.statistics().memory.pools
+            for _ in range(30):
+                with pytest.raises(MissedDeadlinePersistent):
+                    await burst(ROW, deadline=nn.within(ms=-1))
+            assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
+            await until(lambda: rt.statistics().memory.pools <= before)
+
+
+async def test_bursts_keep_state_under_cancelled_missed_and_failed_calls() -> None:
+    """Many calls, some of which are given up at any moment: the state is the sum of the others."""
+    rng = np.random.default_rng(3)
+    bad = 0
+
+    def compute(inputs: Any) -> Any:
+        if inputs[0][0, 0] < 0:
+            raise RuntimeError("negative")
+        return count(inputs)
+
+    async with runtime(NullEngine(compute=compute, steps=3)) as rt:
+        net = await rt.compile(counter())
+        async with net.burst(depth=4) as burst:
+            good = 0
+            for _ in range(60):
+                async with anyio.create_task_group() as group:
+                    kinds = [*rng.integers(0, 3, 3), rng.integers(0, 4)]
+                    calls = []
+                    for kind in kinds:
+                        row = -ONES if kind == 1 else ONES
+                        late = nn.within(us=50) if kind == 2 else None
+                        calls.append(
+                            await attempt(group, lambda r=row, d=late: burst(r, deadline=d))
+                        )
+                        if kind == 3:
+                            calls[-1].scope.cancel()
+                for call in calls:
+                    await call.done.wait()
+                good += sum(call.result is not None for call in calls)
+                bad += sum(call.error is not None for call in calls)
+                assert total(burst) == [good] * 4
+            found = burst.statistics()
+            assert found.submitted == found.succeeded + found.failed == 240
+            assert found.succeeded == good
+    assert bad
+
+
+async def test_a_tight_loop_of_burst_calls_lets_others_have_their_turns() -> None:
+    async with runtime(options=nn.Options(cores=2, stall_budget_us=200)) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        turns, done = 0, False
+
+        async def other() -> None:
+            nonlocal turns
+            while not done:
+                turns += 1
+                await anyio.lowlevel.checkpoint()
+
+        async with net.burst() as burst, anyio.create_task_group() as group:
+            group.start_soon(other)
+            for _ in range(100_000):
+                await burst(ROW)
+                if turns >= 5:
+                    break
+            done = True
+        assert turns >= 5
+
+
+async def test_ten_bursts_at_once_do_not_mix() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+
+        async def stream(number: int) -> None:
+            async with net.burst() as burst:
+                for n in range(1, 15):
+                    found = await burst(floats(number, 0, 0, 1))
+                    assert found.tolist() == [[number * n, 0, 0, n]]
+
+        async with anyio.create_task_group() as group:
+            for number in range(10):
+                group.start_soon(stream, number)
+
+
+async def test_cheap_burst_calls_run_on_the_thread_of_the_loop() -> None:
+    threads = set()
+
+    def compute(inputs: Any) -> Any:
+        threads.add(threading.get_ident())
+        return double(inputs)
+
+    async with runtime(NullEngine(compute=compute), options=INLINE) as rt:
+        net = await rt.compile(doubler())
+        await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            threads.clear()
+            assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
+    assert threads == {threading.get_ident()}

@@ -1,0 +1,178 @@
+"""Names and signatures that programs of users rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import nnasync as nn
+from nnasync import errors
+from tests.rigs import ROW, SHAPE, calculator, doubler
+
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    """Names and defaults of the keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in parameters if each.kind is KEYWORD}
+
+
+def test_all_lists_what_is_there() -> None:
+    assert len(set(nn.__all__)) == len(nn.__all__)
+    for name in nn.__all__:
+        assert getattr(nn, name) is not None
+
+
+def test_every_error_is_at_the_top() -> None:
+    tree = {
+        name
+        for name, item in vars(errors).items()
+        if isinstance(item, type) and issubclass(item, errors.NNError)
+    }
+    assert tree - set(nn.__all__) == set()
+    for name in tree:
+        assert getattr(nn, name) is getattr(errors, name)
+
+
+def test_names_of_the_example() -> None:
+    for name in ("open_runtime", "load", "save", "run", "within", "Priority", "Preference", "merge"):
+        assert name in nn.__all__
+    assert [each.name for each in sorted(nn.Priority)] == ["LOW", "MEDIUM", "HIGH"]
+    assert nn.Preference.FAST_SINGLE_ANSWER in nn.Preference
+    assert nn.Preference.SUSTAINED_SPEED in nn.Preference
+    assert nn.Preference.LOW_POWER in nn.Preference
+
+
+def test_open_runtime() -> None:
+    found = keywords(nn.open_runtime)
+    assert found["devices"] is None
+    assert found["isolate"] == ()
+    assert "options" in found
+    runtime = nn.open_runtime(devices=None, isolate=(), options=nn.Options())
+    assert isinstance(runtime, nn.Runtime)
+
+
+def test_options() -> None:
+    options = nn.Options(
+        cores=1,
+        inline_budget_us=1,
+        stall_budget_us=2,
+        queue_limit=3,
+        low_os_priority=False,
+        switch_interval_us=4,
+    )
+    assert options.queue_limit == 3
+    plain = nn.Options()
+    assert (plain.inline_budget_us, plain.stall_budget_us) == (500, 1000)
+    assert plain.low_os_priority is False
+    assert plain.cores >= 1
+
+
+def test_compile() -> None:
+    assert keywords(nn.Runtime.compile) == {
+        "devices": None,
+        "preference": nn.Preference.FAST_SINGLE_ANSWER,
+        "priority": nn.Priority.MEDIUM,
+        "deadline": None,
+        "cache_dir": None,
+        "token": None,
+        "precision": None,
+        "preemption_quantum_ms": None,
+    }
+    assert inspect.iscoroutinefunction(nn.Runtime.compile)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (nn.Net.__call__, {"deadline", "out", "measure"}),
+        (nn.Net.launch, {"wait_for", "deadline", "duration", "loop_timeout", "measure"}),
+        (nn.Net.burst, {"depth"}),
+        (nn.Burst.__call__, {"deadline", "out", "measure"}),
+        (nn.within, {"s", "ms", "us"}),
+    ],
+)
+def test_keywords_of_calls(function: Callable[..., Any], names: set[str]) -> None:
+    assert names <= set(keywords(function))
+
+
+def test_parts_of_a_network_and_of_an_execution() -> None:
+    for name in ("inputs", "outputs", "report", "launch", "burst", "close"):
+        assert hasattr(nn.Net, name)
+    for name in ("fence", "info", "cancel", "close"):
+        assert hasattr(nn.Execution, name)
+    for name in ("state", "load_state", "reset", "statistics", "close"):
+        assert hasattr(nn.Burst, name)
+
+
+def test_the_example_runs() -> None:
+    async def main(row: Any) -> Any:
+        async with nn.open_runtime() as rt:
+            net = await rt.compile(doubler(), priority=nn.Priority.HIGH)
+            y = await net(row)
+            y = await net(y, deadline=nn.within(s=60))
+            other = await rt.compile(doubler("other"))
+            first = await net.launch(y)
+            second = await other.launch(first.outputs, wait_for=[first.fence])
+            await second.fence
+            info = await second.info()
+            async with net.burst() as burst:
+                z = await burst(second.outputs[0].array, deadline=nn.within(s=60))
+            return z, info, net.report(), net.inputs, rt.devices
+
+    z, info, report, inputs, devices = nn.run(main, ROW)
+    assert z.tolist() == (32 * ROW).tolist()
+    assert info.status is nn.ErrorStatus.NONE
+    assert {"time_on_device_ns", "time_in_driver_ns"} <= set(dir(info.timing_launched))
+    assert hasattr(info, "timing_fenced")
+    assert [part.device for part in report.partitions] == ["nnasync-reference"]
+    for name in ("partitions", "candidates", "rejections", "cache_hit", "cache_reason", "pin"):
+        assert hasattr(report, name)
+    for name in ("name", "shape", "dtype", "scale", "zero_point"):
+        assert hasattr(inputs[0], name)
+    assert devices[0].name == "nnasync-reference"
+
+
+def test_several_outputs_come_as_a_tuple_and_timings_beside() -> None:
+    async def main() -> Any:
+        async with nn.open_runtime() as rt:
+            net = await rt.compile(calculator())
+            return await net({"a": ROW, "b": ROW}, measure=True)
+
+    result, timing = nn.run(main)
+    assert isinstance(result, tuple)
+    assert [each.shape for each in result] == [SHAPE, SHAPE]
+    assert isinstance(timing, nn.Timing)
+
+
+def test_run_uses_uvloop_and_returns_the_result() -> None:
+    async def main(first: int, second: int) -> tuple[str, int]:
+        return type(asyncio.get_running_loop()).__module__, first + second
+
+    module, total = nn.run(main, 1, 2)
+    assert module.split(".")[0] == "uvloop"
+    assert total == 3
+
+
+def test_run_passes_errors_on() -> None:
+    async def main() -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        nn.run(main)
+
+
+def test_a_model_is_saved_and_loaded(tmp_path: Any) -> None:
+    path = tmp_path / "model.nnm"
+    nn.save(doubler(), path)
+
+    async def main() -> Any:
+        async with nn.open_runtime() as rt:
+            return await (await rt.compile(nn.load(path)))(ROW)
+
+    assert nn.run(main).tolist() == (2 * ROW).tolist()

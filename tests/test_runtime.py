@@ -1,0 +1,325 @@
+"""The runtime: opened once, closed with everything that is in flight, and restores the process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import threadpoolctl
+
+import nnasync as nn
+from nnasync.drivers.null import NullEngine
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
+from nnasync.fences import Fence
+from nnasync.hal import ExecutionPreference, Model
+from tests.rigs import (
+    POOL,
+    ROW,
+    Attempt,
+    attempt,
+    count,
+    counter,
+    double,
+    doubler,
+    gated,
+    runtime,
+    set_free,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+
+def kind(value: Any) -> str:
+    """The same name in every process, unlike what a repr with an address gives."""
+    return "-".join(value) if isinstance(value, dict) else type(value).__name__
+
+
+async def test_the_reference_is_always_there() -> None:
+    async with nn.open_runtime() as rt:
+        assert isinstance(rt.devices, tuple)
+        assert [device.name for device in rt.devices] == ["nnasync-reference"]
+        assert rt.device("nnasync-reference") is rt.devices[0]
+        with pytest.raises(InvalidArgument, match="there are: nnasync-reference"):
+            rt.device("gpu")
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [["gpu"], [42], [None], "nnasync-reference", 5, [NullEngine("a"), NullEngine("a")]],
+    ids=kind,
+)
+async def test_devices_that_make_no_sense_are_refused(devices: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        async with nn.open_runtime(devices=devices):
+            pass
+
+
+async def test_isolation_is_refused_as_long_as_there_is_none() -> None:
+    with pytest.raises(InvalidArgument, match="isolate"):
+        nn.open_runtime(isolate=["nnasync-reference"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cores": 0},
+        {"cores": -1},
+        {"cores": 1.5},
+        {"cores": "2"},
+        {"queue_limit": 0},
+        {"queue_limit": None},
+        {"inline_budget_us": -1},
+        {"inline_budget_us": float("nan")},
+        {"stall_budget_us": float("inf")},
+        {"switch_interval_us": float("nan")},
+        {"switch_interval_us": "50"},
+    ],
+    ids=kind,
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        nn.Options(**options)
+
+
+async def test_an_error_of_the_body_comes_out_as_it_is() -> None:
+    class Mine(Exception):
+        pass
+
+    with pytest.raises(Mine):
+        async with runtime() as rt:
+            net = await rt.compile(doubler())
+            await net.launch(ROW)
+            net.close()
+            raise Mine
+    with pytest.raises(KeyboardInterrupt):
+        async with nn.open_runtime():
+            raise KeyboardInterrupt
+
+
+async def test_cancelling_the_body_closes_the_runtime() -> None:
+    engine = gated()
+    with anyio.CancelScope() as scope:
+        async with nn.open_runtime(devices=[engine], options=POOL) as rt:
+            execution = await (await rt.compile(doubler())).launch(ROW)
+            await engine.when(lambda c: c.waiting == 1)
+            engine.gate.open_wide()
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert execution.fence.done
+
+
+async def test_a_runtime_is_opened_once_and_used_while_open() -> None:
+    rt = nn.open_runtime()
+    with pytest.raises(BadState):
+        await rt.compile(doubler())
+    with pytest.raises(BadState):
+        rt.statistics()
+    async with rt:
+        with pytest.raises(BadState, match="once"):
+            await rt.__aenter__()
+        net = await rt.compile(doubler())
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+    for call in (lambda: rt.compile(doubler()), lambda: net(ROW), lambda: net.launch(ROW)):
+        with pytest.raises(BadState):
+            await call()
+    with pytest.raises(BadState):
+        net.burst()
+    with pytest.raises(BadState):
+        await rt.__aenter__()
+
+
+async def test_a_burst_is_useless_after_the_runtime() -> None:
+    async with runtime() as rt:
+        burst = (await rt.compile(counter())).burst()
+        await burst.__aenter__()
+        await burst(ROW)
+    with pytest.raises(DeviceUnavailable):
+        await burst(ROW)
+    assert burst.state()["total"].tolist() == ROW.tolist()
+    await burst.__aexit__(None, None, None)
+
+
+async def test_settings_of_the_process_are_restored() -> None:
+    def blas() -> list[int]:
+        info = threadpoolctl.threadpool_info()
+        return [pool["num_threads"] for pool in info if pool["user_api"] == "blas"]
+
+    before, threads = sys.getswitchinterval(), blas()
+    async with nn.open_runtime(options=nn.Options(switch_interval_us=70)):
+        assert sys.getswitchinterval() == pytest.approx(70e-6)
+        assert set(blas()) == {1}
+        async with nn.open_runtime(options=nn.Options(switch_interval_us=90)):
+            assert sys.getswitchinterval() == pytest.approx(70e-6)
+        assert sys.getswitchinterval() == pytest.approx(70e-6)
+        assert set(blas()) == {1}
+    assert sys.getswitchinterval() == before
+    assert blas() == threads
+
+
+async def test_two_runtimes_do_not_mix() -> None:
+    async with runtime() as first, runtime() as second:
+        net = await first.compile(doubler())
+        other = await second.compile(doubler())
+        assert (first.statistics().nets, second.statistics().nets) == (1, 1)
+        assert (await net(ROW)).tolist() == (await other(ROW)).tolist()
+
+
+async def test_nothing_is_left_running() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        await net(ROW)
+        assert rt.statistics().workers.threads == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("nnasync-w")]
+
+
+# -- closing with work in flight
+
+
+async def test_closing_ends_everything_in_flight() -> None:
+    """Calls, launches and bursts; running, queued, behind fences, at a device that hangs."""
+    engine = gated(count)
+    options = nn.Options(cores=1, inline_budget_us=0)
+    attempts: dict[str, Attempt] = {}
+    async with anyio.create_task_group() as group:
+        async with nn.open_runtime(devices=[engine], options=options) as rt:
+            net = await rt.compile(counter())
+            burst = net.burst()
+            await burst.__aenter__()
+            attempts["running"] = await attempt(group, lambda: net(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            attempts["queued"] = await attempt(group, lambda: net(ROW))
+            launched = await net.launch(ROW)
+            held = await net.launch(launched.outputs, wait_for=[launched.fence, Fence()])
+            attempts["launched"] = await attempt(group, launched.result)
+            attempts["held"] = await attempt(group, held.result)
+            attempts["burst"] = await attempt(group, lambda: burst(ROW))
+            attempts["burst, behind"] = await attempt(group, lambda: burst(ROW))
+            assert not any(each.done.is_set() for each in attempts.values())
+
+            def open_when_closed() -> None:
+                launched.fence.add_callback(lambda _: engine.gate.open_wide())
+
+            open_when_closed()
+        errors = {name: type(await each.failure()) for name, each in attempts.items()}
+    assert errors == dict.fromkeys(errors, DeviceUnavailable)
+    assert engine.counters.run == 1
+    info = await held.info()
+    assert info.status is nn.ErrorStatus.DEVICE_UNAVAILABLE
+    with pytest.raises(DeviceUnavailable):
+        await burst(ROW)
+
+
+async def test_closing_does_not_wait_for_a_device_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nnasync.runtime.CLOSE_GRACE_S", 0.01)
+    engine = NullEngine()
+    engine.hang()
+    try:
+        async with anyio.create_task_group() as group:
+            with anyio.fail_after(20):
+                async with nn.open_runtime(devices=[engine], options=POOL) as rt:
+                    net = await rt.compile(doubler())
+                    call = await attempt(group, lambda: net(ROW))
+                    await engine.when(lambda c: c.hanging == 1)
+            assert engine.counters.hanging == 1
+            assert type(await call.failure()) is DeviceUnavailable
+    finally:
+        set_free(engine)
+
+
+async def test_a_model_that_is_compiled_while_the_runtime_closes_is_refused() -> None:
+    let_go = threading.Event()
+
+    class Slow(NullEngine):
+        def compile(self, model: Model, preference: ExecutionPreference) -> Any:
+            self._count("waiting")
+            let_go.wait()
+            return super().compile(model, preference)
+
+    engine = Slow()
+    async with anyio.create_task_group() as group:
+        async with nn.open_runtime(devices=[engine], options=POOL) as rt:
+            call = await attempt(group, lambda: rt.compile(doubler()))
+            await engine.when(lambda c: c.waiting == 1)
+        let_go.set()
+        assert isinstance(await call.failure(), BadState | DeviceUnavailable)
+    assert rt.statistics().nets == 0
+
+
+async def test_trouble_while_a_device_gives_back_does_not_reach_the_body() -> None:
+    class Spiteful(NullEngine):
+        def compile(self, model: Model, preference: ExecutionPreference) -> Any:
+            plan = super().compile(model, preference)
+
+            class Plan:
+                bind = plan.bind
+
+                def trim(self) -> None:
+                    raise RuntimeError("spite")
+
+            return Plan()
+
+    engine = Spiteful(compute=double)
+    async with runtime(engine, "nnasync-reference") as rt:
+        net = await rt.compile(doubler())
+        await rt.compile(doubler())
+        await net(ROW)
+        with pytest.raises(nn.GeneralFailure, match="spite"):
+            await net.close()
+        await anyio.wait_all_tasks_blocked()
+        other = await rt.compile(doubler(), devices=["nnasync-reference"])
+        assert (await other(ROW)).tolist() == [[2, 4, 6, 8]]
+        rt._trim()
+        assert (await other(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+# -- other loops
+
+
+def elsewhere(backend: Any, call: Any) -> Any:
+    """Run a coroutine function on a new loop of this thread."""
+    return anyio.run(call, backend=backend[0], backend_options=backend[1])
+
+
+async def test_use_from_another_loop_is_refused(anyio_backend: Any) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            execution = await net.launch(ROW)
+            for call in (
+                lambda: rt.compile(doubler()),
+                lambda: net(ROW),
+                lambda: net.launch(ROW),
+                lambda: burst(ROW),
+            ):
+                with pytest.raises(BadState, match="loop"):
+                    await anyio.to_thread.run_sync(elsewhere, anyio_backend, call)
+
+            async def fence() -> str:
+                await execution.fence
+                return "seen"
+
+            assert await anyio.to_thread.run_sync(elsewhere, anyio_backend, fence) == "seen"
+            assert (await burst(ROW)).tolist() == ROW.tolist()
+            assert (await net(ROW)).tolist() == ROW.tolist()
+
+
+def test_use_without_a_loop_is_refused() -> None:
+    async def main() -> nn.Net:
+        async with nn.open_runtime() as rt:
+            return await rt.compile(doubler())
+
+    net = nn.run(main)
+    with pytest.raises(BadState):
+        net.burst()
+    with pytest.raises(BadState):
+        asyncio.run(net(ROW))
+    with pytest.raises(BadState):
+        nn.run(net, ROW)

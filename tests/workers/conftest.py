@@ -1,0 +1,23 @@
+"""The fixture that makes workers, and closes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nnasync.clock import Watchdog
+from tests.workers.steering import Rig
+
+
+@pytest.fixture
+def rigs() -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+
+    def make(cores: int = 1, *, queue_limit: int = 1000, watchdog: Watchdog | None = None) -> Rig:
+        made.append(Rig(cores, queue_limit, watchdog or Watchdog()))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()

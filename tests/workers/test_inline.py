@@ -1,0 +1,162 @@
+"""The inline lane: what may run on the thread of the caller, and what it costs its loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nnasync.clock import now_ns
+from nnasync.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+)
+from nnasync.scheduler import NEVER_NS, Estimate
+from nnasync.workers import StopFlag
+from tests.workers.steering import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    MS,
+    PATIENCE_S,
+    Rig,
+    Steps,
+    until,
+)
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+# -- the inline lane
+
+
+def inline(rig: Rig, estimate: Estimate, call: Any, deadline_ns: int = NEVER_NS) -> int:
+    return rig.workers.run_inline(call, estimate, deadline_ns, "it")
+
+
+def known(duration_ns: float) -> Estimate:
+    estimate = Estimate()
+    estimate.observe(int(duration_ns))
+    return estimate
+
+
+def test_only_what_is_known_to_be_cheap_may_run_inline(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(1)
+    may = rig.workers.may_inline
+    assert not may(HIGH, Estimate(), NEVER_NS)
+    assert may(HIGH, known(MS), NEVER_NS)
+    assert not may(HIGH, known(MS + 1), NEVER_NS)
+    assert not may(HIGH, known(MS // 2), MS // 4)
+    unlucky = known(MS // 2)
+    for _ in range(10):
+        unlucky.overran(MS // 2)
+    assert not may(HIGH, unlucky, NEVER_NS)
+    rig.workers.close()
+    assert not may(HIGH, known(MS), NEVER_NS)
+
+
+def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(1)
+    running, queued = Steps(), Steps()
+    rig.submit(running, HIGH)
+    running.reached()
+    rig.submit(queued, MEDIUM)
+    assert not rig.workers.may_inline(LOW, known(1), NEVER_NS)
+    assert rig.workers.may_inline(MEDIUM, known(1), NEVER_NS)
+
+
+def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(1)
+    workers = rig.workers
+
+    class Lasting:
+        def run(self, stop: StopFlag) -> bool:
+            begun_ns = now_ns()
+            until(lambda: now_ns() - begun_ns > 3 * MS)
+            return True
+
+        def rewind(self) -> None:
+            raise AssertionError("it ended")
+
+    assert not workers.turn_is_spent(known(10 * MS))  # something must run in each turn
+    assert not workers.turn_is_half_spent()
+    duration_ns = inline(rig, Estimate(), Lasting())
+    assert duration_ns > 3 * MS
+    assert workers.turn_is_spent(known(1))
+    assert workers.turn_is_half_spent()
+    turn = workers.turn
+    seen_elsewhere: list[bool] = []
+    thread = threading.Thread(target=lambda: seen_elsewhere.append(workers.turn_is_half_spent()))
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert seen_elsewhere == [False]
+    workers.turned(turn)
+    assert not workers.turn_is_spent(known(1))
+    inline(rig, Estimate(), Lasting())
+    workers.turned(turn)  # another waiter of the same turn
+    assert workers.turn_is_half_spent()
+    statistics = workers.statistics()
+    assert statistics.inline_runs == 2
+    assert statistics.inline_ns > 6 * MS
+
+
+def test_inline_run_teaches_the_estimate(rigs: Callable[..., Rig]) -> None:
+    estimate = Estimate()
+    call = Steps(2, permits=2)
+    duration_ns = inline(rigs(1), estimate, call)
+    assert call.results == [2]
+    assert call.threads == [threading.current_thread().name]
+    assert estimate.samples == 1
+    assert estimate.ns == duration_ns
+
+
+def test_inline_run_is_refused_when_the_deadline_is_too_near(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(1)
+    call = Steps(permits=1)
+    estimate = known(3600 * 10**9)
+    with pytest.raises(MissedDeadlinePersistent):
+        inline(rig, estimate, call, now_ns() + 60 * 10**9)
+    assert call.runs == 0
+    assert estimate.floor_ns < 3600 * 10**9
+    with pytest.raises(MissedDeadlinePersistent):
+        inline(rig, Estimate(), call, now_ns() - 1)
+
+
+def test_inline_run_is_judged_at_its_end(rigs: Callable[..., Rig]) -> None:
+    deadline_ns = now_ns() + 20 * MS
+
+    class Late:
+        def run(self, stop: StopFlag) -> bool:
+            until(lambda: now_ns() > deadline_ns)
+            return True
+
+        def rewind(self) -> None:
+            raise AssertionError("it ended")
+
+    with pytest.raises(MissedDeadlineTransient):
+        inline(rigs(1), Estimate(), Late(), deadline_ns)
+
+
+@pytest.mark.parametrize("error", [KeyError("layer"), StopIteration(), InvalidArgument("index")])
+def test_inline_run_that_raises(rigs: Callable[..., Rig], error: Exception) -> None:
+    rig = rigs(1)
+    call = Steps(permits=1)
+    call.error = error
+    expected = type(error) if isinstance(error, NNError) else GeneralFailure
+    with pytest.raises(expected):
+        inline(rig, Estimate(), call)
+    assert call.rewinds == 1
+    assert rig.workers.statistics().inline_runs == 0
+
+
+def test_inline_run_that_stops_unasked(rigs: Callable[..., Rig]) -> None:
+    call = Steps(permits=1)
+    call.lies = True
+    with pytest.raises(GeneralFailure, match="without having been asked"):
+        inline(rigs(1), Estimate(), call)
+    assert call.rewinds == 1
