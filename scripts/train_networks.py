@@ -114,7 +114,7 @@ def main() -> None:
         "--workers", type=int, default=2, help="processes that make data, and threads"
     )
     parser.add_argument(
-        "--bfloat16", action="store_true", help="convolve in it: faster where the processor can"
+        "--bfloat16", action="store_true", help="train in it: faster where the processor can"
     )
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".train")
     parser.add_argument("--output", type=pathlib.Path, default=TARGET)

@@ -40,7 +40,16 @@ def test_every_error_is_at_the_top() -> None:
 
 
 def test_names_of_the_example() -> None:
-    for name in ("open_runtime", "load", "save", "run", "within", "Priority", "Preference", "merge"):
+    for name in (
+        "open_runtime",
+        "load",
+        "save",
+        "run",
+        "within",
+        "Priority",
+        "Preference",
+        "merge",
+    ):
         assert name in nn.__all__
     assert [each.name for each in sorted(nn.Priority)] == ["LOW", "MEDIUM", "HIGH"]
     assert nn.Preference.FAST_SINGLE_ANSWER in nn.Preference

@@ -15,11 +15,12 @@ from nnasync.clock import Watchdog, now_ns
 from nnasync.device import PreparedModel
 from nnasync.drivers.null import Counters, Gate, NullEngine
 from nnasync.engine import Engine, EngineDevice, EnginePreparedModel
+from nnasync.engine.launched import Launched
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Model, Priority, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.tracing import Tracer
-from nnasync.workers import Workers
+from nnasync.workers import Task, Workers
 from tests.rigs import SHAPE, doubler, set_free
 
 PATIENCE_S = 60
@@ -117,6 +118,14 @@ async def finished(fence: Fence) -> Exception | None:
         except Exception:
             return fence.error
     return None
+
+
+async def released(launched: Launched) -> None:
+    """Wait until the device has let go of an execution's memory."""
+    if isinstance(launched._task, Task):
+        fence = Fence()
+        launched._task.when_released(fence.signal)
+        await finished(fence)
 
 
 async def free(rig: Rig) -> None:

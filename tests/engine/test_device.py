@@ -170,7 +170,7 @@ async def test_closed_device(rigs: Rigs) -> None:
         lambda: prepared.execute(Row().request),
     ):
         with pytest.raises(DeviceUnavailable):
-            await call()  # type: ignore[no-untyped-call]
+            await call()
 
 
 async def test_closing_ends_what_is_in_flight_and_nothing_else(rigs: Rigs) -> None:

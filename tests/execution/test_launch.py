@@ -1,4 +1,4 @@
-"""Launches: regions without copies, chains of fences, deadlines, cancelling, what is raised where."""
+"""Launches: regions without copies, chains, deadlines, cancelling, what is raised where."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from nnasync.drivers.null import NullEngine
 from nnasync.errors import (
     BadState,
     Cancelled,
-    DeviceUnavailable,
     GeneralFailure,
-    InvalidArgument,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
-    ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE
@@ -74,7 +71,7 @@ async def test_a_launch_gives_regions_and_a_fence(options: nn.Options) -> None:
         await execution.fence
         total, product = execution.outputs
         assert isinstance(total, Region)
-        assert (total.dtype, total.shape) == (np.float32, SHAPE)
+        assert (total.dtype, total.shape) == (np.dtype(np.float32), SHAPE)
         assert total.array.tolist() == [[2, 3, 4, 5]]
         assert np.asarray(product).tolist() == ROW.tolist()
         first, second = await execution.result()
@@ -510,109 +507,3 @@ async def test_dropping_an_execution_in_flight_does_not_cancel_it() -> None:
         gc.collect()
         engine.gate.open()
         await fence
-
-
-# -- what a launch raises itself
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"arrays": ()},
-        {"arrays": (ROW, ROW)},
-        {"arrays": (np.zeros((2, 2), np.float32),)},
-        {"arrays": ({"z": ROW},)},
-        {"wait_for": [None]},
-        {"wait_for": ["fence"]},
-        {"wait_for": Fence()},
-        {"wait_for": 1},
-        {"deadline": 0.02},
-        {"duration": -1},
-        {"duration": float("nan")},
-        {"duration": float("inf")},
-        {"duration": "1"},
-        {"loop_timeout": float("nan")},
-        {"loop_timeout": []},
-    ],
-)
-async def test_a_wrong_call_is_the_caller_s_error(arguments: dict[str, Any]) -> None:
-    async with runtime() as rt:
-        net = await rt.compile(doubler())
-        arrays = arguments.pop("arrays", (ROW,))
-        with pytest.raises(InvalidArgument):
-            await net.launch(*arrays, **arguments)
-        arguments["arrays"] = arrays
-        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shape"), [(np.float64, (1, 2)), (np.int32, SHAPE), (np.float32, (4,))]
-)
-async def test_a_region_that_does_not_fit_is_refused(dtype: Any, shape: tuple[int, ...]) -> None:
-    async with runtime() as rt:
-        net = await rt.compile(doubler())
-        region = Pool.allocate(64).region(0, 16, dtype=dtype, shape=shape)
-        with pytest.raises(InvalidArgument, match="'x'"):
-            await net.launch(region)
-
-
-async def test_a_full_queue_refuses_a_launch() -> None:
-    engine = gated()
-    options = nn.Options(cores=1, inline_budget_us=0, queue_limit=1)
-    async with runtime(engine, options=options) as rt:
-        net = await rt.compile(doubler())
-        first = await net.launch(ROW)
-        await engine.when(lambda c: c.waiting == 1)
-        second = await net.launch(ROW)
-        with pytest.raises(ResourceExhaustedTransient):
-            await net.launch(ROW)
-        engine.gate.open_wide()
-        await first.fence
-        await second.fence
-
-
-@pytest.mark.parametrize("where", ["run", "bind"])
-@both
-async def test_trouble_of_the_device_comes_through_the_fence(where: Any, options: nn.Options) -> None:
-    engine = NullEngine(compute=double)
-    async with runtime(engine, options=options) as rt:
-        net = await rt.compile(doubler())
-        held = await net.launch(ROW)
-        await held.fence
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
-            held = await net.launch(ROW)
-        engine.fail(where, RuntimeError("boom"))
-        executions = [await net.launch(ROW) for _ in range(3)]
-        error = await failure(executions[-1].fence)
-        assert isinstance(error, GeneralFailure)
-        assert isinstance(error.__cause__, RuntimeError)
-        info = await executions[-1].info()
-        assert info.status is nn.ErrorStatus.GENERAL_FAILURE
-        executions[-1].cancel()
-        executions[-1].close()
-        engine.heal()
-        assert (await (await net.launch(ROW)).result()).tolist() == [[2, 4, 6, 8]]
-        assert held.outputs[0].array.tolist() == [[2, 4, 6, 8]]
-
-
-async def test_closing_the_runtime_ends_executions_in_flight() -> None:
-    engine = gated()
-    options = nn.Options(cores=1, inline_budget_us=0)
-    async with anyio.create_task_group() as group:
-        async with runtime(engine, options=options) as rt:
-            net = await rt.compile(doubler())
-            running = await net.launch(ROW)
-            await engine.when(lambda c: c.waiting == 1)
-            queued = await net.launch(ROW)
-            waits = await net.launch(ROW, wait_for=[Fence()])
-            dependant = await net.launch(queued.outputs, wait_for=[queued.fence])
-            waiting = [
-                await attempt(group, execution.result)
-                for execution in (running, queued, waits, dependant)
-            ]
-            rt._workers.close()
-            errors = [await each.failure() for each in waiting]
-    assert [type(error) for error in errors] == [DeviceUnavailable] * 4
-    with pytest.raises(BadState):
-        await net.launch(ROW)

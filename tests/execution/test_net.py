@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -92,7 +93,7 @@ async def test_a_caller_may_reuse_its_arrays_at_once(options: nn.Options) -> Non
         calls = []
         for value in range(1, 9):
             mine = np.full(SHAPE, value, np.float32)
-            calls.append(await attempt(group, lambda mine=mine: net(mine)))
+            calls.append(await attempt(group, partial(net, mine)))
             mine[...] = -1
         for value, call in enumerate(calls, 1):
             assert await call.failure() is None
@@ -428,7 +429,7 @@ async def test_cancelled_calls_do_not_disturb_those_beside_them() -> None:
     async with runtime(engine) as rt, anyio.create_task_group() as group:
         net = await rt.compile(doubler())
         inputs = [floats(n, n, n, n) for n in range(10)]
-        calls = [await attempt(group, lambda x=x: net(x)) for x in inputs]
+        calls = [await attempt(group, partial(net, x)) for x in inputs]
         for call in calls[::2]:
             call.scope.cancel()
         engine.gate.open_wide()

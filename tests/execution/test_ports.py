@@ -68,7 +68,7 @@ def copied(value: Any, port: Any = FLOAT) -> Any:
         pytest.param(ROW[:, ::-1].copy()[:, ::-1], id="backwards"),
         pytest.param(np.asfortranarray(np.repeat(ROW, 3, axis=0))[1:2], id="columns first"),
         pytest.param(np.broadcast_to(ROW, SHAPE), id="read-only"),
-        pytest.param(memoryview(ROW), id="buffer"),
+        pytest.param(ROW.data, id="buffer"),
         pytest.param(np.ma.array(ROW), id="subclass of ndarray"),
         pytest.param(WithArray(ROW), id="__array__"),
         pytest.param(WithDLPack(ROW.copy()), id="DLPack only"),

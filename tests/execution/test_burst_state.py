@@ -1,0 +1,286 @@
+"""The state that a burst carries: committed by success, untouched by anything else."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.drivers.null import NullEngine
+from nnasync.errors import (
+    BadState,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadlineTransient,
+)
+from tests.rigs import (
+    INLINE,
+    ONES,
+    POOL,
+    ROW,
+    SHAPE,
+    ManualWatchdog,
+    attempt,
+    count,
+    counter,
+    doubler,
+    gated,
+    manual_watchdog,
+    runtime,
+    until_inline,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+HOUR = {"s": 3600}
+
+
+@pytest.fixture
+def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
+    return manual_watchdog(monkeypatch)
+
+
+def total(burst: nn.Burst) -> list[float]:
+    """The state of a burst on `counter`."""
+    state = burst.state()
+    assert list(state) == ["total"]
+    return list(state["total"][0])
+
+
+@both
+async def test_a_burst_carries_the_state(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(counter())
+        if options is INLINE:
+            await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            assert total(burst) == [0, 0, 0, 0]
+            for n in range(1, 20):
+                assert (await burst(ROW)).tolist() == (n * ROW).tolist()
+                assert total(burst) == (n * ROW[0]).tolist()
+
+
+async def test_queued_calls_carry_the_state() -> None:
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            calls = [await attempt(group, lambda: burst(ROW)) for _ in range(8)]
+            engine.gate.open_wide()
+            for number, call in enumerate(calls, 1):
+                await call.done.wait()
+                assert call.result.tolist() == (number * ROW).tolist()
+            assert total(burst) == (8 * ROW[0]).tolist()
+
+
+async def test_plain_calls_launches_and_other_bursts_have_their_own_state() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst, net.burst() as other:
+            await burst(ROW)
+            assert (await net(ROW)).tolist() == ROW.tolist()
+            assert (await (await net.launch(ROW)).result()).tolist() == ROW.tolist()
+            assert (await other(ONES)).tolist() == ONES.tolist()
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+            assert total(other) == [1, 1, 1, 1]
+        async with net.burst() as burst:
+            assert total(burst) == [0, 0, 0, 0]
+
+
+async def test_a_state_is_saved_loaded_and_reset() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            saved = burst.state()
+            await burst(ROW)
+            assert saved["total"].tolist() == ROW.tolist()
+            burst.load_state(saved)
+            saved["total"][...] = 0
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+            burst.load_state({"total": [[5, 5, 5, 5]]})
+            assert (await burst(ONES)).tolist() == [[6] * 4]
+            burst.reset()
+            assert total(burst) == [0, 0, 0, 0]
+            assert (await burst(ROW)).tolist() == ROW.tolist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"sum": ROW},
+        {"total": ROW, "other": ROW},
+        {"total": np.zeros((4,), np.float32)},
+        {"total": np.zeros(SHAPE)},
+        None,
+    ],
+)
+async def test_a_state_that_does_not_fit_is_refused_whole(values: Any) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            with pytest.raises(InvalidArgument):
+                burst.load_state(values)
+            assert total(burst) == [1, 2, 3, 4]
+
+
+async def test_the_state_is_not_touched_while_calls_are_in_flight() -> None:
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            call = await attempt(group, lambda: burst(ROW))
+            for touch in (burst.state, burst.reset, lambda: burst.load_state({"total": ROW})):
+                with pytest.raises(BadState, match="in flight"):
+                    touch()
+            engine.gate.open()
+            await call.done.wait()
+            assert total(burst) == [1, 2, 3, 4]
+
+
+async def test_a_network_without_state_has_none() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        async with net.burst() as burst:
+            burst.reset()
+            for touch in (burst.state, lambda: burst.load_state({})):
+                with pytest.raises(BadState, match="no state"):
+                    touch()
+
+
+async def test_a_failed_call_leaves_the_state_as_it_was() -> None:
+    def compute(inputs: Any) -> Any:
+        if inputs[0][0, 0] < 0:
+            raise RuntimeError("negative")
+        return count(inputs)
+
+    async with runtime(NullEngine(compute=compute)) as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            for _ in range(3):
+                with pytest.raises(GeneralFailure, match="negative"):
+                    await burst(-ROW)
+                assert total(burst) == [1, 2, 3, 4]
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+
+
+async def test_a_failed_call_between_others_is_left_out() -> None:
+    def compute(inputs: Any) -> Any:
+        if inputs[0][0, 0] < 0:
+            raise RuntimeError("negative")
+        return count(inputs)
+
+    engine = gated(compute)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            rows = [ROW, -ROW, ROW, -ROW, -ROW, ROW]
+            calls = [await attempt(group, partial(burst, row)) for row in rows]
+            engine.gate.open_wide()
+            errors = [await call.failure() for call in calls]
+            assert [error is None for error in errors] == [True, False, True, False, False, True]
+            assert calls[-1].result.tolist() == (3 * ROW).tolist()
+            assert total(burst) == (3 * ROW[0]).tolist()
+
+
+async def test_a_missed_call_leaves_the_state_although_the_device_writes_it_late(
+    watchdog: ManualWatchdog,
+) -> None:
+    engine = NullEngine(compute=count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            engine.hang(at=1)
+            deadline = nn.within(**HOUR)
+            missed = await attempt(group, lambda: burst(ONES, deadline=deadline))
+            await engine.when(lambda c: c.hanging == 1)
+            watchdog.ring(deadline)
+            assert type(await missed.failure()) is MissedDeadlineTransient
+            assert total(burst) == [1, 2, 3, 4]
+            behind = await attempt(group, lambda: burst(ROW))
+            assert not behind.done.is_set()
+            engine.release()
+            await behind.done.wait()
+            assert behind.result.tolist() == (2 * ROW).tolist()
+            assert total(burst) == (2 * ROW[0]).tolist()
+
+
+async def test_the_next_call_begins_only_when_the_device_has_let_go() -> None:
+    engine = gated(count, steps=2)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            first = await attempt(group, lambda: burst(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            first.scope.cancel()
+            second = await attempt(group, lambda: burst(ROW))
+            assert engine.counters.run == 1
+            engine.gate.open_wide()
+            await second.done.wait()
+            assert second.result.tolist() == ROW.tolist()
+            assert engine.counters.rewind == 1
+
+
+@pytest.mark.parametrize("which", [0, 1, 3])
+async def test_a_cancelled_call_leaves_the_state_as_it_was(which: int) -> None:
+    engine = gated(count, steps=2)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            calls = [await attempt(group, lambda: burst(ROW)) for _ in range(4)]
+            await engine.when(lambda c: c.waiting == 1)
+            calls[which].scope.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert calls[which].scope.cancelled_caught
+            engine.gate.open_wide()
+            left = [call for call in calls if call is not calls[which]]
+            for number, call in enumerate(left, 1):
+                await call.done.wait()
+                assert call.result.tolist() == (number * ROW).tolist()
+            assert total(burst) == (3 * ROW[0]).tolist()
+            assert burst.statistics().in_flight == 0
+
+
+async def test_a_call_that_is_cancelled_before_it_hears_of_its_success_is_taken_back() -> None:
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            call = await attempt(group, lambda: burst(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            engine.gate.open_wide()
+            while rt.statistics().workers.running:
+                pass
+            call.scope.cancel()
+            await call.done.wait()
+            done = 0 if call.result is None else 1
+            assert total(burst) == (done * ROW[0]).tolist()
+            assert (await burst(ROW)).tolist() == ((done + 1) * ROW).tolist()
+
+
+async def test_a_call_that_is_cancelled_in_its_turn_gives_its_place_up() -> None:
+    engine = NullEngine(compute=count)
+    options = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=0.001)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(counter())
+        await until_inline(rt, net, ROW)
+        async with net.burst() as burst:
+            await burst(ROW)
+            async with anyio.create_task_group() as group:
+                group.start_soon(burst, ROW)
+                await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            done = burst.statistics()
+            assert done.in_flight == 0
+            assert done.submitted == done.succeeded + done.failed
+            assert (await burst(ROW)).tolist() == ((done.succeeded + 1) * ROW).tolist()

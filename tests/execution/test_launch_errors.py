@@ -1,0 +1,156 @@
+"""What a launch raises itself, and what comes through its fence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.drivers.null import NullEngine
+from nnasync.errors import (
+    BadState,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    ResourceExhaustedTransient,
+)
+from nnasync.fences import Fence
+from nnasync.memory import Pool
+from tests.rigs import (
+    INLINE,
+    POOL,
+    ROW,
+    SHAPE,
+    ManualWatchdog,
+    attempt,
+    double,
+    doubler,
+    gated,
+    manual_watchdog,
+    runtime,
+    until_inline,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+HOUR = {"s": 3600}
+
+
+@pytest.fixture
+def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
+    return manual_watchdog(monkeypatch)
+
+
+async def failure(fence: Fence) -> Exception:
+    """The error that awaiting a fence raises."""
+    with pytest.raises(nn.NNError) as caught:
+        await fence
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"arrays": ()},
+        {"arrays": (ROW, ROW)},
+        {"arrays": (np.zeros((2, 2), np.float32),)},
+        {"arrays": ({"z": ROW},)},
+        {"wait_for": [None]},
+        {"wait_for": ["fence"]},
+        {"wait_for": Fence()},
+        {"wait_for": 1},
+        {"deadline": 0.02},
+        {"duration": -1},
+        {"duration": float("nan")},
+        {"duration": float("inf")},
+        {"duration": "1"},
+        {"loop_timeout": float("nan")},
+        {"loop_timeout": []},
+    ],
+)
+async def test_a_wrong_call_is_the_caller_s_error(arguments: dict[str, Any]) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        arrays = arguments.pop("arrays", (ROW,))
+        with pytest.raises(InvalidArgument):
+            await net.launch(*arrays, **arguments)
+        arguments["arrays"] = arrays
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [(np.float64, (1, 2)), (np.int32, SHAPE), (np.float32, (4,))]
+)
+async def test_a_region_that_does_not_fit_is_refused(dtype: Any, shape: tuple[int, ...]) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        region = Pool.allocate(64).region(0, 16, dtype=dtype, shape=shape)
+        with pytest.raises(InvalidArgument, match="'x'"):
+            await net.launch(region)
+
+
+async def test_a_full_queue_refuses_a_launch() -> None:
+    engine = gated()
+    options = nn.Options(cores=1, inline_budget_us=0, queue_limit=1)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(doubler())
+        first = await net.launch(ROW)
+        await engine.when(lambda c: c.waiting == 1)
+        second = await net.launch(ROW)
+        with pytest.raises(ResourceExhaustedTransient):
+            await net.launch(ROW)
+        engine.gate.open_wide()
+        await first.fence
+        await second.fence
+
+
+@pytest.mark.parametrize("where", ["run", "bind"])
+@both
+async def test_trouble_of_the_device_comes_through_the_fence(
+    where: Any, options: nn.Options
+) -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine, options=options) as rt:
+        net = await rt.compile(doubler())
+        held = await net.launch(ROW)
+        await held.fence
+        if options is INLINE:
+            await until_inline(rt, net, ROW)
+            held = await net.launch(ROW)
+        engine.fail(where, RuntimeError("boom"))
+        executions = [await net.launch(ROW) for _ in range(3)]
+        error = await failure(executions[-1].fence)
+        assert isinstance(error, GeneralFailure)
+        assert isinstance(error.__cause__, RuntimeError)
+        info = await executions[-1].info()
+        assert info.status is nn.ErrorStatus.GENERAL_FAILURE
+        executions[-1].cancel()
+        executions[-1].close()
+        engine.heal()
+        assert (await (await net.launch(ROW)).result()).tolist() == [[2, 4, 6, 8]]
+        assert held.outputs[0].array.tolist() == [[2, 4, 6, 8]]
+
+
+async def test_closing_the_runtime_ends_executions_in_flight() -> None:
+    engine = gated()
+    options = nn.Options(cores=1, inline_budget_us=0)
+    async with anyio.create_task_group() as group, runtime(engine, options=options) as rt:
+        net = await rt.compile(doubler())
+        running = await net.launch(ROW)
+        await engine.when(lambda c: c.waiting == 1)
+        queued = await net.launch(ROW)
+        waits = await net.launch(ROW, wait_for=[Fence()])
+        dependant = await net.launch(queued.outputs, wait_for=[queued.fence])
+        waiting = [
+            await attempt(group, execution.result)
+            for execution in (running, queued, waits, dependant)
+        ]
+        rt._workers.close()
+        errors = [await each.failure() for each in waiting]
+    assert [type(error) for error in errors] == [DeviceUnavailable] * 4
+    with pytest.raises(BadState):
+        await net.launch(ROW)
