@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     consumes,
     invariant,
@@ -69,9 +70,9 @@ def test_a_preempted_job_takes_its_old_place(waiting: list[int], data: st.DataOb
     for each in jobs:
         queue.submit(each, 0)
     taken = [queue.next(0, ALL) for _ in range(data.draw(st.integers(1, len(jobs))))]
-    for each in data.draw(st.permutations(taken)):
-        assert each is not None
-        queue.requeue(each)
+    for preempted in data.draw(st.permutations(taken)):
+        assert preempted is not None
+        queue.requeue(preempted)
     assert drain(queue) == sorted(jobs, key=lambda each: each.deadline_ns)
 
 
@@ -354,16 +355,16 @@ class Naive(RuleBasedStateMachine):
         return False
 
     @rule(target=submitted, priority=priorities, in_ns=st.one_of(st.none(), st.integers(-3, 20)))
-    def submit(self, priority: Priority, in_ns: int | None) -> object:
+    def submit(self, priority: Priority, in_ns: int | None) -> MultipleResults[Job] | Job:
         wanted = job(priority, NEVER_NS if in_ns is None else self.now_ns + in_ns)
         return wanted if self._submit(wanted) else multiple()
 
     @rule(target=submitted, wanted=consumes(withdrawn))
-    def submit_again(self, wanted: Job) -> object:
+    def submit_again(self, wanted: Job) -> MultipleResults[Job] | Job:
         return wanted if self._submit(wanted) else multiple()
 
     @rule(target=running, asked=st.sampled_from([ALL, (HIGH, MEDIUM), (LOW,)]))
-    def take(self, asked: tuple[Priority, ...]) -> object:
+    def take(self, asked: tuple[Priority, ...]) -> MultipleResults[Job] | Job:
         handed = self.queue.next(self.now_ns, asked)
         order = sorted(
             (each for each in self.waiting if each.priority in asked),
@@ -387,7 +388,7 @@ class Naive(RuleBasedStateMachine):
         self.counts["requeued"] += 1
 
     @rule(target=withdrawn, wanted=consumes(submitted))
-    def withdraw(self, wanted: Job) -> object:
+    def withdraw(self, wanted: Job) -> MultipleResults[Job] | Job:
         waited = self.waiting.pop(wanted, None) is not None
         assert self.queue.withdraw(wanted) == waited
         self.counts["withdrawn"] += waited
