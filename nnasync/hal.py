@@ -250,7 +250,11 @@ class HalVersion(enum.IntEnum):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Struct(msgspec.Struct, frozen=True):
-    """Base of all HAL structs: immutable data without behaviour."""
+    """Base of all HAL structs: immutable data without behaviour.
+
+    Those of which a model has thousands, and that can be part of no cycle, are kept out of the
+    garbage collector's sight (`gc=False`): its full passes stall every thread, the loop's too.
+    """
 
 
 class Memory(Protocol):
@@ -269,14 +273,14 @@ class Memory(Protocol):
         """The whole pool as bytes, without a copy."""
 
 
-class PerformanceInfo(Struct):
+class PerformanceInfo(Struct, gc=False):
     """Time and power of a device, as ratios to the reference; lower is better."""
 
     exec_time: float = math.inf
     power_usage: float = math.inf
 
 
-class OperandPerformance(Struct):
+class OperandPerformance(Struct, gc=False):
     """Performance for operations whose first input has this type."""
 
     type: OperandType
@@ -293,7 +297,7 @@ class Capabilities(Struct):
     while_performance: PerformanceInfo
 
 
-class DataLocation(Struct):
+class DataLocation(Struct, gc=False):
     """A piece of a pool: byte offset and byte length."""
 
     pool_index: int = 0
@@ -301,14 +305,14 @@ class DataLocation(Struct):
     length: int = 0
 
 
-class ChannelQuant(Struct):
+class ChannelQuant(Struct, gc=False):
     """Scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand along one of its dimensions."""
 
     scales: tuple[float, ...]
     channel_dim: int
 
 
-class Operand(Struct):
+class Operand(Struct, gc=False):
     """One value of a subgraph: its type, shape, quantisation and where it lives."""
 
     type: int
@@ -322,7 +326,7 @@ class Operand(Struct):
     name: str = ""
 
 
-class Operation(Struct):
+class Operation(Struct, gc=False):
     """One operation: its type and the indices of its operands within the subgraph."""
 
     type: int
@@ -361,7 +365,7 @@ class Extension(Struct):
     operand_types: tuple[ExtensionOperandType, ...] = ()
 
 
-class StatePair(Struct):
+class StatePair(Struct, gc=False):
     """A state that a stream carries: output `output` of one run is input `input` of the next.
 
     Both are positions in the main subgraph's `input_indexes` and `output_indexes`.
@@ -384,7 +388,7 @@ class Model(Struct):
     name: str = ""
 
 
-class RequestArgument(Struct):
+class RequestArgument(Struct, gc=False):
     """One input or output of a request: a piece of a pool, or no value."""
 
     has_no_value: bool = False
@@ -400,14 +404,14 @@ class Request(Struct, weakref=True):
     pools: tuple[Memory | int, ...]
 
 
-class OutputShape(Struct):
+class OutputShape(Struct, gc=False):
     """Actual dimensions of an output, and whether its buffer was large enough."""
 
     dimensions: Shape
     is_sufficient: bool = True
 
 
-class Timing(Struct):
+class Timing(Struct, gc=False):
     """Durations of one execution in nanoseconds; NOT_AVAILABLE where not measured."""
 
     time_on_device_ns: int = NOT_AVAILABLE

@@ -35,6 +35,7 @@ from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Pr
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.model import fingerprint
+from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Instrument, Tracer
 from nnasync.wakeup import Wakeup
 from nnasync.workers import Workers, WorkersStatistics, contained
@@ -65,6 +66,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     loop. queue_limit: executions that may wait. low_os_priority: LOW worker threads get the lowest
     OS priority (it cannot be undone, and may stall the loop beside foreign busy processes).
     switch_interval_us: how often the interpreter lock is offered while the runtime is open.
+    time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
+    system for, so that they get a core as soon as they wake (0: the system's own).
     """
 
     cores: int = msgspec.field(default_factory=_cores)
@@ -73,6 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     queue_limit: int = 1024
     low_os_priority: bool = False
     switch_interval_us: float = 50
+    time_slice_us: float = 100
 
     def __post_init__(self) -> None:
         counts: tuple[object, ...] = (self.cores, self.queue_limit)
@@ -155,7 +159,7 @@ class Runtime:
             queue_limit=options.queue_limit,
             watchdog=self._watchdog,
             tracer=self.tracer,
-            before_low=_lower_os_priority if options.low_os_priority else None,
+            on_start=functools.partial(_settle_in, options),
         )
         self._devices = tuple(self._device(wanted) for wanted in _checked_list(self._wanted))
         names = [device.name for device in self._devices]
@@ -164,6 +168,7 @@ class Runtime:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         _settings.enter(options.switch_interval_us * 1e-6)
+        self._old_slice_ns = set_time_slice(_slice_ns(options))
         self._state = "open"
         self._trim_later()
         return self
@@ -180,6 +185,8 @@ class Runtime:
                 await self._close()
         finally:
             _settings.leave()
+            if self._old_slice_ns is not None:
+                set_time_slice(self._old_slice_ns)
             self._tasks.cancel_scope.cancel()
             # The error of the body goes on by itself; inside the group it would become an
             # exception group, which no caller of ours expects.
@@ -378,8 +385,17 @@ def _checked_device(wanted: Any) -> Device:
     return device
 
 
-def _lower_os_priority() -> None:
-    if hasattr(os, "setpriority"):
+def _slice_ns(options: Options) -> int:
+    return int(options.time_slice_us * 1000)
+
+
+def _settle_in(options: Options, priorities: tuple[Priority, ...]) -> None:
+    """What a new worker thread does first; it inherited the time slice of whoever started it."""
+    if Priority.LOW not in priorities:
+        set_time_slice(_slice_ns(options))
+        return
+    set_time_slice(0)
+    if options.low_os_priority and hasattr(os, "setpriority"):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 

@@ -8,9 +8,10 @@ old arrival number, so it is the next of its kind.
 
 *Estimates.* Every prepared model has an `Estimate`, fed with measured durations. `ns` follows the
 durations with steps that are larger downwards than upwards, so it settles at a low expectile: what
-the work costs when nothing disturbs it. `floor_ns` is a slowly forgotten minimum: what it costs at
-the very least. `overruns` counts runs that held the loop up far beyond the estimate, fading with
-every run: one may be the operating system's doing, several are the model's.
+the work costs here and now. `best_ns` is a slowly forgotten minimum: what it costs when nothing
+disturbs it. `floor_ns` is the same, less what refusals have taken off it. `overruns` counts runs
+that held the loop up far beyond the estimate, fading with every run: one may be the operating
+system's doing, several are the model's.
 
 *Admission.* A job is refused when even the optimistic sum cannot meet its deadline: the floors of
 all queued jobs of higher priorities, shared by the servers, plus its own floor. A refusal lowers
@@ -45,10 +46,11 @@ _FORGIVEN = 0.98
 class Estimate:
     """How long one execution of a prepared model takes, learnt from measured durations."""
 
-    __slots__ = ("floor_ns", "ns", "overruns", "samples")
+    __slots__ = ("best_ns", "floor_ns", "ns", "overruns", "samples")
 
     def __init__(self) -> None:
         self.ns = 0.0
+        self.best_ns = 0.0
         self.floor_ns = 0.0
         self.samples = 0
         self.overruns = 0.0
@@ -58,14 +60,15 @@ class Estimate:
         self.samples += 1
         self.overruns *= _FORGIVEN
         if self.samples == 1:
-            self.ns = self.floor_ns = float(duration_ns)
+            self.ns = self.best_ns = self.floor_ns = float(duration_ns)
             return
         difference = duration_ns - self.ns
         self.ns += difference * _DOWN if difference < 0 else min(difference, self.ns) * _UP
-        if duration_ns < self.floor_ns:
-            self.floor_ns = float(duration_ns)
-        elif self.ns > self.floor_ns:
-            self.floor_ns += (self.ns - self.floor_ns) * _FORGET
+        if duration_ns < self.best_ns:
+            self.best_ns = float(duration_ns)
+        elif self.ns > self.best_ns:
+            self.best_ns += (self.ns - self.best_ns) * _FORGET
+        self.floor_ns = self.best_ns
 
     def overran(self, duration_ns: int) -> None:
         """Take in a duration that held the loop up far beyond the estimate."""

@@ -29,7 +29,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "buffers", "workers"},
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
-    {"tracing", "clock"},
+    {"tracing", "clock", "timeslice"},
     {"errors"},
     {"hal"},
 ]

@@ -105,10 +105,10 @@ class EnginePreparedModel:
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
         workers, estimate = self._workers, self._estimate
-        if self._inlines(estimate.ns):
+        if self._inlines(NEVER_NS):
             while workers.turn_is_spent(estimate):
                 await workers.next_turn()
-            if self._inlines(estimate.ns) and self._gate.try_enter():
+            if self._inlines(NEVER_NS) and self._gate.try_enter():
                 return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
         return await self.execute(request, measure=measure, deadline=deadline)
 
@@ -286,7 +286,7 @@ class EnginePreparedModel:
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst."""
         is_next = behind is None or behind.done
-        if is_next and self._enters_inline(self._estimate.ns):
+        if is_next and self._enters_inline(NEVER_NS):
             reply(self._run_inline(request, measure=measure, deadline_ns=deadline_ns))
             release()
             return None

@@ -261,7 +261,7 @@ def _prepare_depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Kerne
 def _depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
     channels = linear.weights.shape[1]
     batches, width = shape[0], window.width.output
-    parts = list(blocks(window.height.output, width * channels, BLOCK_ELEMENTS // 2))
+    parts = list(blocks(window.height.output, width * channels, BLOCK_ELEMENTS // 8))
     largest = parts[0].stop
     padded = PaddedRows.shape(window, largest, channels, phases=window.width.stride)
     specs = [ArraySpec(padded, linear.dtype), ArraySpec((largest, width, channels), linear.dtype)]

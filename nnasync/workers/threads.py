@@ -26,7 +26,7 @@ from nnasync.workers.task import ABORT, GO, YIELD, Call, StopFlag, Task, contain
 
 __all__ = ["HANGS_AFTER_NS", "TOLERATED_OVERRUNS", "Workers", "WorkersStatistics"]
 
-TOLERATED_OVERRUNS = 2.0
+TOLERATED_OVERRUNS = 4.0
 """Inline runs that held the loop up, fading with every run; more than that end the inlining."""
 
 HANGS_AFTER_NS = 100_000_000
@@ -92,7 +92,7 @@ class Workers:
         queue_limit: int,
         watchdog: Watchdog,
         tracer: Tracer,
-        before_low: Callable[[], object] | None = None,
+        on_start: Callable[[tuple[Priority, ...]], object] | None = None,
     ) -> None:
         self.cores = cores
         self.queue_limit = queue_limit
@@ -100,7 +100,7 @@ class Workers:
         self.tracer = tracer
         self._inline_budget_ns = inline_budget_ns
         self._stall_budget_ns = stall_budget_ns
-        self._before_low = before_low
+        self._on_start = on_start
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit)
         self._lock = threading.Lock()
         self._idle: dict[tuple[Priority, ...], list[_Worker]] = {_REGULAR: [], _LOW: []}
@@ -121,8 +121,8 @@ class Workers:
         """Whether an execution is cheap enough for the calling thread, `budget_ns` at most."""
         return (
             estimate.samples > 0
-            and estimate.ns <= budget_ns
-            and estimate.ns <= self._inline_budget_ns
+            and estimate.best_ns <= budget_ns
+            and estimate.best_ns <= self._inline_budget_ns
             and estimate.overruns < TOLERATED_OVERRUNS
             and not self._closed
             and not self._scheduler.waits_above(priority)
@@ -136,7 +136,7 @@ class Workers:
     def turn_is_spent(self, estimate: Estimate) -> bool:
         """Whether the loop must turn before this execution may run inline."""
         spent_ns = self._turn.spent_ns
-        return spent_ns > 0 and spent_ns + estimate.ns > self._stall_budget_ns
+        return spent_ns > 0 and spent_ns + estimate.best_ns > self._stall_budget_ns
 
     def turn_is_half_spent(self) -> bool:
         """Whether a caller that cannot yield later should do so now."""
@@ -374,8 +374,8 @@ class Workers:
 
     def _work(self, worker: _Worker) -> None:
         self._by_thread[threading.get_ident()] = worker
-        if worker.priorities is _LOW and self._before_low is not None:
-            self._before_low()
+        if self._on_start is not None:
+            self._on_start(worker.priorities)
         while True:
             task = self._take(worker)
             if task is not None:

@@ -353,15 +353,17 @@ def test_heat_starts_no_more_threads_than_cores(rigs: Callable[..., Rig]) -> Non
     assert third.runs == 0
 
 
-def test_low_threads_are_prepared_before_their_first_task(rigs: Callable[..., Rig]) -> None:
-    prepared: list[str] = []
+def test_threads_are_prepared_before_their_first_task(rigs: Callable[..., Rig]) -> None:
+    prepared: list[tuple[str, bool]] = []
     rig = rigs(1)
-    rig.workers._before_low = lambda: prepared.append(threading.current_thread().name)
-    wait(rig.submit(Steps(permits=1), HIGH))
-    assert prepared == []
-    low = Steps(permits=1)
+    rig.workers._on_start = lambda priorities: prepared.append(
+        (threading.current_thread().name, LOW in priorities)
+    )
+    high, low = Steps(permits=1), Steps(permits=1)
+    wait(rig.submit(high, HIGH))
+    assert prepared == [(high.threads[0], False)]
     wait(rig.submit(low, LOW))
-    assert prepared == low.threads
+    assert prepared[1:] == [(low.threads[0], True)]
 
 
 def test_statistics(rigs: Callable[..., Rig]) -> None:

@@ -14,8 +14,14 @@ from nnasync.hal import Array
 __all__ = ["LowLoad"]
 
 
+_IN_FLIGHT = 2
+
+
 class LowLoad:
-    """`clients` tasks that call `network` in turn with the arrays of `inputs`, for ever."""
+    """`clients` that call `network` in turn with the arrays of `inputs`, for ever.
+
+    Each keeps two calls in flight, so that a core never waits for the loop to send the next one.
+    """
 
     def __init__(
         self, network: Callable[[Array], Awaitable[Any]], inputs: Sequence[Array], clients: int
@@ -29,8 +35,8 @@ class LowLoad:
     async def run(self) -> None:
         """Load until cancelled."""
         async with anyio.create_task_group() as tasks:
-            for client in range(self._clients):
-                tasks.start_soon(self._client, client)
+            for lane in range(_IN_FLIGHT * self._clients):
+                tasks.start_soon(self._keep_calling, lane)
 
     async def rate_hz(self, seconds: float) -> float:
         """Answers a second of a load that runs for that long; the first answers do not count."""
@@ -45,8 +51,7 @@ class LowLoad:
             tasks.cancel_scope.cancel()
         return rate_hz
 
-    async def _client(self, client: int) -> None:
-        turn = client
+    async def _keep_calling(self, turn: int) -> None:
         while True:
             try:
                 await self._network(self._inputs[turn % len(self._inputs)])

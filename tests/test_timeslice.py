@@ -1,0 +1,50 @@
+"""Time slices: asked for, given back, and ignored where there are none."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import threading
+
+import pytest
+
+from nnasync import timeslice
+from nnasync.timeslice import set_time_slice
+
+
+def in_thread(slices_ns: list[int]) -> list[int | None]:
+    """What setting these slices one after the other returns, on a thread of its own."""
+    old: list[int | None] = []
+    thread = threading.Thread(target=lambda: old.extend(map(set_time_slice, slices_ns)))
+    thread.start()
+    thread.join()
+    return old
+
+
+def test_returns_the_slice_before() -> None:
+    first, second, _ = in_thread([2_000_000, 0, 0])
+    if first is None:
+        pytest.skip("this system has no time slices that a thread may choose")
+    assert second in (2_000_000, first)  # kernels before 6.12 take the call and keep their slice
+
+
+def test_a_slice_out_of_range_is_bounded_by_the_kernel() -> None:
+    _, second, _ = in_thread([1, 0, 0])
+    if second is None:
+        pytest.skip("this system has no time slices that a thread may choose")
+    assert second > 1
+
+
+def test_other_systems_ignore_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert set_time_slice(100_000) is None
+
+
+def test_unknown_machines_ignore_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+    assert set_time_slice(100_000) is None
+
+
+def test_a_kernel_that_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeslice, "_CALLS", {platform.machine(): (-1, -1)})
+    assert set_time_slice(100_000) is None
