@@ -15,47 +15,55 @@ The layers, top to bottom; a module imports only from rows below its own:
     fences, memory, scheduler       sync fences; pools and regions; which execution runs next
     wakeup, tracing, clock          from threads into loops; hooks; deadlines
     errors, hal                     the exception tree; the words of HAL 1.3
+
+The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """
 
-from nnasync.clock import Deadline as Deadline
-from nnasync.clock import within as within
-from nnasync.errors import BadState as BadState
-from nnasync.errors import CallerError as CallerError
-from nnasync.errors import Cancelled as Cancelled
-from nnasync.errors import DeviceDied as DeviceDied
-from nnasync.errors import DeviceError as DeviceError
-from nnasync.errors import DeviceUnavailable as DeviceUnavailable
-from nnasync.errors import GeneralFailure as GeneralFailure
-from nnasync.errors import InvalidArgument as InvalidArgument
-from nnasync.errors import MissedDeadline as MissedDeadline
-from nnasync.errors import MissedDeadlinePersistent as MissedDeadlinePersistent
-from nnasync.errors import MissedDeadlineTransient as MissedDeadlineTransient
-from nnasync.errors import ModelError as ModelError
-from nnasync.errors import NNError as NNError
-from nnasync.errors import OutputInsufficientSize as OutputInsufficientSize
-from nnasync.errors import Refused as Refused
-from nnasync.errors import ResourceExhausted as ResourceExhausted
-from nnasync.errors import ResourceExhaustedPersistent as ResourceExhaustedPersistent
-from nnasync.errors import ResourceExhaustedTransient as ResourceExhaustedTransient
-from nnasync.execution import Burst as Burst
-from nnasync.execution import Execution as Execution
-from nnasync.execution import Net as Net
-from nnasync.fences import Fence as Fence
-from nnasync.fences import merge as merge
-from nnasync.hal import ErrorStatus as ErrorStatus
-from nnasync.hal import ExecutionPreference as Preference
-from nnasync.hal import Model as Model
-from nnasync.hal import OperandType as OperandType
-from nnasync.hal import OperationType as OperationType
-from nnasync.hal import Priority as Priority
-from nnasync.hal import Timing as Timing
-from nnasync.importers import load as load
-from nnasync.model import ModelBuilder as ModelBuilder
-from nnasync.model import save as save
-from nnasync.runtime import Options as Options
-from nnasync.runtime import Runtime as Runtime
-from nnasync.runtime import open_runtime as open_runtime
-from nnasync.runtime import run as run
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnasync.clock import Deadline as Deadline
+    from nnasync.clock import within as within
+    from nnasync.errors import BadState as BadState
+    from nnasync.errors import CallerError as CallerError
+    from nnasync.errors import Cancelled as Cancelled
+    from nnasync.errors import DeviceDied as DeviceDied
+    from nnasync.errors import DeviceError as DeviceError
+    from nnasync.errors import DeviceUnavailable as DeviceUnavailable
+    from nnasync.errors import GeneralFailure as GeneralFailure
+    from nnasync.errors import InvalidArgument as InvalidArgument
+    from nnasync.errors import MissedDeadline as MissedDeadline
+    from nnasync.errors import MissedDeadlinePersistent as MissedDeadlinePersistent
+    from nnasync.errors import MissedDeadlineTransient as MissedDeadlineTransient
+    from nnasync.errors import ModelError as ModelError
+    from nnasync.errors import NNError as NNError
+    from nnasync.errors import OutputInsufficientSize as OutputInsufficientSize
+    from nnasync.errors import Refused as Refused
+    from nnasync.errors import ResourceExhausted as ResourceExhausted
+    from nnasync.errors import ResourceExhaustedPersistent as ResourceExhaustedPersistent
+    from nnasync.errors import ResourceExhaustedTransient as ResourceExhaustedTransient
+    from nnasync.execution import Burst as Burst
+    from nnasync.execution import Execution as Execution
+    from nnasync.execution import Net as Net
+    from nnasync.fences import Fence as Fence
+    from nnasync.fences import merge as merge
+    from nnasync.hal import ErrorStatus as ErrorStatus
+    from nnasync.hal import ExecutionPreference as Preference
+    from nnasync.hal import Model as Model
+    from nnasync.hal import OperandType as OperandType
+    from nnasync.hal import OperationType as OperationType
+    from nnasync.hal import Priority as Priority
+    from nnasync.hal import Timing as Timing
+    from nnasync.importers import load as load
+    from nnasync.model import ModelBuilder as ModelBuilder
+    from nnasync.model import save as save
+    from nnasync.runtime import Options as Options
+    from nnasync.runtime import Runtime as Runtime
+    from nnasync.runtime import open_runtime as open_runtime
+    from nnasync.runtime import run as run
 
 __all__ = [
     "BadState",
@@ -98,3 +106,64 @@ __all__ = [
     "save",
     "within",
 ]
+
+_HOMES: dict[str, str] = {
+    "BadState": "errors:BadState",
+    "Burst": "execution:Burst",
+    "CallerError": "errors:CallerError",
+    "Cancelled": "errors:Cancelled",
+    "Deadline": "clock:Deadline",
+    "DeviceDied": "errors:DeviceDied",
+    "DeviceError": "errors:DeviceError",
+    "DeviceUnavailable": "errors:DeviceUnavailable",
+    "ErrorStatus": "hal:ErrorStatus",
+    "Execution": "execution:Execution",
+    "Fence": "fences:Fence",
+    "GeneralFailure": "errors:GeneralFailure",
+    "InvalidArgument": "errors:InvalidArgument",
+    "MissedDeadline": "errors:MissedDeadline",
+    "MissedDeadlinePersistent": "errors:MissedDeadlinePersistent",
+    "MissedDeadlineTransient": "errors:MissedDeadlineTransient",
+    "Model": "hal:Model",
+    "ModelBuilder": "model:ModelBuilder",
+    "ModelError": "errors:ModelError",
+    "NNError": "errors:NNError",
+    "Net": "execution:Net",
+    "OperandType": "hal:OperandType",
+    "OperationType": "hal:OperationType",
+    "Options": "runtime:Options",
+    "OutputInsufficientSize": "errors:OutputInsufficientSize",
+    "Preference": "hal:ExecutionPreference",
+    "Priority": "hal:Priority",
+    "Refused": "errors:Refused",
+    "ResourceExhausted": "errors:ResourceExhausted",
+    "ResourceExhaustedPersistent": "errors:ResourceExhaustedPersistent",
+    "ResourceExhaustedTransient": "errors:ResourceExhaustedTransient",
+    "Runtime": "runtime:Runtime",
+    "Timing": "hal:Timing",
+    "load": "importers:load",
+    "merge": "fences:merge",
+    "open_runtime": "runtime:open_runtime",
+    "run": "runtime:run",
+    "save": "model:save",
+    "within": "clock:within",
+}
+"""Where each name is, as "module:name"."""
+
+_MODULES = frozenset({"errors", "hal", "streaming"})
+"""Modules that are meant to be used by their own names, such as `nn.streaming`."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"nnasync.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    value: object = getattr(importlib.import_module(f"nnasync.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,3 +189,27 @@ def test_a_model_is_saved_and_loaded(tmp_path: Any) -> None:
             return await (await rt.compile(nn.load(path)))(ROW)
 
     assert nn.run(main).tolist() == (2 * ROW).tolist()
+
+
+def test_lazy_names_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(nn.__file__).read_text())
+    seen = {
+        alias.asname: f"{statement.module.removeprefix('nnasync.')}:{alias.name}"
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("nnasync.")
+        for alias in statement.names
+        if statement.module and alias.asname
+    }
+    assert seen == nn._HOMES
+    assert set(seen) == set(nn.__all__)
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = nn.no_such_name
+
+
+def test_importing_loads_no_engine_and_little_else() -> None:
+    code = "import sys, nnasync; print(sorted(m for m in sys.modules if m.startswith('nnasync')))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "['nnasync']"
