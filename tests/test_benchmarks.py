@@ -61,8 +61,10 @@ def test_help_says_what_is_measured(script: str) -> None:
 
 def test_start_up(tmp_path: Path) -> None:
     text = run("start_up.py", "--rounds", "1", "--json", str(tmp_path / "figures"))
-    assert "import nnasync adds" in text
-    assert len(figures(tmp_path / "figures")["milliseconds"]) == 4
+    assert "all names of nnasync" in text
+    found = figures(tmp_path / "figures")
+    assert len(found["milliseconds"]) == 5
+    assert set(found["added_ms"]) == {"import numpy, nnasync", "all names of nnasync"}
 
 
 def test_call_cost(shared: Path, tmp_path: Path) -> None:
