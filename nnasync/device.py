@@ -166,8 +166,29 @@ class Device(Protocol):
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
         deadline: Deadline | None = None,
+        *,
+        model_cache: Sequence[int] = (),
+        data_cache: Sequence[int] = (),
+        token: bytes = b"",
     ) -> PreparedModel:
-        """Compile a model; raises InvalidArgument, DeviceError, Refused."""
+        """Compile a model; raises InvalidArgument, DeviceError, Refused.
+
+        The caches are file descriptors, as many as `get_number_of_cache_files_needed` says, which
+        the device writes for `prepare_model_from_cache`; failing to write them fails nothing.
+        """
+
+    async def prepare_model_from_cache(
+        self,
+        deadline: Deadline | None,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+        token: bytes,
+    ) -> PreparedModel:
+        """Load a compiled model from what `prepare_model` wrote with the same token.
+
+        Raises GeneralFailure where the device has no caching or the files are not what it wrote,
+        InvalidArgument for a wrong number of files.
+        """
 
     async def allocate(
         self,

@@ -15,12 +15,17 @@ import nnasync as nn
 from nnasync.clock import Alarm, Deadline, Watchdog
 from nnasync.drivers.null import Gate, NullEngine
 from nnasync.errors import BadState
+from nnasync.fences import Fence
 from nnasync.hal import Array
 
 SHAPE = (1, 4)
 POOL = nn.Options(cores=2, inline_budget_us=0)
 """Every execution runs on a worker: what a gate holds up must not be the loop."""
 INLINE = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=1000)
+both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+"""Run a test of executions on a worker, and on the thread of the loop."""
+HOUR = {"s": 3600}
+"""A deadline that passes only if a test rings for it."""
 GUARD_S = 20
 """A broken promise shall be a failure, not a test that never ends."""
 
@@ -116,6 +121,14 @@ async def until_inline(runtime: nn.Runtime, net: nn.Net, *arrays: Any) -> None:
     raise AssertionError("the network never ran inline")
 
 
+async def compiled(runtime: nn.Runtime, model: nn.Model, options: nn.Options) -> nn.Net:
+    """A network; with options INLINE one that runs on the thread of the loop."""
+    net = await runtime.compile(model)
+    if options is INLINE:
+        await until_inline(runtime, net, ROW)
+    return net
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Turn the loop until something that threads bring about is so."""
     with anyio.fail_after(GUARD_S):
@@ -126,6 +139,20 @@ async def until(condition: Callable[[], bool]) -> None:
 async def free(runtime: nn.Runtime) -> None:
     """Wait until the workers have let go of everything."""
     await until(lambda: not runtime.statistics().workers.running)
+
+
+def total(burst: nn.Burst) -> list[float]:
+    """The state of a burst on `counter`."""
+    state = burst.state()
+    assert list(state) == ["total"]
+    return list(state["total"][0])
+
+
+async def failure(fence: Fence) -> Exception:
+    """The error that awaiting a fence raises."""
+    with pytest.raises(nn.NNError) as caught:
+        await fence
+    return caught.value
 
 
 class Attempt:
@@ -185,10 +212,3 @@ class ManualWatchdog(Watchdog):
             if alarm.at_ns == deadline.at_ns and callback is not None:
                 self._kill(alarm)
                 callback()
-
-
-def manual_watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
-    """Have the next runtime use a watchdog that the test rings."""
-    watchdog = ManualWatchdog()
-    monkeypatch.setattr("nnasync.runtime.Watchdog", lambda: watchdog)
-    return watchdog

@@ -20,6 +20,7 @@ __all__ = [
     "SpokenWord",
     "Word",
     "WordDecoder",
+    "answers",
     "digit_accuracy",
     "word_accuracy",
 ]
@@ -106,25 +107,40 @@ class WordDecoder:
         return Word(best.label, current.hop, best.score) if best.score >= self._threshold else None
 
 
+def answers(
+    events: Sequence[Word], truth: Sequence[SpokenWord], *, grace_hops: int = 50
+) -> list[tuple[SpokenWord, Word | None]]:
+    """Each spoken word, in the order of their starts, with the event that answers it.
+
+    That is the first event from the word's start to `grace_hops` after its end that answers no
+    earlier word; None if there is none.
+    """
+    waiting = deque(sorted(events, key=lambda event: event.hop))
+    found: list[tuple[SpokenWord, Word | None]] = []
+    for word in sorted(truth, key=lambda spoken: spoken.start):
+        first, last = word.start // HOP_SAMPLES, word.end // HOP_SAMPLES + grace_hops
+        while waiting and waiting[0].hop < first:
+            waiting.popleft()
+        answered = bool(waiting) and waiting[0].hop <= last
+        found.append((word, waiting.popleft() if answered else None))
+    return found
+
+
 def word_accuracy(
     events: Sequence[Word], truth: Sequence[SpokenWord], *, grace_hops: int = 50
 ) -> float:
     """Share of right answers among all spoken words and all false alarms.
 
-    A spoken word is answered by the first event from its start to `grace_hops` after its end that
-    answers no earlier word; it is right if the label agrees. Events that answer no word are false
+    An answer (see `answers`) is right if the label agrees; events that answer no word are false
     alarms.
     """
-    waiting = deque(sorted(events, key=lambda event: event.hop))
-    right = false_alarms = 0
-    for word in sorted(truth, key=lambda spoken: spoken.start):
-        first, last = word.start // HOP_SAMPLES, word.end // HOP_SAMPLES + grace_hops
-        while waiting and waiting[0].hop < first:
-            waiting.popleft()
-            false_alarms += 1
-        if waiting and waiting[0].hop <= last:
-            right += waiting.popleft().label == word.label
-    total = len(truth) + false_alarms + len(waiting)
+    given = [
+        (word, event)
+        for word, event in answers(events, truth, grace_hops=grace_hops)
+        if event is not None
+    ]
+    right = sum(event.label == word.label for word, event in given)
+    total = len(truth) + len(events) - len(given)
     return right / total if total else 1.0
 
 

@@ -95,8 +95,15 @@ class EngineDevice:
         preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: Priority = Priority.MEDIUM,
         deadline: Deadline | None = None,
+        *,
+        model_cache: Sequence[int] = (),
+        data_cache: Sequence[int] = (),
+        token: bytes = b"",
     ) -> PreparedModel:
-        """Compile on a thread; answers at the deadline even if the engine does not."""
+        """Compile on a thread; answers at the deadline even if the engine does not.
+
+        Cache files are left alone: `get_number_of_cache_files_needed` asks for none.
+        """
 
         def compiled() -> Plan:
             validate_model(model)
@@ -114,6 +121,16 @@ class EngineDevice:
         )
         self._prepared.add(prepared)
         return prepared
+
+    async def prepare_model_from_cache(
+        self,
+        deadline: Deadline | None,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+        token: bytes,
+    ) -> PreparedModel:
+        """Raises GeneralFailure: engines have no compilation cache yet."""
+        raise GeneralFailure(f"{self.name} has no compilation cache; compile with prepare_model")
 
     async def allocate(
         self,

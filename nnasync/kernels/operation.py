@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nnasync import hal
@@ -461,7 +462,7 @@ def _late_kernel(
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         def step() -> None:
             known = [
-                None if tensor is None else _with_value(tensor, array)
+                None if tensor is None else msgspec.structs.replace(tensor, value=array)
                 for tensor, array in zip(tensors, inputs, strict=True)
             ]
             kernel = operation.prepare(known, targets)
@@ -471,14 +472,3 @@ def _late_kernel(
         return step
 
     return Kernel(bind)
-
-
-def _with_value(tensor: Tensor, value: Array | None) -> Tensor:
-    return Tensor(
-        type=tensor.type,
-        shape=tensor.shape,
-        scale=tensor.scale,
-        zero_point=tensor.zero_point,
-        channel_quant=tensor.channel_quant,
-        value=value,
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -183,14 +184,7 @@ class GraphBuilder:
     def mapped_constant(self, pool: Pool, offset: int, tensor: Tensor, name: str = "") -> Value:
         """A constant whose value is a part of a pool (of a model file): it is not copied."""
         array = pool.array(tensor.dtype, tensor.shape, offset)
-        tensor = Tensor(
-            type=tensor.type,
-            shape=tensor.shape,
-            scale=tensor.scale,
-            zero_point=tensor.zero_point,
-            channel_quant=tensor.channel_quant,
-            value=array,
-        )
+        tensor = msgspec.structs.replace(tensor, value=array)
         return self._add_constant(tensor, name, self._constants.add_mapped(pool, offset, array))
 
     def operation(

@@ -154,6 +154,13 @@ async def test_no_buffers_of_its_own(rigs: Rigs) -> None:
         await rigs(null()).device.allocate(hal.BufferDesc(), (), (), ())
 
 
+async def test_there_is_no_compilation_cache(rigs: Rigs) -> None:
+    device = rigs(null()).device
+    assert await device.get_number_of_cache_files_needed() == (0, 0)
+    with pytest.raises(GeneralFailure, match="no compilation cache"):
+        await device.prepare_model_from_cache(None, (), (), bytes(32))
+
+
 async def test_closed_device(rigs: Rigs) -> None:
     rig = rigs(null())
     prepared, row = await rig.prepare(), Row()

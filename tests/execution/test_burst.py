@@ -23,42 +23,29 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from tests.rigs import (
+    HOUR,
     INLINE,
     ONES,
-    POOL,
     ROW,
     SHAPE,
     ManualWatchdog,
     attempt,
+    both,
     calculator,
+    compiled,
     count,
     counter,
     double,
     doubler,
     floats,
     gated,
-    manual_watchdog,
     runtime,
+    total,
     until,
     until_inline,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
-
-both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
-HOUR = {"s": 3600}
-
-
-@pytest.fixture
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
-    return manual_watchdog(monkeypatch)
-
-
-def total(burst: nn.Burst) -> list[float]:
-    """The state of a burst on `counter`."""
-    state = burst.state()
-    assert list(state) == ["total"]
-    return list(state["total"][0])
 
 
 # -- inputs and results are those of a call
@@ -111,9 +98,7 @@ async def test_the_caller_may_reuse_its_array_at_once() -> None:
 @both
 async def test_measuring_gives_timings(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
-        net = await rt.compile(doubler())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, doubler(), options)
         async with net.burst() as burst:
             result, timing = await burst(ROW, measure=True)
             assert result.tolist() == [[2, 4, 6, 8]]
@@ -259,9 +244,7 @@ async def test_a_depth_below_one_is_refused(depth: int) -> None:
 async def test_a_deadline_that_has_passed_is_persistent(options: nn.Options) -> None:
     engine = NullEngine(compute=count)
     async with runtime(engine, options=options) as rt:
-        net = await rt.compile(counter())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, counter(), options)
         runs = engine.counters.run
         async with net.burst() as burst:
             for _ in range(3):

@@ -19,46 +19,30 @@ from nnasync.errors import (
     MissedDeadlineTransient,
 )
 from tests.rigs import (
-    INLINE,
+    HOUR,
     ONES,
-    POOL,
     ROW,
     SHAPE,
     ManualWatchdog,
     attempt,
+    both,
+    compiled,
     count,
     counter,
     doubler,
     gated,
-    manual_watchdog,
     runtime,
+    total,
     until_inline,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
-both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
-HOUR = {"s": 3600}
-
-
-@pytest.fixture
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
-    return manual_watchdog(monkeypatch)
-
-
-def total(burst: nn.Burst) -> list[float]:
-    """The state of a burst on `counter`."""
-    state = burst.state()
-    assert list(state) == ["total"]
-    return list(state["total"][0])
-
 
 @both
 async def test_a_burst_carries_the_state(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
-        net = await rt.compile(counter())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, counter(), options)
         async with net.burst() as burst:
             assert total(burst) == [0, 0, 0, 0]
             for n in range(1, 20):

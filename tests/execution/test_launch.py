@@ -24,40 +24,27 @@ from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE
 from nnasync.memory import Pool, Region
 from tests.rigs import (
+    HOUR,
     INLINE,
     ONES,
-    POOL,
     ROW,
     SHAPE,
     ManualWatchdog,
     attempt,
+    both,
     calculator,
+    compiled,
     counter,
     double,
     doubler,
+    failure,
     free,
     gated,
-    manual_watchdog,
     runtime,
     until_inline,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
-
-both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
-HOUR = {"s": 3600}
-
-
-@pytest.fixture
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
-    return manual_watchdog(monkeypatch)
-
-
-async def failure(fence: Fence) -> Exception:
-    """The error that awaiting a fence raises."""
-    with pytest.raises(nn.NNError) as caught:
-        await fence
-    return caught.value
 
 
 # -- outputs
@@ -338,9 +325,7 @@ async def test_a_fence_that_fails_fails_the_launch(when: str) -> None:
 @both
 async def test_information_comes_after_the_fence(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
-        net = await rt.compile(doubler())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, doubler(), options)
         ready = Fence()
         for fences in ([ready], []):
             execution = await net.launch(ROW, wait_for=fences, measure=True)

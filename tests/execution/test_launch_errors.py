@@ -21,35 +21,19 @@ from nnasync.fences import Fence
 from nnasync.memory import Pool
 from tests.rigs import (
     INLINE,
-    POOL,
     ROW,
     SHAPE,
-    ManualWatchdog,
     attempt,
+    both,
     double,
     doubler,
+    failure,
     gated,
-    manual_watchdog,
     runtime,
     until_inline,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
-
-both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
-HOUR = {"s": 3600}
-
-
-@pytest.fixture
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
-    return manual_watchdog(monkeypatch)
-
-
-async def failure(fence: Fence) -> Exception:
-    """The error that awaiting a fence raises."""
-    with pytest.raises(nn.NNError) as caught:
-        await fence
-    return caught.value
 
 
 @pytest.mark.parametrize(

@@ -24,34 +24,28 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from tests.rigs import (
+    HOUR,
     INLINE,
     ONES,
-    POOL,
     ROW,
     SHAPE,
     ManualWatchdog,
     attempt,
+    both,
     calculator,
+    compiled,
     counter,
     double,
     doubler,
     floats,
     free,
     gated,
-    manual_watchdog,
     runtime,
     until,
     until_inline,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
-
-HOUR = {"s": 3600}
-
-
-@pytest.fixture
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
-    return manual_watchdog(monkeypatch)
 
 
 class Jump:
@@ -85,7 +79,7 @@ async def test_inputs_by_position_and_by_name_and_several_outputs() -> None:
             assert product.tolist() == ROW.tolist()
 
 
-@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@both
 async def test_a_caller_may_reuse_its_arrays_at_once(options: nn.Options) -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine, options=options) as rt, anyio.create_task_group() as group:
@@ -159,12 +153,10 @@ async def test_out_may_be_the_input() -> None:
         assert mine.tolist() == [[2, 4, 6, 8]]
 
 
-@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@both
 async def test_measuring_gives_timings(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
-        net = await rt.compile(doubler())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, doubler(), options)
         result, timing = await net(ROW, measure=True)
         assert result.tolist() == [[2, 4, 6, 8]]
         assert isinstance(timing, nn.Timing)
@@ -180,7 +172,7 @@ async def test_ports_say_what_a_network_takes() -> None:
         assert [port.name for port in net.outputs] == ["y"]
 
 
-@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@both
 async def test_every_call_starts_from_zero_state(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
         net = await rt.compile(counter())
@@ -188,7 +180,7 @@ async def test_every_call_starts_from_zero_state(options: nn.Options) -> None:
             assert (await net(ROW)).tolist() == ROW.tolist()
 
 
-@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@both
 async def test_ten_tasks_get_what_one_gets_alone(options: nn.Options) -> None:
     rng = np.random.default_rng(1)
     weights = rng.standard_normal((64, 64)).astype(np.float32)
@@ -217,13 +209,11 @@ async def test_ten_tasks_get_what_one_gets_alone(options: nn.Options) -> None:
 # -- deadlines
 
 
-@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@both
 async def test_a_deadline_that_has_passed_is_persistent(options: nn.Options) -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine, options=options) as rt:
-        net = await rt.compile(doubler())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, doubler(), options)
         runs = engine.counters.run
         for past in (nn.within(ms=-1), nn.within(s=-1e9), nn.Deadline(0), nn.within()):
             with pytest.raises(MissedDeadlinePersistent):
@@ -399,13 +389,11 @@ async def test_cancelling_a_call_in_the_queue_withdraws_it() -> None:
         assert engine.counters.run == 2
 
 
-@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+@both
 async def test_a_call_in_a_cancelled_scope_does_not_run(options: nn.Options) -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine, options=options) as rt:
-        net = await rt.compile(doubler())
-        if options is INLINE:
-            await until_inline(rt, net, ROW)
+        net = await compiled(rt, doubler(), options)
         runs = engine.counters.run
         with anyio.CancelScope() as scope:
             scope.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nnasync import hal
@@ -63,13 +64,7 @@ def integers(*values: int) -> Tensor:
 
 def without_value(given: Tensor) -> Tensor:
     """The same operand as an input of the model."""
-    return Tensor(
-        type=given.type,
-        shape=given.shape,
-        scale=given.scale,
-        zero_point=given.zero_point,
-        channel_quant=given.channel_quant,
-    )
+    return msgspec.structs.replace(given, value=None)
 
 
 def run(

@@ -6,21 +6,18 @@ All times are microseconds from the beginning of the streams.
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from nnasync.cli.demo.play import Recording
 from nnasync.cli.demo.recorder import INLINE, Job, Piece
-from nnasync.cli.demo.streams import FRAME_NS, HOP, HOP_NS, SAMPLE_RATE_HZ, Mark
+from nnasync.cli.demo.streams import FRAME_NS, HOP_NS, SAMPLE_RATE_HZ, Mark
 from nnasync.cli.demo.summary import Summary, judged
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
-from nnasync.cli.recognition import NONE
+from nnasync.cli.recognition import NONE, answers
 from nnasync.hal import Priority, Struct
 from nnasync.streaming import Outcome
 
 __all__ = ["Digit", "Lane", "Said", "Timeline", "best_window", "timeline_of"]
-
-_GRACE_HOPS = 50
 
 
 class Lane(Struct):
@@ -171,7 +168,7 @@ def _low_lanes(jobs: Sequence[Job], pieces: Sequence[Piece], origin_ns: int) -> 
             runs[lane].append((piece.start_ns, piece.end_ns))
     return [
         Lane(
-            name=f"LOW  client {index + 1}",
+            name=f"LOW  call {index + 1}",
             priority=int(Priority.LOW),
             waits=_spans(waits[index], origin_ns),
             runs=_spans(runs[index], origin_ns),
@@ -181,21 +178,17 @@ def _low_lanes(jobs: Sequence[Job], pieces: Sequence[Piece], origin_ns: int) -> 
 
 
 def _said(recording: Recording, truth: WordsTruth) -> tuple[Said, ...]:
-    """The spoken words, each with the first answer that no earlier word has taken."""
-    heard, spoken = judged(recording, truth)
-    waiting = deque(sorted(heard, key=lambda word: word.hop))
+    """The spoken words, and whether their answers are right."""
     to_us = 1_000_000 / SAMPLE_RATE_HZ
-    said = []
-    for word in sorted(spoken, key=lambda word: word.start):
-        first, last = word.start // HOP, word.end // HOP + _GRACE_HOPS
-        while waiting and waiting[0].hop < first:
-            waiting.popleft()
-        answered = bool(waiting) and waiting[0].hop <= last
-        right = answered and waiting.popleft().label == word.label
-        said.append(
-            Said(truth.names[word.label], int(word.start * to_us), int(word.end * to_us), right)
+    return tuple(
+        Said(
+            truth.names[word.label],
+            int(word.start * to_us),
+            int(word.end * to_us),
+            event is not None and event.label == word.label,
         )
-    return tuple(said)
+        for word, event in answers(*judged(recording, truth))
+    )
 
 
 def _digits(recording: Recording, truth: VideoTruth) -> tuple[Digit, ...]:

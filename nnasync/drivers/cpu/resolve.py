@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from nnasync import hal
@@ -55,13 +56,7 @@ def _combined(index: int, given: Tensor, rule: Tensor) -> Tensor:
     )
     if not fits:
         raise ModelError(f"operand {index} has shape {given.shape}, expected {rule.shape}")
-    return Tensor(
-        type=given.type,
-        shape=rule.shape,
-        scale=given.scale,
-        zero_point=given.zero_point,
-        channel_quant=given.channel_quant,
-    )
+    return msgspec.structs.replace(given, shape=rule.shape, value=None)
 
 
 def _tensor(model: Model, index: int, operand: Operand) -> Tensor | None:
