@@ -7,7 +7,7 @@ quantised result whose scale no rule fixes needs `scale` and `zero_point`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,7 @@ from nnasync.hal import (
 from nnasync.kernels.operation import Tensor
 from nnasync.model.graph import GraphBuilder, Input, Value, int32_array
 
-__all__ = [
-    "ConvolutionOptions",
-    "FusedOptions",
-    "Layers",
-    "Padding",
-    "PoolOptions",
-    "Size",
-    "bias_scale",
-]
+__all__ = ["Layers", "Padding", "Size", "bias_scale"]
 
 Size = int | tuple[int, int]
 """One number for both directions, or (height, width)."""
@@ -54,36 +46,6 @@ _FLOATS: dict[int, npt.DTypeLike] = {
 _Gates = Sequence[Input]
 
 
-class FusedOptions(TypedDict, total=False):
-    """Keywords of operations with a fused activation.
-
-    `activation` is "none" (unless given), "relu", "relu1" or "relu6"; `scale` and `zero_point` are
-    those of a quantised result.
-    """
-
-    activation: str
-    scale: float | None
-    zero_point: int | None
-    name: str
-
-
-class ConvolutionOptions(FusedOptions, total=False):
-    """Keywords of convolutions: `stride` and `dilation` are 1 unless given, `padding` "same"."""
-
-    stride: Size
-    padding: Padding
-    dilation: Size
-
-
-class PoolOptions(TypedDict, total=False):
-    """Keywords of pooling: unless given, `stride` is the size of the window, `padding` "valid"."""
-
-    stride: Size | None
-    padding: Padding
-    activation: str
-    name: str
-
-
 class Layers(GraphBuilder):
     """The named operations of a subgraph under construction."""
 
@@ -92,32 +54,6 @@ class Layers(GraphBuilder):
         x: Value,
         weights: Input,
         bias: Input = None,
-        **options: Unpack[ConvolutionOptions],
-    ) -> Value:
-        """Convolution of x [N, H, W, Cin] with weights [Cout, h, w, Cin] and bias [Cout]."""
-        filter = self._value(weights, x)
-        operands = (x, filter, self._bias(bias, x, filter, filter.shape[0]))
-        return self._convolution(OperationType.CONV_2D, operands, (), **options)
-
-    def depthwise_conv_2d(
-        self,
-        x: Value,
-        weights: Input,
-        bias: Input = None,
-        **options: Unpack[ConvolutionOptions],
-    ) -> Value:
-        """Convolution of each channel of x [N, H, W, C] with weights [1, h, w, C * multiplier]."""
-        filter = self._value(weights, x)
-        channels = filter.shape[-1]
-        operands = (x, filter, self._bias(bias, x, filter, channels))
-        multiplier = (channels // max(x.shape[-1], 1),)
-        return self._convolution(OperationType.DEPTHWISE_CONV_2D, operands, multiplier, **options)
-
-    def _convolution(
-        self,
-        type: OperationType,
-        operands: tuple[Value, ...],
-        multiplier: tuple[int, ...],
         *,
         stride: Size = 1,
         padding: Padding = "same",
@@ -127,12 +63,46 @@ class Layers(GraphBuilder):
         zero_point: int | None = None,
         name: str = "",
     ) -> Value:
+        """Convolution of x [N, H, W, Cin] with weights [Cout, h, w, Cin] and bias [Cout]."""
+        filter = self._value(weights, x)
         return self.operation(
-            type,
-            *operands,
+            OperationType.CONV_2D,
+            x,
+            filter,
+            self._bias(bias, x, filter, filter.shape[0]),
             *_padding(padding),
             *_width_first(stride),
-            *multiplier,
+            _choice(_ACTIVATIONS, activation, "activation"),
+            *_dilation(dilation),
+            scale=scale,
+            zero_point=zero_point,
+            name=name,
+        )
+
+    def depthwise_conv_2d(
+        self,
+        x: Value,
+        weights: Input,
+        bias: Input = None,
+        *,
+        stride: Size = 1,
+        padding: Padding = "same",
+        dilation: Size = 1,
+        activation: str = "none",
+        scale: float | None = None,
+        zero_point: int | None = None,
+        name: str = "",
+    ) -> Value:
+        """Convolution of each channel of x [N, H, W, C] with weights [1, h, w, C * multiplier]."""
+        filter = self._value(weights, x)
+        return self.operation(
+            OperationType.DEPTHWISE_CONV_2D,
+            x,
+            filter,
+            self._bias(bias, x, filter, filter.shape[-1]),
+            *_padding(padding),
+            *_width_first(stride),
+            filter.shape[-1] // max(x.shape[-1], 1),
             _choice(_ACTIVATIONS, activation, "activation"),
             *_dilation(dilation),
             scale=scale,
@@ -164,17 +134,8 @@ class Layers(GraphBuilder):
             name=name,
         )
 
-    def average_pool_2d(self, x: Value, size: Size, **options: Unpack[PoolOptions]) -> Value:
-        """Mean over windows of x [N, H, W, C]; padding does not count."""
-        return self._pool(OperationType.AVERAGE_POOL_2D, x, size, **options)
-
-    def max_pool_2d(self, x: Value, size: Size, **options: Unpack[PoolOptions]) -> Value:
-        """Maximum over windows of x [N, H, W, C]."""
-        return self._pool(OperationType.MAX_POOL_2D, x, size, **options)
-
-    def _pool(
+    def average_pool_2d(
         self,
-        type: OperationType,
         x: Value,
         size: Size,
         *,
@@ -182,6 +143,34 @@ class Layers(GraphBuilder):
         padding: Padding = "valid",
         activation: str = "none",
         name: str = "",
+    ) -> Value:
+        """Mean over windows of x [N, H, W, C]; padding does not count. The stride is the size."""
+        type = OperationType.AVERAGE_POOL_2D
+        return self._pool(type, x, size, stride, padding, activation, name)
+
+    def max_pool_2d(
+        self,
+        x: Value,
+        size: Size,
+        *,
+        stride: Size | None = None,
+        padding: Padding = "valid",
+        activation: str = "none",
+        name: str = "",
+    ) -> Value:
+        """Maximum over windows of x [N, H, W, C]; the stride is the size, unless given."""
+        type = OperationType.MAX_POOL_2D
+        return self._pool(type, x, size, stride, padding, activation, name)
+
+    def _pool(
+        self,
+        type: OperationType,
+        x: Value,
+        size: Size,
+        stride: Size | None,
+        padding: Padding,
+        activation: str,
+        name: str,
     ) -> Value:
         return self.operation(
             type,
@@ -194,16 +183,16 @@ class Layers(GraphBuilder):
             name=name,
         )
 
-    def add(self, a: Value, b: Input, **options: Unpack[FusedOptions]) -> Value:
-        """Sum a + b."""
+    def add(self, a: Value, b: Input, **options: Any) -> Value:
+        """Sum a + b; takes `activation`, `scale`, `zero_point`, `name`."""
         return self._binary(OperationType.ADD, a, b, **options)
 
-    def sub(self, a: Value, b: Input, **options: Unpack[FusedOptions]) -> Value:
-        """Difference a - b."""
+    def sub(self, a: Value, b: Input, **options: Any) -> Value:
+        """Difference a - b; takes `activation`, `scale`, `zero_point`, `name`."""
         return self._binary(OperationType.SUB, a, b, **options)
 
-    def mul(self, a: Value, b: Input, **options: Unpack[FusedOptions]) -> Value:
-        """Product a * b."""
+    def mul(self, a: Value, b: Input, **options: Any) -> Value:
+        """Product a * b; takes `activation`, `scale`, `zero_point`, `name`."""
         return self._binary(OperationType.MUL, a, b, **options)
 
     def _binary(

@@ -108,7 +108,7 @@ def test_live_devices_have_no_truth() -> None:
 def test_lanes() -> None:
     timeline = timeline_of(recording(), summarize(recording(), WORDS, VIDEO), WORDS, VIDEO)
     names = [lane.name for lane in timeline.lanes]
-    assert names == ["HIGH  audio", "MEDIUM  video", "LOW  call 1", "LOW  client 2"]
+    assert names == ["HIGH  audio", "MEDIUM  video", "LOW  call 1", "LOW  call 2"]
     high, medium, first, second = timeline.lanes
     assert len(high.runs) == 100
     assert high.waits[0] == (10_000, 13_000)
