@@ -4,12 +4,14 @@ The load is two clients that await a LOW network in a loop: once a plan of many 
 operations, which takes and drops the interpreter lock all the time, once a plan of a few large
 matrix products, which run without it. Each alone and beside two foreign busy processes, and
 each with the interpreter's own switch interval and with the one that the runtime sets. A tick's
-lag is the time from when it was due.
+lag is the time from when it was due. What the networks of earlier cells left behind is collected
+first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +88,7 @@ async def cell(
             await net(x)
             for _ in range(CLIENTS):
                 group.start_soon(client, net, x, counts)
+        gc.collect()
         with foreign_load(foreign, seconds + 10):
             before = counts[0]
             lags = await tick(seconds)
