@@ -15,6 +15,7 @@ trusts nothing that arrives, checks and binds each distinct encoding once.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -381,8 +382,12 @@ class BurstController:
         return serial
 
     def cancel(self, serial: int) -> None:
-        """Tell the device that nobody waits for a request; its answer comes all the same."""
-        self._channel.send(_encoder.encode(BurstCancel(serial)))
+        """Tell the device that nobody waits for a request; its answer comes all the same.
+
+        Harmless once the burst is closed: that has cancelled everything.
+        """
+        with contextlib.suppress(BadState):
+            self._channel.send(_encoder.encode(BurstCancel(serial)))
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
         """The memory behind each slot (the server's question)."""

@@ -28,7 +28,7 @@ from nnasync.compilation import compile_model
 from nnasync.device import Device, PreparedModel
 from nnasync.drivers import DEFAULT_DEVICES, DRIVERS
 from nnasync.engine import Engine, EngineDevice
-from nnasync.errors import BadState, InvalidArgument
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
@@ -86,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             self.inline_budget_us,
             self.stall_budget_us,
             self.switch_interval_us,
+            self.time_slice_us,
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more microseconds: {times}")
@@ -149,7 +150,6 @@ class Runtime:
         if self._state != "new":
             raise BadState("a runtime can be opened once; make another with open_runtime()")
         self._wakeup = Wakeup.current()
-        self._wakeup.tracer = self.tracer
         self._watchdog = Watchdog()
         options = self.options
         self._workers = Workers(
@@ -169,6 +169,7 @@ class Runtime:
         await self._tasks.__aenter__()
         _settings.enter(options.switch_interval_us * 1e-6)
         self._old_slice_ns = set_time_slice(_slice_ns(options))
+        self._wakeup.tracer = self.tracer
         self._state = "open"
         self._trim_later()
         return self
@@ -185,6 +186,8 @@ class Runtime:
                 await self._close()
         finally:
             _settings.leave()
+            if self._wakeup.tracer is self.tracer:
+                self._wakeup.tracer = None
             if self._old_slice_ns is not None:
                 set_time_slice(self._old_slice_ns)
             self._tasks.cancel_scope.cancel()
@@ -341,6 +344,9 @@ async def _close_prepared(prepared: PreparedModel, fence: Fence) -> None:
         fence.signal()
     except Exception as error:
         fence.fail(contained(error, "closing a prepared model"))
+    finally:
+        # Final already, unless the runtime was closed first.
+        fence.fail(DeviceUnavailable("the runtime was closed before the network was"))
 
 
 def _check_compile_options(

@@ -20,6 +20,7 @@ __all__ = ["set_time_slice"]
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 _LAYOUT = struct.Struct("=IIQiIQQQ")
 _RUNTIME_FIELD = 5
+_LONGEST_NS = 100_000_000
 
 
 def set_time_slice(slice_ns: int) -> int | None:
@@ -38,7 +39,7 @@ def set_time_slice(slice_ns: int) -> int | None:
     fields = list(_LAYOUT.unpack(buffer.raw))
     old_ns = int(fields[_RUNTIME_FIELD])
     fields[0] = _LAYOUT.size
-    fields[_RUNTIME_FIELD] = slice_ns
+    fields[_RUNTIME_FIELD] = min(slice_ns, _LONGEST_NS)
     if syscall(set_call, 0, _LAYOUT.pack(*fields), 0) != 0:
         return None
     return old_ns

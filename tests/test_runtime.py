@@ -14,10 +14,14 @@ import threadpoolctl
 
 import nnasync as nn
 from nnasync.drivers.null import NullEngine
+from nnasync.engine import EngineDevice
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model
+from nnasync.wakeup import Wakeup
+from tests.engine.rig import Rig
 from tests.rigs import (
+    GUARD_S,
     POOL,
     ROW,
     Attempt,
@@ -78,6 +82,9 @@ async def test_isolation_is_refused_as_long_as_there_is_none() -> None:
         {"stall_budget_us": float("inf")},
         {"switch_interval_us": float("nan")},
         {"switch_interval_us": "50"},
+        {"time_slice_us": -1},
+        {"time_slice_us": float("nan")},
+        {"time_slice_us": "100"},
     ],
     ids=kind,
 )
@@ -160,6 +167,33 @@ async def test_settings_of_the_process_are_restored() -> None:
         assert set(blas()) == {1}
     assert sys.getswitchinterval() == before
     assert blas() == threads
+
+
+async def test_a_closed_runtime_watches_the_loop_no_longer() -> None:
+    async with runtime() as rt:
+        assert Wakeup.current().tracer is rt.tracer
+    assert Wakeup.current().tracer is None
+
+
+async def test_closing_a_network_ends_with_the_runtime() -> None:
+    """A device that takes for ever to close a network leaves nobody waiting."""
+
+    class Prepared:
+        async def close(self) -> None:
+            await anyio.sleep_forever()
+
+    class Endless(EngineDevice):
+        async def prepare_model(self, *_: Any, **__: Any) -> Any:
+            return Prepared()
+
+    workers = Rig(NullEngine())
+    closing = None
+    async with nn.open_runtime(devices=[Endless(NullEngine(), workers.workers)]) as rt:
+        closing = (await rt.compile(doubler())).close()
+        await anyio.wait_all_tasks_blocked()
+    with anyio.fail_after(GUARD_S), pytest.raises(DeviceUnavailable, match="runtime"):
+        await closing
+    workers.close()
 
 
 async def test_two_runtimes_do_not_mix() -> None:

@@ -35,6 +35,14 @@ def test_a_slice_out_of_range_is_bounded_by_the_kernel() -> None:
     assert second > 1
 
 
+def test_a_slice_too_long_for_the_kernel_s_field_is_bounded() -> None:
+    first, second, _ = in_thread([2**70, 0, 0])
+    if first is None:
+        pytest.skip("this system has no time slices that a thread may choose")
+    assert second is not None
+    assert second <= 100_000_000
+
+
 def test_other_systems_ignore_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert set_time_slice(100_000) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -48,6 +49,7 @@ class EngineDevice:
         self.workers = workers
         self.closed = False
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -119,7 +121,8 @@ class EngineDevice:
             concurrency=self.engine.concurrency,
             name=f"{model.name or 'model'} on {self.name}",
         )
-        self._prepared.add(prepared)
+        with self._lock:
+            self._prepared.add(prepared)
         return prepared
 
     async def prepare_model_from_cache(
@@ -145,13 +148,18 @@ class EngineDevice:
     async def close(self) -> None:
         """Close the device and its prepared models."""
         self.closed = True
-        for prepared in list(self._prepared):
+        for prepared in self._all_prepared():
             await prepared.close()
 
     def trim(self) -> None:
         """Have every prepared model give back scratch that it has not used since the last call."""
-        for prepared in list(self._prepared):
+        for prepared in self._all_prepared():
             prepared.trim()
+
+    def _all_prepared(self) -> list[EnginePreparedModel]:
+        # The watchdog's thread trims while the loop prepares.
+        with self._lock:
+            return list(self._prepared)
 
     def _supported(self, model: Model) -> tuple[bool, ...]:
         validate_model(model)

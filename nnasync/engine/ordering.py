@@ -58,8 +58,6 @@ class Gate:
         try:
             if not self._limit or self._enters(task):
                 self._workers.submit(task)
-            else:
-                self._workers.hold(task)
         except (Refused, DeviceUnavailable) as error:
             if held:
                 self._workers.settle(task, error)
@@ -74,6 +72,8 @@ class Gate:
             if enters:
                 self._inside += 1
             elif len(self._waiting) < self._workers.queue_limit:
+                # Before another thread can let it in, and have it run to its end.
+                self._workers.hold(task)
                 self._waiting[task] = None
             else:
                 raise ResourceExhaustedTransient(

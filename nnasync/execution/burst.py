@@ -87,9 +87,11 @@ class _Call:
     __slots__ = (
         "alarm",
         "deadline_ns",
+        "following",
         "given_up",
         "measure",
         "outcome",
+        "sender",
         "serial",
         "slot",
         "waiter",
@@ -102,11 +104,15 @@ class _Call:
         self.outcome: Outcome | None = None
         self.given_up = False
         self.serial = 0
+        self.sender = 0
+        self.following: _Call | None = None
         self.waiter: Waiter | None = None
         self.alarm: Alarm | None = None
 
     def settle(self, outcome: Outcome) -> None:
         self.outcome = outcome
+        if self.alarm is not None:
+            self.alarm.disarm()
         waiter = self.waiter
         if waiter is not None:
             waiter.wake()
@@ -318,6 +324,16 @@ class Burst:
             raise
 
     def _send(self, call: _Call) -> None:
+        """Send a call, and those that follow it for as long as the answers come within `send`."""
+        sending: _Call | None = call
+        while sending is not None:
+            sending.sender = threading.get_ident()
+            self._send_one(sending)
+            sending.sender = 0
+            following, sending.following = sending.following, None
+            sending = following
+
+    def _send_one(self, call: _Call) -> None:
         controller = self._controller
         side = 0 if self._state is None else self._state.current
         try:
@@ -350,7 +366,11 @@ class Burst:
             self._running = following
             if following is not None:
                 self._last = None
-        if following is not None:
+            call.outcome = outcome
+        if call.sender == threading.get_ident():
+            # Sent from here, each call would nest in the answer of the one before.
+            call.following = following
+        elif following is not None:
             self._send(following)
         call.settle(outcome)
 
@@ -388,7 +408,7 @@ class Burst:
             if call is self._last and self._state is not None:
                 # It succeeded, but its waiter was cancelled before it heard of that.
                 self._state.current ^= 1
-            self._last = None
+                self._last = None
         if call.alarm is not None:
             call.alarm.disarm()
         if sent and self._controller is not None:

@@ -129,6 +129,8 @@ class Net:
         except DeviceError as error:
             launched = FailedLaunch(error)
         if sources:
+            for source in sources:
+                source.read_until(launched.fence)
             launched.fence.add_callback(Holding(sources))
         lease = Lease(self._slots, slot, launched.fence)
         return Execution(launched, lease, self._regions(slot, lease))
@@ -143,7 +145,7 @@ class Net:
         self._slots.trim()
 
     def close(self) -> Closing:
-        """Close the network at once; may be awaited until the device has let go of it."""
+        """Close the network at once; may be awaited until what was in flight is answered."""
         self._closed = True
         self._slots.clear()
         return self._on_close(self)
@@ -184,6 +186,11 @@ class Net:
                     f"should be {port.dtype} {list(port.shape)}"
                 )
             if isinstance(value, OutputRegion):
+                if value.lease.slot is None:
+                    raise BadState(
+                        f"the execution that gave the region for input {port.name!r} is closed, "
+                        "its outputs are gone"
+                    )
                 sources.append(value.lease)
             regions.append((port.position, value))
         return regions, sources

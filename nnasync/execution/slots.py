@@ -120,15 +120,21 @@ class Lease:
     """The right to a slot's outputs after a launch; the slot is recycled when the lease ends.
 
     It ends by `close` or with the last reference to it. The execution and its output regions hold
-    one, and so does every execution that reads those regions, until it is done.
+    one, and so does every execution that reads those regions, until it is done. A lease that is
+    closed while one of them is not done leaves it the slot: that is dropped, not recycled.
     """
 
-    __slots__ = ("_fence", "_slot", "_slots")
+    __slots__ = ("_fence", "_readers", "_slot", "_slots")
 
     def __init__(self, slots: Slots, slot: Slot, fence: Fence) -> None:
         self._slots = slots
         self._slot: Slot | None = slot
         self._fence = fence
+        self._readers: tuple[Fence, ...] = ()
+
+    def read_until(self, fence: Fence) -> None:
+        """Note that an execution reads the slot, until its fence is final."""
+        self._readers = (*(each for each in self._readers if not each.done), fence)
 
     @property
     def slot(self) -> Slot | None:
@@ -138,7 +144,7 @@ class Lease:
     def close(self) -> None:
         """End the lease; the slot is recycled once it was written, and dropped if it was not."""
         slot, self._slot = self._slot, None
-        if slot is None:
+        if slot is None or not all(reader.done for reader in self._readers):
             return
         if not self._fence.done:
             self._fence.add_callback(_Recycling(self._slots, slot))

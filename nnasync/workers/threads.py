@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
     Refused,
+    ResourceExhaustedTransient,
 )
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler, SchedulerStatistics
@@ -206,7 +208,12 @@ class Workers:
                 return
             self._scheduler.submit(task, now)
             self._live.add(task)
-            worker = self._worker_for(task)
+            try:
+                worker = self._worker_for(task)
+            except ResourceExhaustedTransient:
+                self._scheduler.withdraw(task)
+                self._live.discard(task)
+                raise
         for hook in self.tracer.task_submitted:
             hook(task)
         self.arm(task)
@@ -226,7 +233,8 @@ class Workers:
         with self._lock:
             if self._closed:
                 raise DeviceUnavailable("the runtime is closed")
-            self._live.add(task)
+            if not task.fence.done:
+                self._live.add(task)
         self.arm(task)
 
     def submit_held(self, task: Task) -> None:
@@ -270,7 +278,8 @@ class Workers:
         with self._lock:
             self._hot += 1
             if not self._closed and not self._idle[_REGULAR] and not self._is_full(_REGULAR):
-                self._start(_REGULAR)
+                with contextlib.suppress(ResourceExhaustedTransient):
+                    self._start(_REGULAR)
 
     def cool(self) -> None:
         """Leave the fast state."""
@@ -310,7 +319,7 @@ class Workers:
     def join(self, timeout_s: float) -> int:
         """Wait for the threads, in all at most so long; the number of those that still run."""
         end_ns = now_ns() + int(timeout_s * 1e9)
-        for worker in self._workers:
+        for worker in list(self._workers):
             if worker.thread is not None and worker.thread is not threading.current_thread():
                 worker.thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
         return sum(w.thread is not None and w.thread.is_alive() for w in self._workers)
@@ -367,8 +376,11 @@ class Workers:
         worker = _Worker(priorities)
         name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+        try:
+            worker.thread.start()
+        except RuntimeError as error:
+            raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
         self._workers.append(worker)
-        worker.thread.start()
 
     # -- the life of a worker thread
 
@@ -385,7 +397,9 @@ class Workers:
             else:
                 worker.park()
             if worker.leaving:
-                self._workers.remove(worker)
+                with self._lock:
+                    self._workers.remove(worker)
+                    del self._by_thread[threading.get_ident()]
                 return
 
     def _take(self, worker: _Worker) -> Task | None:
@@ -402,7 +416,8 @@ class Workers:
             elif not self._closed:
                 self._idle[worker.priorities].append(worker)
                 # Its core is free again, and only LOW work can be waiting for one.
-                low = self._low_worker() if is_regular else None
+                with contextlib.suppress(ResourceExhaustedTransient):
+                    low = self._low_worker() if is_regular else None
             expired = self._scheduler.take_expired()
         if low is not None:
             low.wake()
@@ -467,8 +482,11 @@ class Workers:
                 return
             worker.lost = True
             self._lost += 1
-            regular = self._idle_worker(_REGULAR) if self._scheduler.queued(_REGULAR) else None
-            low = self._low_worker()
+            regular = low = None
+            with contextlib.suppress(ResourceExhaustedTransient):
+                regular = self._idle_worker(_REGULAR) if self._scheduler.queued(_REGULAR) else None
+            with contextlib.suppress(ResourceExhaustedTransient):
+                low = self._low_worker()
         for replacement in (regular, low):
             if replacement is not None:
                 replacement.wake()

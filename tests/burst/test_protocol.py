@@ -341,6 +341,13 @@ def test_closing_in_flight_answers_once(rig: Rig) -> None:
         rig.send(request(Block()))
 
 
+def test_cancel_after_the_end_is_harmless(rig: Rig) -> None:
+    serial = rig.send(request(Block()))
+    rig.controller.close(DeviceUnavailable("closed"))
+    rig.controller.cancel(serial)
+    assert rig.device.begun[0].cancelled == 1
+
+
 def test_failed_send_leaves_nothing_waiting(rig: Rig) -> None:
     rig.requests.close()
     with pytest.raises(BadState):

@@ -215,6 +215,30 @@ async def test_trim_reaches_only_what_is_idle(rigs: Rigs) -> None:
     assert engine.counters.trim == 1
 
 
+async def test_trim_while_models_are_prepared(rigs: Rigs) -> None:
+    device = rigs(null()).device
+    prepared = [await device.prepare_model(doubler()) for _ in range(200)]
+    stop = threading.Event()
+    errors: list[Exception] = []
+
+    def trim() -> None:
+        while not stop.is_set():
+            try:
+                device.trim()
+            except Exception as error:
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=trim)
+    thread.start()
+    try:
+        prepared += [await device.prepare_model(doubler()) for _ in range(300)]
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+    assert errors == []
+
+
 def test_the_contract_is_checked_at_runtime() -> None:
     assert isinstance(NullEngine(), Engine)
     assert not isinstance(object(), Engine)

@@ -218,6 +218,36 @@ def test_closing_with_many_that_wait(plans: Callable[..., Plan]) -> None:
     assert len(plan.gate._waiting) == 0
 
 
+def test_task_is_held_before_another_thread_can_let_it_in(
+    plans: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plans()
+    hold, held = plan.workers.hold, []
+
+    def watched(task: Task) -> None:
+        assert task not in plan.gate._waiting
+        held.append(task)
+        hold(task)
+
+    monkeypatch.setattr(plan.workers, "hold", watched)
+    tasks = [plan.submit("first"), plan.submit("second")]
+    assert held == tasks[1:]
+    plan.permit()
+    wait(*tasks)
+
+
+def test_task_that_is_over_stays_over(plans: Callable[..., Plan]) -> None:
+    plan = plans()
+    plan.submit("first")
+    plan.calls[0].running.wait_blocking(PATIENCE_S)
+    task = plan.task("second")
+    plan.workers.hold(task)
+    plan.workers.abandon(task)
+    plan.gate.submit(task, held=True)
+    assert plan.workers.statistics().live == 1
+    assert len(plan.gate._waiting) == 0
+
+
 def dependencies(plan: Plan, task: Task, count: int, duration_ns: int | None = None) -> list[Fence]:
     fences = [Fence() for _ in range(count)]
     plan.workers.hold(task)

@@ -429,3 +429,23 @@ def test_dismissing_one_model_leaves_the_others(rigs: Callable[..., Rig]) -> Non
         assert isinstance(failure(task), DeviceUnavailable)
     running.permit()
     wait(kept)
+
+
+def test_task_is_refused_where_no_thread_can_be_started(
+    rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    rig = rigs(1)
+    call = Steps(permits=1)
+    for priority in Priority:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            with pytest.raises(ResourceExhaustedTransient, match="thread"):
+                rig.submit(call, priority)
+            rig.workers.heat()
+        statistics = rig.workers.statistics()
+        assert (statistics.threads, statistics.live, sum(statistics.scheduler.queued)) == (0, 0, 0)
+    wait(rig.submit(call))
+    assert call.runs == 1
