@@ -1,10 +1,10 @@
 """The time slice of a thread: how soon it gets a core when it wakes beside busy threads.
 
 Linux (6.12 and later) lets the runnable thread with the earliest virtual deadline run, and the
-deadline is as far away as the thread's time slice is long. By default all slices are equal, about
-3 ms, and a thread that wakes waits until the running one has used its slice up. A thread that asks
-for a short slice goes first, without getting more of the processor in all: no priority changes, no
-privilege is needed, and nothing can be starved or inverted by it. Other systems ignore the wish.
+deadline is as far away as the thread's time slice is long. By default all slices are equal, some
+milliseconds, and a thread that wakes may wait until the running one has used its slice up. One that
+asks for a short slice goes first, with the same share of the processor in all: no priority changes
+and no privilege is needed. Other systems ignore the wish.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import flatbuffers  # type: ignore[import-untyped]
+import flatbuffers
 import numpy as np
 import pytest
 import tflite

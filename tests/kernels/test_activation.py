@@ -14,17 +14,17 @@ from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 from tests.kernels.running import run, tensor
 
-O = OperationType  # noqa: E741
+Op = OperationType
 
 REAL: dict[OperationType, Callable[[Any], Any]] = {
-    O.RELU: lambda x: np.maximum(x, 0),
-    O.RELU1: lambda x: np.clip(x, -1, 1),
-    O.RELU6: lambda x: np.clip(x, 0, 6),
-    O.LOGISTIC: lambda x: 1 / (1 + np.exp(-x)),
-    O.TANH: np.tanh,
-    O.HARD_SWISH: lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    Op.RELU: lambda x: np.maximum(x, 0),
+    Op.RELU1: lambda x: np.clip(x, -1, 1),
+    Op.RELU6: lambda x: np.clip(x, 0, 6),
+    Op.LOGISTIC: lambda x: 1 / (1 + np.exp(-x)),
+    Op.TANH: np.tanh,
+    Op.HARD_SWISH: lambda x: x * np.clip(x + 3, 0, 6) / 6,
 }
-SAME_QUANTIZATION = (O.RELU, O.RELU1, O.RELU6)
+SAME_QUANTIZATION = (Op.RELU, Op.RELU1, Op.RELU6)
 
 
 @pytest.mark.parametrize("operation", REAL, ids=lambda op: op.name)
@@ -37,7 +37,7 @@ def test_float(operation: OperationType, shape: tuple[int, ...]) -> None:
 
 def test_logistic_of_extremes() -> None:
     x = np.asarray([-1e30, -100, 0, 100, 1e30], np.float32)
-    (got,) = run(O.LOGISTIC, tensor(x))
+    (got,) = run(Op.LOGISTIC, tensor(x))
     np.testing.assert_allclose(got, [0, 0, 0.5, 1, 1], atol=1e-7)
 
 
@@ -67,9 +67,9 @@ def test_quantized_is_near_the_real_function(
     )
     if operation in SAME_QUANTIZATION:
         output_scale, output_zero = scale, zero
-    if operation is O.LOGISTIC:
+    if operation is Op.LOGISTIC:
         output_scale, output_zero = 1 / 256, 0
-    if operation is O.TANH:
+    if operation is Op.TANH:
         output_scale, output_zero = 1 / 128, 128
     real = REAL[operation]((np.arange(256) - zero) * scale) / output_scale + output_zero
     expected = np.clip(real, 0, 255).reshape(2, 128)
@@ -78,4 +78,4 @@ def test_quantized_is_near_the_real_function(
 
 def test_input_without_scale() -> None:
     with pytest.raises(ModelError, match=r"LOGISTIC: input 0 \(input\): has scale 0.0"):
-        run(O.LOGISTIC, tensor(np.zeros(3, np.uint8)))
+        run(Op.LOGISTIC, tensor(np.zeros(3, np.uint8)))

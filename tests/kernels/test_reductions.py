@@ -14,7 +14,7 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 from tests.kernels.running import integers, run, scalar, tensor
 
-O = OperationType  # noqa: E741
+Op = OperationType
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=6)
 
 
@@ -28,9 +28,9 @@ def softmax(x: Array, beta: float, axis: int) -> Array:
 def test_softmax_float(shape: tuple[int, ...], beta: float, data: st.DataObject) -> None:
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     x = np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32) * 9
-    (got,) = run(O.SOFTMAX, tensor(x), scalar(float(beta)), scalar(axis))
+    (got,) = run(Op.SOFTMAX, tensor(x), scalar(float(beta)), scalar(axis))
     np.testing.assert_allclose(got, softmax(x.astype(float), beta, axis), atol=1e-6)
-    (got,) = run(O.SOFTMAX, tensor(x), scalar(float(beta)))
+    (got,) = run(Op.SOFTMAX, tensor(x), scalar(float(beta)))
     np.testing.assert_allclose(got, softmax(x.astype(float), beta, -1), atol=1e-6)
 
 
@@ -40,7 +40,7 @@ def test_softmax_quantized(
 ) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     q = np.random.default_rng(7).integers(0, 256, shape).astype(np.uint8).view(dtype)
-    (got,) = run(O.SOFTMAX, tensor(q, scale=scale, zero_point=3), scalar(1.0), scalar(axis))
+    (got,) = run(Op.SOFTMAX, tensor(q, scale=scale, zero_point=3), scalar(1.0), scalar(axis))
     lowest = np.iinfo(dtype).min
     expected = (softmax(q.astype(float) * scale, 1.0, axis) * 256 + lowest).clip(None, lowest + 255)
     assert np.abs(got - expected).max() <= 0.51
@@ -49,9 +49,9 @@ def test_softmax_quantized(
 def test_softmax_refuses() -> None:
     x = tensor(np.zeros((2, 3), np.float32))
     with pytest.raises(ModelError, match=r"input 1 \(beta\): is 0.0, expected a positive"):
-        run(O.SOFTMAX, x, scalar(0.0))
+        run(Op.SOFTMAX, x, scalar(0.0))
     with pytest.raises(ModelError, match=r"input 2 \(axis\): is axis 2, expected within \[-2, 2\)"):
-        run(O.SOFTMAX, x, scalar(1.0), scalar(2))
+        run(Op.SOFTMAX, x, scalar(1.0), scalar(2))
 
 
 @given(SHAPES, st.sampled_from(["float32", "uint8", "int8"]), st.booleans(), st.data())
@@ -61,7 +61,7 @@ def test_mean(shape: tuple[int, ...], dtype: Any, keep: bool, data: st.DataObjec
     x = np.random.default_rng(5).normal(size=shape) * 60
     x = x.astype(np.int8).view(dtype) if dtype != "float32" else x.astype(dtype)
     source = tensor(x, scale=0.5, zero_point=2)
-    (got,) = run(O.MEAN, source, integers(*axes), scalar(int(keep)))
+    (got,) = run(Op.MEAN, source, integers(*axes), scalar(int(keep)))
     once = tuple({axis % rank for axis in axes})
     expected = x.astype(np.float64).mean(once, keepdims=keep)
     if dtype != "float32":
@@ -71,7 +71,7 @@ def test_mean(shape: tuple[int, ...], dtype: Any, keep: bool, data: st.DataObjec
 
 def test_mean_refuses() -> None:
     with pytest.raises(ModelError, match=r"MEAN: input 1 \(axes\): is axis 2"):
-        run(O.MEAN, tensor(np.zeros((2, 3), np.float32)), integers(2), scalar(0))
+        run(Op.MEAN, tensor(np.zeros((2, 3), np.float32)), integers(2), scalar(0))
 
 
 @given(SHAPES, st.sampled_from(["uint8", "int8"]), st.floats(0.01, 3.0), st.data())
@@ -83,11 +83,11 @@ def test_quantize_and_back(
     x = np.random.default_rng(9).normal(size=shape).astype(np.float32) * 100
     kind = OperandType.TENSOR_QUANT8_ASYMM
     kind = kind if dtype == "uint8" else OperandType.TENSOR_QUANT8_ASYMM_SIGNED
-    (q,) = run(O.QUANTIZE, tensor(x), scale=scale, zero_point=zero, output_types=[kind])
+    (q,) = run(Op.QUANTIZE, tensor(x), scale=scale, zero_point=zero, output_types=[kind])
     steps = x / np.float32(scale)
     expected = np.trunc(steps + np.copysign(np.float32(0.5), steps)) + zero
     np.testing.assert_array_equal(q, expected.clip(info.min, info.max).astype(dtype))
-    (back,) = run(O.DEQUANTIZE, tensor(q, scale=scale, zero_point=zero))
+    (back,) = run(Op.DEQUANTIZE, tensor(q, scale=scale, zero_point=zero))
     np.testing.assert_allclose(back, (q.astype(np.float64) - zero) * scale, rtol=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_dequantize_per_channel_and_to_float16() -> None:
     source = tensor(q, scales=[0.5, 2.0, 4.0], channel_dim=1)
     expected = q * np.asarray([0.5, 2.0, 4.0]).reshape(1, 3, 1)
     for kind in (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16):
-        (got,) = run(O.DEQUANTIZE, source, output_types=[kind])
+        (got,) = run(Op.DEQUANTIZE, source, output_types=[kind])
         np.testing.assert_array_equal(got, expected)
     with pytest.raises(ModelError, match="has 2 scales, expected 3"):
-        run(O.DEQUANTIZE, tensor(q, scales=[0.5, 2.0], channel_dim=1))
+        run(Op.DEQUANTIZE, tensor(q, scales=[0.5, 2.0], channel_dim=1))

@@ -15,7 +15,7 @@ from nnasync.hal import Array, OperationType
 from nnasync.kernels import OPERATIONS, Tensor
 from tests.kernels.running import integers, run, scalar, tensor
 
-O = OperationType  # noqa: E741
+Op = OperationType
 DTYPES = st.sampled_from([np.float32, np.uint8, np.int8, np.float16])
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=5)
 
@@ -31,21 +31,21 @@ def test_reshape(shape: tuple[int, ...], dtype: Any, data: st.DataObject) -> Non
     wanted = list(target)
     if data.draw(st.booleans()):
         wanted[data.draw(st.integers(0, len(wanted) - 1))] = -1
-    (got,) = run(O.RESHAPE, tensor(x, scale=0.5, zero_point=3), integers(*wanted))
+    (got,) = run(Op.RESHAPE, tensor(x, scale=0.5, zero_point=3), integers(*wanted))
     np.testing.assert_array_equal(got, x.reshape(target))
 
 
 @pytest.mark.parametrize("wanted", [(-1, -1), (4,), (-2, 3), (-1, 4)])
 def test_reshape_refuses(wanted: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match=r"RESHAPE: input 1 \(shape\): is "):
-        run(O.RESHAPE, tensor(np.zeros((2, 3), np.float32)), integers(*wanted))
+        run(Op.RESHAPE, tensor(np.zeros((2, 3), np.float32)), integers(*wanted))
 
 
 def test_reshape_to_a_shape_that_comes_too_late_is_checked_when_it_comes() -> None:
     x, wanted = tensor(np.zeros((2, 3), np.float32)), integers(6)
     unknown = Tensor(type=wanted.type, shape=(1,))
     output = Tensor(type=x.type, shape=(3, 2))
-    kernel = OPERATIONS[O.RESHAPE].prepare([x, unknown], [output])
+    kernel = OPERATIONS[Op.RESHAPE].prepare([x, unknown], [output])
     step = kernel.bind([x.value, wanted.value], [np.zeros((3, 2), np.float32)], [])
     with pytest.raises(ModelError, match=r"output 0: has shape \(3, 2\), expected \(6,\)"):
         step()
@@ -53,8 +53,8 @@ def test_reshape_to_a_shape_that_comes_too_late_is_checked_when_it_comes() -> No
 
 def test_reshape_may_share_memory() -> None:
     x = tensor(np.zeros((2, 3), np.float32))
-    outputs = OPERATIONS[O.RESHAPE].infer([x, integers(6)])
-    assert OPERATIONS[O.RESHAPE].prepare([x, integers(6)], outputs).view_of == 0
+    outputs = OPERATIONS[Op.RESHAPE].infer([x, integers(6)])
+    assert OPERATIONS[Op.RESHAPE].prepare([x, integers(6)], outputs).view_of == 0
 
 
 @given(SHAPES, DTYPES, st.data())
@@ -63,7 +63,7 @@ def test_concatenation(shape: tuple[int, ...], dtype: Any, data: st.DataObject) 
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     parts = [values((*shape[:axis], size, *shape[axis + 1 :]), dtype) for size in sizes]
     tensors = [tensor(part, scale=0.5, zero_point=3) for part in parts]
-    (got,) = run(O.CONCATENATION, *tensors, scalar(axis), runtime=range(len(parts)))
+    (got,) = run(Op.CONCATENATION, *tensors, scalar(axis), runtime=range(len(parts)))
     np.testing.assert_array_equal(got, np.concatenate(parts, axis))
 
 
@@ -71,7 +71,7 @@ def test_concatenation(shape: tuple[int, ...], dtype: Any, data: st.DataObject) 
 def test_concatenation_requantizes(dtype: str) -> None:
     x = np.arange(256).astype(np.uint8).view(dtype).reshape(2, 128)
     first, second = tensor(x, scale=0.1, zero_point=20), tensor(x, scale=0.3, zero_point=-1)
-    (got,) = run(O.CONCATENATION, first, second, scalar(0), scale=0.2, zero_point=5)
+    (got,) = run(Op.CONCATENATION, first, second, scalar(0), scale=0.2, zero_point=5)
     info = np.iinfo(dtype)
     for part, source in ((got[:2], first), (got[2:], second)):
         real = (x.astype(float) - source.zero_point) * source.scale / 0.2 + 5
@@ -81,9 +81,9 @@ def test_concatenation_requantizes(dtype: str) -> None:
 def test_concatenation_refuses() -> None:
     a, b = tensor(np.zeros((2, 3), np.float32)), tensor(np.zeros((2, 4), np.float32))
     with pytest.raises(ModelError, match=r"input 1 \(input\): has shape \(2, 4\)"):
-        run(O.CONCATENATION, a, b, scalar(0))
+        run(Op.CONCATENATION, a, b, scalar(0))
     with pytest.raises(ModelError, match=r"input 2 \(axis\): is axis -1"):
-        run(O.CONCATENATION, a, b, scalar(-1))
+        run(Op.CONCATENATION, a, b, scalar(-1))
 
 
 @given(SHAPES, st.sampled_from([np.float32, np.uint8, np.int8]), st.data())
@@ -92,14 +92,14 @@ def test_pad(shape: tuple[int, ...], dtype: Any, data: st.DataObject) -> None:
     x = values(shape, dtype)
     paddings = tensor(np.asarray(pads, np.int32))
     zero = 0 if dtype is np.float32 else 9
-    (got,) = run(O.PAD, tensor(x, scale=0.5, zero_point=zero), paddings)
+    (got,) = run(Op.PAD, tensor(x, scale=0.5, zero_point=zero), paddings)
     np.testing.assert_array_equal(got, np.pad(x, pads, constant_values=zero))
 
 
 def test_pad_refuses() -> None:
     x = tensor(np.zeros((2, 3), np.float32))
     with pytest.raises(ModelError, match="expected 2 pairs"):
-        run(O.PAD, x, tensor(np.asarray([[0, 1]], np.int32)))
+        run(Op.PAD, x, tensor(np.asarray([[0, 1]], np.int32)))
 
 
 @given(SHAPES, st.sampled_from([np.float32, np.uint8, np.int32]), st.data())
@@ -111,7 +111,7 @@ def test_slice(shape: tuple[int, ...], dtype: Any, data: st.DataObject) -> None:
     ]
     x = values(shape, dtype)
     source = tensor(x, scale=0.5 if dtype is np.uint8 else 0.0)
-    (got,) = run(O.SLICE, source, integers(*begins), integers(*sizes))
+    (got,) = run(Op.SLICE, source, integers(*begins), integers(*sizes))
     part = tuple(
         slice(begin, None if size == -1 else begin + size)
         for begin, size in zip(begins, sizes, strict=True)
@@ -122,8 +122,8 @@ def test_slice(shape: tuple[int, ...], dtype: Any, data: st.DataObject) -> None:
 def test_slice_refuses() -> None:
     x = tensor(np.zeros((2, 3), np.float32))
     with pytest.raises(ModelError, match="output 0 would have shape .2, 0., which has no elements"):
-        run(O.SLICE, x, integers(0, 3), integers(2, -1))
+        run(Op.SLICE, x, integers(0, 3), integers(2, -1))
     with pytest.raises(ModelError, match=r"input 2 \(size\)"):
-        run(O.SLICE, x, integers(0, 2), integers(2, 2))
+        run(Op.SLICE, x, integers(0, 2), integers(2, 2))
     with pytest.raises(ModelError, match=r"input 1 \(begin\)"):
-        run(O.SLICE, x, integers(0, 4), integers(2, 1))
+        run(Op.SLICE, x, integers(0, 4), integers(2, 1))
