@@ -22,7 +22,18 @@ from nnasync.errors import (
 from nnasync.fences import Fence, signaled
 from nnasync.hal import NOT_AVAILABLE, DataLocation, ErrorStatus, Request, RequestArgument, Timing
 from nnasync.wakeup import Wakeup
-from tests.engine.rig import MS, Rig, Row, busy_until, finished, free, null, reached, until_inline
+from tests.engine.rig import (
+    MS,
+    Rig,
+    Row,
+    busy_until,
+    finished,
+    free,
+    look_cheap,
+    null,
+    reached,
+    until_inline,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +92,7 @@ async def test_cheap_launch_is_over_on_return(rigs: Rigs) -> None:
     rig = rigs(null())
     prepared, row = await rig.prepare(), Row()
     await until_inline(rig, prepared, row.request)
-    prepared.estimate.ns = prepared.estimate.floor_ns = 1.0
+    look_cheap(prepared)
     row.x[...] = 3
     launched = await prepared.execute_fenced(row.request, [signaled(), signaled()])
     assert launched.fence.done
@@ -95,7 +106,7 @@ async def test_failing_launch_tells_by_its_fence(rigs: Rigs) -> None:
     rig = rigs(engine)
     prepared, row = await rig.prepare(), Row()
     await until_inline(rig, prepared, row.request)
-    prepared.estimate.ns = prepared.estimate.floor_ns = 1.0
+    look_cheap(prepared)
     engine.fail("run", KeyError("layer"))
     for _ in range(2):  # inline, then on a worker
         launched = await prepared.execute_fenced(row.request, measure=True)
