@@ -42,32 +42,22 @@ __all__ = [
     "quantized_range",
 ]
 
+_FAMILIES = (
+    activation,
+    convolution,
+    dense,
+    elementwise,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    shape,
+)
+
 OPERATIONS: dict[OperationType, Operation] = {
-    OperationType.ADD: elementwise.ADD,
-    OperationType.AVERAGE_POOL_2D: pooling.AVERAGE_POOL_2D,
-    OperationType.CONCATENATION: shape.CONCATENATION,
-    OperationType.CONV_2D: convolution.CONV_2D,
-    OperationType.DEPTHWISE_CONV_2D: convolution.DEPTHWISE_CONV_2D,
-    OperationType.DEQUANTIZE: quantization.DEQUANTIZE,
-    OperationType.FULLY_CONNECTED: dense.FULLY_CONNECTED,
-    OperationType.HARD_SWISH: activation.HARD_SWISH,
-    OperationType.LOG: elementwise.LOG,
-    OperationType.LOGISTIC: activation.LOGISTIC,
-    OperationType.LSTM: recurrent.LSTM,
-    OperationType.MAX_POOL_2D: pooling.MAX_POOL_2D,
-    OperationType.MEAN: reduction.MEAN,
-    OperationType.MUL: elementwise.MUL,
-    OperationType.PAD: shape.PAD,
-    OperationType.QUANTIZE: quantization.QUANTIZE,
-    OperationType.RELU: activation.RELU,
-    OperationType.RELU1: activation.RELU1,
-    OperationType.RELU6: activation.RELU6,
-    OperationType.RESHAPE: shape.RESHAPE,
-    OperationType.RNN: recurrent.RNN,
-    OperationType.SLICE: shape.SLICE,
-    OperationType.SOFTMAX: normalization.SOFTMAX,
-    OperationType.SUB: elementwise.SUB,
-    OperationType.TANH: activation.TANH,
-    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM: recurrent.UNIDIRECTIONAL_SEQUENCE_LSTM,
+    OperationType(operation.type): operation
+    for family in _FAMILIES
+    for operation in family.OPERATIONS
 }
 """Every operation that has kernels."""

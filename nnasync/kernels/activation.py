@@ -23,7 +23,17 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, blocks, clip, float_bounds, quantized_bounds, sequence
 
-__all__ = ["HARD_SWISH", "LOGISTIC", "RELU", "RELU1", "RELU6", "TANH", "logistic", "table_kernel"]
+__all__ = [
+    "OPERATIONS",
+    "HARD_SWISH",
+    "LOGISTIC",
+    "RELU",
+    "RELU1",
+    "RELU6",
+    "TANH",
+    "logistic",
+    "table_kernel",
+]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -191,3 +201,12 @@ RELU = _relu(OperationType.RELU, FusedActivationFunc.RELU)
 RELU1 = _relu(OperationType.RELU1, FusedActivationFunc.RELU1)
 RELU6 = _relu(OperationType.RELU6, FusedActivationFunc.RELU6)
 TANH = _activation(OperationType.TANH, _TANH, _tanh_calls, _real_table(np.tanh), _tanh_quantization)
+
+OPERATIONS: tuple[Operation, ...] = (
+    HARD_SWISH,
+    LOGISTIC,
+    RELU,
+    RELU1,
+    RELU6,
+    TANH,
+)

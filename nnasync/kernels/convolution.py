@@ -39,7 +39,7 @@ from nnasync.kernels.window import (
     read_axes,
 )
 
-__all__ = ["CONV_2D", "DEPTHWISE_CONV_2D", "TYPES", "layout_forms"]
+__all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "TYPES", "layout_forms"]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -324,4 +324,9 @@ DEPTHWISE_CONV_2D = Operation(
     _signatures((Parameter("depth_multiplier", OperandType.INT32),)),
     _infer_depthwise,
     _prepare_depthwise,
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    CONV_2D,
+    DEPTHWISE_CONV_2D,
 )

@@ -19,7 +19,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = ["FULLY_CONNECTED"]
+__all__ = ["OPERATIONS", "FULLY_CONNECTED"]
 
 _TYPES: dict[OperandType, tuple[OperandType, HalVersion]] = {
     OperandType.TENSOR_FLOAT32: (OperandType.TENSOR_FLOAT32, HalVersion.V1_0),
@@ -77,3 +77,5 @@ def _signatures() -> list[Signature]:
 
 
 FULLY_CONNECTED = Operation(OperationType.FULLY_CONNECTED, _signatures(), _infer, _prepare)
+
+OPERATIONS: tuple[Operation, ...] = (FULLY_CONNECTED,)

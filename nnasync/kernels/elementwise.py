@@ -32,7 +32,7 @@ from nnasync.kernels.steps import (
     sequence,
 )
 
-__all__ = ["ADD", "LOG", "MUL", "SUB", "broadcast"]
+__all__ = ["OPERATIONS", "ADD", "LOG", "MUL", "SUB", "broadcast"]
 
 _FIRST: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
@@ -307,4 +307,11 @@ LOG = _unary(
         OperandType.TENSOR_FLOAT32: HalVersion.V1_2,
         OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
     },
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    ADD,
+    LOG,
+    MUL,
+    SUB,
 )

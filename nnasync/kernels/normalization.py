@@ -23,7 +23,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.rescale import store_quantized
 from nnasync.kernels.steps import Call, clip, copy, sequence
 
-__all__ = ["SOFTMAX"]
+__all__ = ["OPERATIONS", "SOFTMAX"]
 
 _TYPES: tuple[tuple[OperandType, OperandType, HalVersion], ...] = (
     (OperandType.TENSOR_FLOAT32, OperandType.FLOAT32, HalVersion.V1_0),
@@ -150,3 +150,5 @@ def _quantized_rows(shape: Shape, beta: float, source: Tensor) -> Kernel:
 
 
 SOFTMAX = Operation(OperationType.SOFTMAX, _signatures(), _infer, _prepare)
+
+OPERATIONS: tuple[Operation, ...] = (SOFTMAX,)

@@ -1,19 +1,20 @@
 """The form every operation takes: signatures as data, a shape rule, kernels bound to memory.
 
 An `Operation` answers three questions. *Is it legal?* Its `signatures` list every combination of
-operand types with the HAL version that introduced it. *What comes out?* `infer` gives type, shape
-and, where the rule fixes or inherits it, quantisation of the outputs. *How is it computed?*
-`prepare` packs constants into a `Kernel`, and `Kernel.bind` ties that to arrays and scratch memory
-and returns a `Step`, a function without arguments that allocates nothing.
+operand types and ranks with the HAL version that introduced it. *What comes out?* `infer` gives
+type, shape and, where the rule fixes or inherits it, quantisation of the outputs. *How is it
+computed?* `prepare` packs constants into a `Kernel`, and `Kernel.bind` ties that to arrays and
+scratch memory and returns a `Step`, a function without arguments that allocates nothing.
 
 What a family file writes is a rule and a compute function over `Arguments`. This file adds what all
 share: an operand whose value is needed but only known when the network runs makes `infer` answer
-"unknown" and `prepare` fall back to preparing at each run; float16 is computed in float32.
+"unknown" and `prepare` fall back to preparing at each run; `specialize` also finds the shapes that
+depend on such values, for whoever has them; empty tensors are refused or need no work; float16 is
+computed in float32.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,14 +23,20 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, Struct
+from nnasync.hal import Array, HalVersion, OperandType, Shape
+from nnasync.kernels.arguments import Arguments, NotConstant
+from nnasync.kernels.signature import Parameter, Signature
+from nnasync.kernels.tensor import ArraySpec, Tensor, is_quantized, quantized_range
 
 __all__ = [
     "ArraySpec",
     "Arguments",
+    "Compute",
     "Kernel",
+    "NotConstant",
     "Operation",
     "Parameter",
+    "Rule",
     "Signature",
     "Step",
     "Tensor",
@@ -43,96 +50,6 @@ _HALVES: dict[int, OperandType] = {
     OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
     OperandType.FLOAT16: OperandType.FLOAT32,
 }
-_RANGES: dict[int, tuple[int, int]] = {
-    OperandType.TENSOR_QUANT8_ASYMM: (0, 255),
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 127),
-}
-
-
-class Tensor(Struct, frozen=True, eq=False):
-    """What is known of one operand before running; scalars and unknown ranks have shape ().
-
-    `value` is set for constants and scalars: an array of the operand's dtype and shape.
-    """
-
-    type: int
-    shape: Shape = ()
-    scale: float = 0.0
-    zero_point: int = 0
-    channel_quant: hal.ChannelQuant | None = None
-    value: Array | None = None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Numpy type of one element."""
-        return hal.dtype_of(self.type)
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether rank and all dimensions are known."""
-        return hal.is_fully_specified(self.type, self.shape)
-
-
-class Parameter(Struct, frozen=True):
-    """One argument position of a signature; an optional one may be an operand without value."""
-
-    name: str
-    type: int
-    optional: bool = False
-
-
-class Signature(Struct, frozen=True):
-    """One legal combination of operand types.
-
-    With `variadic`, the first input stands for one or more inputs of the same type.
-    """
-
-    since: HalVersion
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
-    variadic: bool = False
-
-    def parameters(self, count: int) -> tuple[Parameter, ...] | None:
-        """The parameter of each of `count` inputs, or None when the count is not legal."""
-        extra = count - len(self.inputs)
-        if extra == 0:
-            return self.inputs
-        if self.variadic and extra > 0:
-            return (self.inputs[0],) * extra + self.inputs
-        return None
-
-    def accepts(self, inputs: Sequence[int | None], outputs: Sequence[int] = ()) -> bool:
-        """Whether operand types fit; None is an omitted operand, no outputs means "any"."""
-        parameters = self.parameters(len(inputs))
-        if parameters is None:
-            return False
-        for parameter, type in zip(parameters, inputs, strict=True):
-            if not (parameter.optional if type is None else parameter.type == type):
-                return False
-        return not outputs or [p.type for p in self.outputs] == list(outputs)
-
-
-class ArraySpec(Struct, frozen=True):
-    """Shape and dtype of an array that somebody else allocates."""
-
-    shape: Shape
-    dtype: Any = np.float32
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
-
 
 Bind = Callable[[Sequence[Any], Sequence[Array], Sequence[Array]], Step]
 
@@ -156,106 +73,38 @@ class Kernel:
         self.view_of = view_of
 
 
-class NotConstant(Exception):
-    """An operand's value is needed but not known before the network runs."""
-
-
-class Arguments:
-    """The inputs of one operation, read with errors that say which argument is wrong."""
-
-    __slots__ = ("inputs", "operation", "signature")
-
-    def __init__(
-        self, operation: OperationType, inputs: Sequence[Tensor | None], signature: Signature
-    ) -> None:
-        self.operation = operation
-        self.inputs = tuple(inputs)
-        self.signature = signature
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def error(self, index: int, message: str) -> ModelError:
-        """The error for argument `index`; the caller adds where the operation is."""
-        parameters = self.signature.parameters(len(self.inputs)) or ()
-        name = f" ({parameters[index].name})" if index < len(parameters) else ""
-        return ModelError(f"{self.operation.name}: input {index}{name}: {message}")
-
-    def fail(self, message: str) -> ModelError:
-        """The error for the operation as a whole."""
-        return ModelError(f"{self.operation.name}: {message}")
-
-    def has(self, index: int) -> bool:
-        """Whether the argument is there and not omitted."""
-        return index < len(self.inputs) and self.inputs[index] is not None
-
-    def optional(self, index: int) -> Tensor | None:
-        """The argument, or None where it is omitted."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def tensor(self, index: int, *ranks: int) -> Tensor:
-        """The argument, which must be there and have one of the ranks, if any are given."""
-        tensor = self.optional(index)
-        if tensor is None:
-            raise self.error(index, "must not be omitted")
-        if ranks and tensor.rank not in ranks:
-            expected = " or ".join(str(rank) for rank in ranks)
-            raise self.error(index, f"has shape {tensor.shape}, expected rank {expected}")
-        return tensor
-
-    def value(self, index: int) -> Array:
-        """The argument's value; whoever called `infer` or `prepare` handles that it is unknown."""
-        tensor = self.tensor(index)
-        if tensor.value is None:
-            raise NotConstant
-        return tensor.value
-
-    def number(self, index: int) -> float:
-        """The value of a floating point scalar."""
-        return float(self.value(index).reshape(-1)[0])
-
-    def integer(self, index: int, minimum: int | None = None) -> int:
-        """The value of an integer scalar, checked against a smallest legal value."""
-        value = int(self.value(index).reshape(-1)[0])
-        if minimum is not None and value < minimum:
-            raise self.error(index, f"is {value}, expected at least {minimum}")
-        return value
-
-    def flag(self, index: int) -> bool:
-        """The value of a boolean scalar; False where the argument is not given."""
-        return self.has(index) and bool(self.value(index).reshape(-1)[0])
-
-    def integers(self, index: int) -> tuple[int, ...]:
-        """The values of an integer tensor, flattened."""
-        return tuple(int(value) for value in self.value(index).reshape(-1))
-
-    def axis(self, index: int, rank: int) -> int:
-        """The value of an axis scalar, made non-negative."""
-        return self.checked_axis(index, self.integer(index), rank)
-
-    def checked_axis(self, index: int, axis: int, rank: int) -> int:
-        """An axis that came with argument `index`, made non-negative."""
-        if not -rank <= axis < rank:
-            raise self.error(index, f"is axis {axis}, expected within [{-rank}, {rank})")
-        return axis % rank
-
-
 Rule = Callable[[Arguments], list[Tensor]]
 Compute = Callable[[Arguments, Sequence[Tensor]], Kernel]
+Requires = Callable[[Arguments, Sequence[Tensor]], HalVersion]
 
 
 class Operation:
-    """One operation of the HAL: its signatures, its shape rule and its computation."""
+    """One operation of the HAL or of an extension: signatures, shape rule and computation.
 
-    __slots__ = ("_compute", "_rule", "signatures", "type")
+    `empty` says that inputs without elements are legal. `requires` gives the HAL version that the
+    quantisation of the operands needs beyond their types, or raises ModelError if none allows it.
+    """
+
+    __slots__ = ("_compute", "_requires", "_rule", "empty", "name", "signatures", "type")
 
     def __init__(
-        self, type: OperationType, signatures: Sequence[Signature], rule: Rule, compute: Compute
+        self,
+        type: int,
+        signatures: Sequence[Signature],
+        rule: Rule,
+        compute: Compute,
+        *,
+        name: str = "",
+        empty: bool = False,
+        requires: Requires | None = None,
     ) -> None:
         self.type = type
+        self.name = name or hal.operation_name(type)
         self.signatures = tuple(signatures)
+        self.empty = empty
         self._rule = rule
         self._compute = compute
+        self._requires = requires
 
     @property
     def since(self) -> HalVersion:
@@ -272,6 +121,19 @@ class Operation:
                 return signature
         raise ModelError(_mismatch(self, inputs, outputs))
 
+    def minimum_version(
+        self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
+    ) -> HalVersion:
+        """The first HAL version in which the operation is legal with these operands.
+
+        Types, known ranks and quantisation count, values do not. Raises ModelError if none is.
+        """
+        signature = self._signature(inputs, [tensor.type for tensor in outputs])
+        if self._requires is None:
+            return signature.since
+        arguments = Arguments(self.name, inputs, signature)
+        return max(signature.since, self._requires(arguments, outputs))
+
     def infer(
         self, inputs: Sequence[Tensor | None], output_types: Sequence[int] = ()
     ) -> list[Tensor]:
@@ -281,60 +143,99 @@ class Operation:
         Scale and zero point stay 0 where the rule leaves them to the caller. `output_types` chooses
         where the inputs leave a choice. Raises ModelError that names the argument at fault.
         """
-        types = [None if tensor is None else tensor.type for tensor in inputs]
-        signature = self.signature(types, output_types)
-        outputs = [Tensor(type=parameter.type) for parameter in signature.outputs]
-        if any(tensor is not None and not tensor.is_known for tensor in inputs):
-            return outputs
+        signature = self._signature(inputs, output_types)
         try:
-            results = self._rule(Arguments(self.type, inputs, signature))
+            if all(tensor is None or tensor.is_known for tensor in inputs):
+                return self._results(Arguments(self.name, inputs, signature))
         except NotConstant:
-            return outputs
-        for index, result in enumerate(results):
-            if not result.is_known:
-                shape = f"shape {result.shape}, which has no elements"
-                raise ModelError(f"{self.type.name}: output {index} would have {shape}")
-        return results
+            pass
+        return [Tensor(type=parameter.type) for parameter in signature.outputs]
 
     def prepare(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> Kernel:
         """Checks all operands, packs the constants and returns the kernel.
 
         All shapes must be known. Raises ModelError that names the argument at fault.
         """
-        for index, tensor in enumerate(inputs):
-            if tensor is not None and not tensor.is_known:
-                name = self.type.name
-                raise ModelError(f"{name}: input {index}: shape {tensor.shape} is not known")
-        inferred = self.infer(inputs, [tensor.type for tensor in outputs])
-        for index, (tensor, expected) in enumerate(zip(outputs, inferred, strict=True)):
-            _check_output(self.type, index, tensor, expected)
-        if not all(expected.is_known for expected in inferred):
-            return _late_kernel(self, inputs, outputs)
-        if any(tensor is not None and tensor.type in _HALVES for tensor in (*inputs, *outputs)):
-            return _half_kernel(self, inputs, outputs)
-        signature = self.signature(
-            [None if tensor is None else tensor.type for tensor in inputs],
-            [tensor.type for tensor in outputs],
-        )
+        _require_known(f"{self.name}: input", inputs)
+        _require_known(f"{self.name}: output", outputs)
         try:
-            return self._compute(Arguments(self.type, inputs, signature), outputs)
+            return self.specialize(inputs, outputs)[1]
         except NotConstant:
             return _late_kernel(self, inputs, outputs)
 
+    def specialize(
+        self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
+    ) -> tuple[list[Tensor], Kernel]:
+        """The outputs as they will be, and the kernel; shapes of outputs need not be known.
 
-def is_quantized(type: int) -> bool:
-    """Whether a tensor type is one of the two asymmetric 8-bit types."""
-    return type in _RANGES
+        Raises NotConstant where a shape depends on a value that is not given, and ModelError that
+        names the argument at fault.
+        """
+        _require_known(f"{self.name}: input", inputs)
+        signature = self._signature(inputs, [tensor.type for tensor in outputs])
+        if any(tensor is not None and tensor.type in _HALVES for tensor in (*inputs, *outputs)):
+            return _half_kernel(self, inputs, outputs)
+        arguments = Arguments(self.name, inputs, signature)
+        rules = self._results(arguments)
+        results = [
+            _resolved(f"{self.name}: output {index}", given, rule)
+            for index, (given, rule) in enumerate(zip(outputs, rules, strict=True))
+        ]
+        if not any(tensor.size for tensor in results):
+            return results, Kernel(_bind_nothing)
+        try:
+            return results, self._compute(arguments, results)
+        except NotConstant:
+            return results, _late_kernel(self, inputs, results)
+
+    def _signature(self, inputs: Sequence[Tensor | None], output_types: Sequence[int]) -> Signature:
+        """The signature of these operands, by types and known ranks."""
+        types = [None if tensor is None else tensor.type for tensor in inputs]
+        shapes = [None if tensor is None else tensor.shape for tensor in inputs]
+        first = self.signature(types, output_types)
+        if first.takes_ranks(shapes):
+            return first
+        for signature in self.signatures:
+            if signature.accepts(types, output_types) and signature.takes_ranks(shapes):
+                return signature
+        index = first.rank_fault(shapes) or 0
+        parameter = (first.parameters(len(types)) or ())[index]
+        ranks = " or ".join(str(rank) for rank in parameter.ranks)
+        raise ModelError(
+            f"{self.name}: input {index} ({parameter.name}): has shape {shapes[index]}, expected"
+            f" rank {ranks}"
+        )
+
+    def _results(self, arguments: Arguments) -> list[Tensor]:
+        """What the rule says; raises NotConstant where it needs a value."""
+        for index, tensor in enumerate(arguments.inputs):
+            if tensor is not None and 0 in tensor.shape and not self.empty:
+                raise arguments.error(index, f"has shape {tensor.shape}, which has no elements")
+        return [
+            msgspec.structs.replace(result, exact=True) if 0 in result.shape else result
+            for result in self._rule(arguments)
+        ]
 
 
-def quantized_range(type: int) -> tuple[int, int]:
-    """Smallest and largest quantised value of an asymmetric 8-bit type."""
-    return _RANGES[type]
+def _require_known(kind: str, tensors: Sequence[Tensor | None]) -> None:
+    for index, tensor in enumerate(tensors):
+        if tensor is not None and not tensor.is_known:
+            raise ModelError(f"{kind} {index}: shape {tensor.shape} is not known")
+
+
+def _bind_nothing(
+    inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]
+) -> Step:
+    return _nothing
+
+
+def _nothing() -> None:
+    """The step of an operation whose outputs have no elements."""
 
 
 def _mismatch(operation: Operation, inputs: Sequence[int | None], outputs: Sequence[int]) -> str:
     counts = sorted({len(signature.inputs) for signature in operation.signatures})
-    name = operation.type.name
+    name = operation.name
     if not any(signature.parameters(len(inputs)) for signature in operation.signatures):
         legal = " or ".join(str(count) for count in counts)
         return f"{name}: has {len(inputs)} inputs, expected {legal}"
@@ -371,22 +272,27 @@ def _fitting(signature: Signature, inputs: Sequence[int | None]) -> int:
     return len(inputs)
 
 
-def _check_output(type: OperationType, index: int, given: Tensor, expected: Tensor) -> None:
-    """Raises ModelError unless an output is what the rule says, where the rule says anything."""
-    where = f"{type.name}: output {index}"
-    if not given.is_known:
-        raise ModelError(f"{where}: shape {given.shape} is not known")
-    if expected.is_known and given.shape != expected.shape:
-        raise ModelError(f"{where}: has shape {given.shape}, expected {expected.shape}")
-    if not is_quantized(given.type):
-        return
-    if not given.scale > 0:
-        raise ModelError(f"{where}: has scale {given.scale}, expected a positive one")
-    if expected.scale and (given.scale, given.zero_point) != (expected.scale, expected.zero_point):
-        raise ModelError(
-            f"{where}: has scale {given.scale} and zero point {given.zero_point}, expected"
-            f" {expected.scale} and {expected.zero_point}"
+def _resolved(where: str, given: Tensor, rule: Tensor) -> Tensor:
+    """An output as declared, with the shape that the rule says; ModelError if they differ."""
+    if given.exact:
+        fits = given.shape == rule.shape
+    else:
+        fits = not given.shape or (
+            len(given.shape) == len(rule.shape)
+            and all(a in (0, b) for a, b in zip(given.shape, rule.shape, strict=True))
         )
+    if not fits:
+        raise ModelError(f"{where}: has shape {given.shape}, expected {rule.shape}")
+    if is_quantized(given.type):
+        if not given.scale > 0:
+            raise ModelError(f"{where}: has scale {given.scale}, expected a positive one")
+        expected = (rule.scale, rule.zero_point)
+        if rule.scale and (given.scale, given.zero_point) != expected:
+            raise ModelError(
+                f"{where}: has scale {given.scale} and zero point {given.zero_point}, expected"
+                f" {rule.scale} and {rule.zero_point}"
+            )
+    return msgspec.structs.replace(given, shape=rule.shape, value=None, exact=True)
 
 
 def _widened(tensor: Tensor | None) -> Tensor | None:
@@ -394,16 +300,21 @@ def _widened(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or tensor.type not in _HALVES:
         return tensor
     value = None if tensor.value is None else tensor.value.astype(np.float32)
-    return Tensor(type=_HALVES[tensor.type], shape=tensor.shape, value=value)
+    type = _HALVES[tensor.type]
+    return Tensor(type=type, shape=tensor.shape, value=value, exact=tensor.exact)
 
 
 def _half_kernel(
     operation: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
-) -> Kernel:
+) -> tuple[list[Tensor], Kernel]:
     """A kernel that converts float16 operands to float32, computes, and converts back."""
     wide_inputs = [_widened(tensor) for tensor in inputs]
-    wide_outputs = [tensor for tensor in map(_widened, outputs) if tensor is not None]
-    inner = operation.prepare(wide_inputs, wide_outputs)
+    declared = [tensor for tensor in map(_widened, outputs) if tensor is not None]
+    wide_outputs, inner = operation.specialize(wide_inputs, declared)
+    results = [
+        msgspec.structs.replace(wide, type=tensor.type)
+        for wide, tensor in zip(wide_outputs, outputs, strict=True)
+    ]
     converted = [
         index
         for index, tensor in enumerate(inputs)
@@ -431,7 +342,7 @@ def _half_kernel(
         compute = inner.bind(wide_in, wide_out, scratch[len(specs) :])
         return _converting(before, compute, after)
 
-    return Kernel(bind, (*specs, *inner.scratch))
+    return results, Kernel(bind, (*specs, *inner.scratch))
 
 
 def _shape(tensor: Tensor | None) -> Shape:

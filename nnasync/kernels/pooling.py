@@ -44,7 +44,7 @@ from nnasync.kernels.window import (
     read_axes,
 )
 
-__all__ = ["AVERAGE_POOL_2D", "MAX_POOL_2D"]
+__all__ = ["OPERATIONS", "AVERAGE_POOL_2D", "MAX_POOL_2D"]
 
 _TYPES: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
@@ -265,3 +265,8 @@ AVERAGE_POOL_2D = Operation(
     OperationType.AVERAGE_POOL_2D, _signatures(), _infer, _prepare(_average_kernel)
 )
 MAX_POOL_2D = Operation(OperationType.MAX_POOL_2D, _signatures(), _infer, _prepare(_maximum_kernel))
+
+OPERATIONS: tuple[Operation, ...] = (
+    AVERAGE_POOL_2D,
+    MAX_POOL_2D,
+)

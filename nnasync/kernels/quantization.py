@@ -21,7 +21,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, blocks, clip, copy, sequence
 
-__all__ = ["DEQUANTIZE", "QUANTIZE"]
+__all__ = ["OPERATIONS", "DEQUANTIZE", "QUANTIZE"]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -122,3 +122,8 @@ def _prepare_dequantize(arguments: Arguments, outputs: Sequence[Tensor]) -> Kern
 
 QUANTIZE = Operation(OperationType.QUANTIZE, _signatures(_FROM_TO), _infer, _prepare_quantize)
 DEQUANTIZE = Operation(OperationType.DEQUANTIZE, _signatures(_TO_FROM), _infer, _prepare_dequantize)
+
+OPERATIONS: tuple[Operation, ...] = (
+    DEQUANTIZE,
+    QUANTIZE,
+)

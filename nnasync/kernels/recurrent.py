@@ -25,7 +25,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, add_rows, clip, copy, sequence
 
-__all__ = ["LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
+__all__ = ["OPERATIONS", "LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _SCALARS = {_F32: OperandType.FLOAT32, _F16: OperandType.FLOAT16}
@@ -457,4 +457,10 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Operation(
     _sequence_signatures(),
     _infer_sequence_lstm,
     _prepare_sequence_lstm,
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    LSTM,
+    RNN,
+    UNIDIRECTIONAL_SEQUENCE_LSTM,
 )

@@ -22,7 +22,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = ["MEAN"]
+__all__ = ["OPERATIONS", "MEAN"]
 
 _TYPES = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
@@ -92,3 +92,5 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 MEAN = Operation(OperationType.MEAN, _signatures(), _infer, _prepare)
+
+OPERATIONS: tuple[Operation, ...] = (MEAN,)

@@ -23,7 +23,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = ["CONCATENATION", "PAD", "RESHAPE", "SLICE"]
+__all__ = ["OPERATIONS", "CONCATENATION", "PAD", "RESHAPE", "SLICE"]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -231,4 +231,11 @@ SLICE = Operation(
     _signatures(_SLICE, Parameter("begin", _I32), Parameter("size", _I32)),
     _infer_slice,
     _prepare_slice,
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    CONCATENATION,
+    PAD,
+    RESHAPE,
+    SLICE,
 )

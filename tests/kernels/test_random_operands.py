@@ -60,7 +60,7 @@ def attempt(operation: Operation, signature: Signature, rng: random.Random) -> b
         with np.errstate(all="ignore"):
             kernel.bind(sources, targets, scratch)()
     except ModelError as error:
-        assert str(error).startswith(operation.type.name)
+        assert str(error).startswith(operation.name)
         return False
     return True
 

@@ -121,8 +121,7 @@ def test_slice(shape: tuple[int, ...], dtype: Any, data: st.DataObject) -> None:
 
 def test_slice_refuses() -> None:
     x = tensor(np.zeros((2, 3), np.float32))
-    with pytest.raises(ModelError, match="output 0 would have shape .2, 0., which has no elements"):
-        run(Op.SLICE, x, integers(0, 3), integers(2, -1))
+    assert run(Op.SLICE, x, integers(0, 3), integers(2, -1))[0].shape == (2, 0)
     with pytest.raises(ModelError, match=r"input 2 \(size\)"):
         run(Op.SLICE, x, integers(0, 2), integers(2, 2))
     with pytest.raises(ModelError, match=r"input 1 \(begin\)"):

@@ -37,7 +37,7 @@ def resolve(subgraph: Subgraph, operation: hal.Operation, tensors: list[Tensor |
     if known is None:
         raise ModelError(f"{hal.operation_name(operation.type)} is not supported")
     if not operation.outputs:
-        raise ModelError(f"{known.type.name}: has no outputs")
+        raise ModelError(f"{known.name}: has no outputs")
     declared = [tensors[index] for index in operation.outputs]
     types = [subgraph.operands[index].type for index in operation.outputs]
     inferred = known.infer([tensors[index] for index in operation.inputs], types)

@@ -1,0 +1,65 @@
+"""Signatures as data: every legal combination of operand types, ranks and HAL version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync.hal import HalVersion, Shape, Struct
+
+__all__ = ["Parameter", "Signature"]
+
+
+class Parameter(Struct, frozen=True):
+    """One argument position of a signature; an optional one may be an operand without value.
+
+    `ranks` are those that the operation takes, none for any; checked where a rank is known.
+    """
+
+    name: str
+    type: int
+    optional: bool = False
+    ranks: tuple[int, ...] = ()
+
+
+class Signature(Struct, frozen=True):
+    """One legal combination of operand types.
+
+    With `variadic`, the first input stands for one or more inputs of the same type.
+    """
+
+    since: HalVersion
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    variadic: bool = False
+
+    def parameters(self, count: int) -> tuple[Parameter, ...] | None:
+        """The parameter of each of `count` inputs, or None when the count is not legal."""
+        extra = count - len(self.inputs)
+        if extra == 0:
+            return self.inputs
+        if self.variadic and extra > 0:
+            return (self.inputs[0],) * extra + self.inputs
+        return None
+
+    def accepts(self, inputs: Sequence[int | None], outputs: Sequence[int] = ()) -> bool:
+        """Whether operand types fit; None is an omitted operand, no outputs means "any"."""
+        parameters = self.parameters(len(inputs))
+        if parameters is None:
+            return False
+        for parameter, type in zip(parameters, inputs, strict=True):
+            if not (parameter.optional if type is None else parameter.type == type):
+                return False
+        return not outputs or [p.type for p in self.outputs] == list(outputs)
+
+    def takes_ranks(self, shapes: Sequence[Shape | None]) -> bool:
+        """Whether the ranks of the inputs fit; an unknown rank and an omitted operand do."""
+        return self.rank_fault(shapes) is None
+
+    def rank_fault(self, shapes: Sequence[Shape | None]) -> int | None:
+        """The first input whose rank does not fit."""
+        for index, (parameter, shape) in enumerate(
+            zip(self.parameters(len(shapes)) or (), shapes, strict=True)
+        ):
+            if shape and parameter.ranks and len(shape) not in parameter.ranks:
+                return index
+        return None
