@@ -6,6 +6,7 @@ import copy
 import enum
 import inspect
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -176,3 +177,35 @@ def test_messages_name_types_they_know_and_number_the_others() -> None:
     assert hal.type_name(0x30007) == "operand type 0x30007"
     assert hal.operation_name(OperationType.CONV_2D) == "CONV_2D"
     assert hal.operation_name(0x30007) == "operation type 0x30007"
+
+
+@pytest.mark.parametrize(
+    ("since", "types", "operations"),
+    [
+        (hal.HalVersion.V1_0, (*range(6), 10000, 10001), (*range(29), 10000)),
+        (hal.HalVersion.V1_1, (), range(29, 38)),
+        (hal.HalVersion.V1_2, (*range(6, 14), 0x10000, 0x7FFFFFFF), (*range(38, 95), 0x10000)),
+        (hal.HalVersion.V1_3, (14, 15), range(95, 102)),
+        (None, (-1, 16, 9999, 10002, 0xFFFF), (-1, 102, 9999, 10001, 0xFFFF)),
+    ],
+)
+def test_versions_of_types_and_operations(
+    since: hal.HalVersion | None, types: Iterable[int], operations: Iterable[int]
+) -> None:
+    assert {hal.operand_type_since(type) for type in types} <= {since}
+    assert {hal.operation_since(type) for type in operations} == {since}
+
+
+def test_version_names() -> None:
+    assert hal.version_name(hal.HalVersion.V1_2) == "HAL 1.2"
+
+
+def test_zero_points_are_those_of_the_reference(shared: Path) -> None:
+    table = section(shared, "OperandType")
+    rows = re.findall(r"^\|\d+\|(\w+)\|[^|]+\|\d+\|[^|]+\|>0\|([^|]+)\|", table, re.MULTILINE)
+    wanted = {}
+    for name, span in rows:
+        low, _, high = span.partition("..")
+        wanted[OperandType[name]] = (int(low), int(high or low))
+    assert {t: hal.zero_points(t) for t in OperandType if hal.zero_points(t)} == wanted
+    assert len(wanted) == 5

@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nnasync.cli import demo, devices, run
+from nnasync.cli import conformance, demo, devices, dump, run
 from nnasync.errors import NNError
 
 __all__ = ["main"]
 
-_COMMANDS = (devices, run, demo)
+_COMMANDS = (devices, run, dump, conformance, demo)
 _INTERRUPTED = 130
 
 

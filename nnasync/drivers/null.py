@@ -8,16 +8,17 @@ time. A test steers it without clocks: a `Gate` holds each step until the test l
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from nnasync import errors, hal
+from nnasync.engine import OutputBuffer, StopFlag, Target, deliver
 from nnasync.fences import Fence
-from nnasync.workers import StopFlag
 
 __all__ = ["Compute", "Counters", "Gate", "Latency", "NullEngine", "Supports", "Where"]
 
@@ -263,7 +264,7 @@ class _Plan:
     def __init__(self, engine: NullEngine) -> None:
         self._engine = engine
 
-    def bind(self, inputs: Sequence[hal.Array | None], outputs: Sequence[hal.Array]) -> _BoundCall:
+    def bind(self, inputs: Sequence[hal.Array | None], outputs: Sequence[Target]) -> _BoundCall:
         self._engine._trouble("bind", self._engine._count("bind"))
         return _BoundCall(self, self._engine, tuple(inputs), tuple(outputs))
 
@@ -279,7 +280,7 @@ class _BoundCall:
         plan: _Plan,
         engine: NullEngine,
         inputs: tuple[hal.Array | None, ...],
-        outputs: tuple[hal.Array, ...],
+        outputs: tuple[Target, ...],
     ) -> None:
         self._plan = plan
         self._engine = engine
@@ -336,6 +337,22 @@ class _BoundCall:
 
     def _write(self) -> None:
         compute = self._engine.compute
-        values = itertools.repeat(0) if compute is None else compute(self._inputs)
-        for output, value in zip(self._outputs, values, strict=compute is not None):
-            output[...] = value
+        if compute is not None:
+            deliver(
+                self._outputs,
+                [
+                    _shaped(value, output)
+                    for value, output in zip(compute(self._inputs), self._outputs, strict=True)
+                ],
+            )
+            return
+        for output in self._outputs:
+            if isinstance(output, OutputBuffer):
+                deliver([output], [np.zeros([n or 1 for n in output.dimensions], output.dtype)])
+            else:
+                output[...] = 0
+
+
+def _shaped(value: Any, output: Target) -> hal.Array:
+    array = np.asarray(value, output.dtype)
+    return array if isinstance(output, OutputBuffer) else np.broadcast_to(array, output.shape)

@@ -13,9 +13,24 @@ binding, and its memory goes with the last run that still uses it.
 
 from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import Engine as Engine
+from nnasync.engine.contract import OutputBuffer as OutputBuffer
 from nnasync.engine.contract import Plan as Plan
+from nnasync.engine.contract import Target as Target
+from nnasync.engine.contract import deliver as deliver
+from nnasync.engine.contract import fit as fit
 from nnasync.engine.device import EngineDevice as EngineDevice
 from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
 from nnasync.workers import StopFlag as StopFlag
 
-__all__ = ["BoundCall", "Engine", "EngineDevice", "EnginePreparedModel", "Plan", "StopFlag"]
+__all__ = [
+    "BoundCall",
+    "Engine",
+    "EngineDevice",
+    "EnginePreparedModel",
+    "OutputBuffer",
+    "Plan",
+    "StopFlag",
+    "Target",
+    "deliver",
+    "fit",
+]

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 
 import numpy as np
 
-from nnasync.engine.contract import BoundCall, Plan
+from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Array, Operand, Request, RequestArgument, byte_size, dtype_of
-from nnasync.workers import contained
+from nnasync.hal import (
+    Array,
+    Operand,
+    OutputShape,
+    Request,
+    RequestArgument,
+    dtype_of,
+    is_fully_specified,
+)
+from nnasync.validation import combine_dimensions
+from nnasync.workers import StopFlag, contained
 
-__all__ = ["Binding", "array_of"]
+__all__ = ["Binding", "SizedCall", "array_of", "target_of"]
 
 
 class Binding:
     """One request with its arrays, and the calls that are bound to them and idle."""
 
-    __slots__ = ("_idle", "_inputs", "_outputs", "_plan", "reference")
+    __slots__ = ("_idle", "_inputs", "_open", "_outputs", "_plan", "reference")
 
     def __init__(
-        self, plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Array]
+        self, plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target]
     ) -> None:
         self._plan = plan
         self._inputs = inputs
         self._outputs = outputs
+        self._open = any(isinstance(output, OutputBuffer) for output in outputs)
         self._idle: list[BoundCall] = [self._bound()]
         self.reference: weakref.ref[Request] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the shapes of all outputs are known before the run."""
+        return not self._open
 
     def take(self) -> BoundCall:
         """A call that nobody uses now."""
@@ -38,27 +54,79 @@ class Binding:
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
-        self._idle.append(call)
+        self._idle.append(call.successor() if isinstance(call, SizedCall) else call)
 
     def _bound(self) -> BoundCall:
         try:
+            if self._open:
+                outputs = [_own(output) for output in self._outputs]
+                return SizedCall(self._plan.bind(self._inputs, outputs), outputs)
             return self._plan.bind(self._inputs, self._outputs)
         except Exception as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__
 
 
+class SizedCall:
+    """A call for one run that remembers the shapes of the outputs, which only the run tells."""
+
+    __slots__ = ("_call", "_outputs", "shapes")
+
+    def __init__(self, call: BoundCall, outputs: Sequence[Target]) -> None:
+        self._call = call
+        self._outputs = outputs
+        self.shapes: tuple[OutputShape, ...] = ()
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run, and note the shapes when it is over."""
+        if not self._call.run(stop):
+            return False
+        self.shapes = tuple(OutputShape(output.shape) for output in self._outputs)
+        return True
+
+    def rewind(self) -> None:
+        """Forget a stopped or failed run."""
+        self._call.rewind()
+
+    def successor(self) -> SizedCall:
+        """The same call for another run."""
+        return SizedCall(self._call, self._outputs)
+
+
+def _own(output: Target) -> Target:
+    """An output for one call; calls that run at once find shapes of their own."""
+    if isinstance(output, OutputBuffer):
+        return OutputBuffer(output.memory, output.dtype, output.dimensions)
+    return output
+
+
 def array_of(request: Request, argument: RequestArgument, operand: Operand) -> Array:
     """The piece of a pool that an argument names, as an array of the operand's type."""
     dimensions = argument.dimensions or operand.dimensions
-    pool = request.pools[argument.location.pool_index]
+    dtype = dtype_of(operand.type)
+    count = math.prod(dimensions)
+    memory = _memory(request, argument)
+    return memory[: count * dtype.itemsize].view(dtype).reshape(dimensions)
+
+
+def target_of(request: Request, argument: RequestArgument, operand: Operand) -> Target:
+    """Where an output goes: an array if its shape is known, else the memory for it.
+
+    Raises OutputInsufficientSize where a known shape does not fit in.
+    """
+    dimensions = combine_dimensions(operand.dimensions, argument.dimensions) or ()
+    dtype = dtype_of(operand.type)
+    memory = _memory(request, argument)
+    buffer = OutputBuffer(memory, dtype, dimensions)
+    if not is_fully_specified(operand.type, dimensions):
+        return buffer
+    array = buffer.array(dimensions)
+    return buffer if array is None else array
+
+
+def _memory(request: Request, argument: RequestArgument) -> Array:
+    location = argument.location
+    pool = request.pools[location.pool_index]
     if isinstance(pool, int):
         raise InvalidArgument("this device allocates no buffers, so it knows no memory tokens")
-    dtype = dtype_of(operand.type)
-    flat = np.frombuffer(
-        pool.view,
-        dtype=dtype,
-        count=byte_size(operand.type, dimensions) // dtype.itemsize,
-        offset=argument.location.offset,
-    )
-    return flat.reshape(dimensions)
+    return np.frombuffer(pool.view, np.uint8)[location.offset : location.offset + location.length]

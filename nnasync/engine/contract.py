@@ -3,12 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from nnasync.hal import Array, Capabilities, DeviceType, ExecutionPreference, Extension, Model
+import numpy as np
+
+from nnasync.errors import OutputInsufficientSize
+from nnasync.hal import (
+    Array,
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    Model,
+    OutputShape,
+    Shape,
+)
 from nnasync.workers import StopFlag
 
-__all__ = ["BoundCall", "Engine", "Plan"]
+__all__ = ["BoundCall", "Engine", "OutputBuffer", "Plan", "Target", "deliver", "fit"]
+
+
+class OutputBuffer:
+    """Memory for an output whose shape is not known before the run.
+
+    `memory` is one-dimensional and of bytes. `dimensions` says what is known: 0 is an unknown
+    dimension, an empty shape an unknown rank. `shape` is what the last run found.
+    """
+
+    __slots__ = ("dimensions", "dtype", "memory", "shape")
+
+    def __init__(self, memory: Array, dtype: np.dtype[Any], dimensions: Shape) -> None:
+        self.memory = memory
+        self.dtype = dtype
+        self.dimensions = dimensions
+        self.shape: Shape = dimensions
+
+    def array(self, shape: Shape) -> Array | None:
+        """The beginning of the memory as an array, or None where the memory is too small."""
+        self.shape = shape
+        nbytes = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
+        if nbytes > self.memory.size:
+            return None
+        return self.memory[:nbytes].view(self.dtype).reshape(shape)
+
+
+Target = Array | OutputBuffer
+"""Where an output goes: an array, or memory for one whose shape is not known yet."""
+
+
+def fit(outputs: Sequence[Target], shapes: Sequence[Shape]) -> list[Array]:
+    """The arrays for outputs of these shapes; raises OutputInsufficientSize where one is too small.
+
+    An output that came as an array has that shape already.
+    """
+    arrays = [
+        output.array(shape) if isinstance(output, OutputBuffer) else output
+        for output, shape in zip(outputs, shapes, strict=True)
+    ]
+    if any(array is None for array in arrays):
+        found = tuple(
+            OutputShape(shape, array is not None)
+            for shape, array in zip(shapes, arrays, strict=True)
+        )
+        index = next(i for i, array in enumerate(arrays) if array is None)
+        raise OutputInsufficientSize(
+            f"the buffer of output {index} is too small for {list(shapes[index])}", found
+        )
+    return [array for array in arrays if array is not None]
+
+
+def deliver(outputs: Sequence[Target], results: Sequence[Array]) -> None:
+    """Copy results to where the outputs go; raises OutputInsufficientSize."""
+    targets = fit(outputs, [result.shape for result in results])
+    for target, result in zip(targets, results, strict=True):
+        np.copyto(target, result)
 
 
 class BoundCall(Protocol):
@@ -28,8 +96,12 @@ class BoundCall(Protocol):
 class Plan(Protocol):
     """A compiled model. Thread-safe: several of its calls run at once."""
 
-    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> BoundCall:
-        """A call that reads and writes these C-contiguous arrays; None is an omitted input."""
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
+        """A call that reads and writes these C-contiguous arrays; None is an omitted input.
+
+        An output whose shape the model and the request leave open is an `OutputBuffer`: the run
+        sets its `shape`, and raises OutputInsufficientSize if it is too small (`deliver` does).
+        """
 
     def trim(self) -> None:
         """Give idle scratch memory back."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
 from nnasync.clock import Deadline, now_ns
-from nnasync.engine.binding import Binding, array_of
-from nnasync.engine.contract import Plan
+from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
+from nnasync.engine.contract import OutputBuffer, Plan, Target
 from nnasync.engine.launched import Done, Launched, timing_of
 from nnasync.engine.ordering import Dependencies, Gate
 from nnasync.errors import (
@@ -25,16 +25,16 @@ from nnasync.hal import (
     ExecutionResult,
     Model,
     Operand,
+    OperationType,
     OutputShape,
     Priority,
     Request,
     Timing,
-    byte_size,
     is_fully_specified,
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.validation import validate_request
-from nnasync.workers import Task, Workers, contained
+from nnasync.workers import Call, Task, Workers, contained
 
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
 
@@ -65,7 +65,8 @@ class EnginePreparedModel:
         self._bindings: dict[int, Binding] = {}
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
-        self._is_fully_specified = all(
+        self._loops = _has_loops(model)
+        self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
         self._samples_at_trim = 0
@@ -85,8 +86,7 @@ class EnginePreparedModel:
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> ExecutionResult:
         """Run on a worker."""
-        binding = self._binding(request)
-        task = self._task(binding, _at_ns(deadline))
+        task = self._task(self._binding(request), _at_ns(deadline), loop_timeout_ns)
         self._gate.submit(task, held=False)
         try:
             await task.fence
@@ -110,7 +110,9 @@ class EnginePreparedModel:
                 await workers.next_turn()
             if self._inlines(NEVER_NS) and self._gate.try_enter():
                 return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
-        return await self.execute(request, measure=measure, deadline=deadline)
+        return await self.execute(
+            request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
+        )
 
     async def execute_fenced(
         self,
@@ -123,12 +125,12 @@ class EnginePreparedModel:
         duration_ns: int | None = None,
     ) -> Launched:
         """Launch behind fences; what is ready and cheaper than a hop has run on return."""
-        if not self._is_fully_specified:
+        if not self._is_settled(request):
             raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
         deadline_ns = _at_ns(deadline)
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if pending:
-            task = self._task(self._binding(request), deadline_ns)
+            task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
             self._workers.hold(task)
             waits = Dependencies(task, len(pending), self._gate, self._workers, duration_ns)
             for fence in pending:
@@ -138,7 +140,7 @@ class EnginePreparedModel:
             deadline_ns = min(deadline_ns, now_ns() + duration_ns)
         if self._enters_inline(LAUNCH_INLINE_NS):
             return self._launch_inline(request, measure=measure, deadline_ns=deadline_ns)
-        task = self._task(self._binding(request), deadline_ns)
+        task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
         self._gate.submit(task, held=False)
         return Launched(task, self._workers, measure=measure)
 
@@ -188,30 +190,44 @@ class EnginePreparedModel:
             None if argument.has_no_value else array_of(request, argument, main.operands[index])
             for argument, index in zip(request.inputs, main.input_indexes, strict=True)
         ]
-        self._check_sizes(request)
+        if any(argument.has_no_value for argument in request.outputs):
+            raise InvalidArgument(f"{self._name}: an output cannot be omitted")
         outputs = [
-            array_of(request, argument, main.operands[index])
-            for argument, index in zip(request.outputs, main.output_indexes, strict=True)
+            target_of(request, argument, operand)
+            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
         ]
+        self._check_sizes(outputs)
         binding = Binding(plan, inputs, outputs)
         key, bindings = id(request), self._bindings
         binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
         bindings[key] = binding
         return binding
 
-    def _check_sizes(self, request: Request) -> None:
+    def _check_sizes(self, outputs: Sequence[Target]) -> None:
+        """Raise OutputInsufficientSize where an output of known shape does not fit in."""
         sufficient = [
-            argument.location.length >= byte_size(operand.type, operand.dimensions)
-            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
+            not (
+                isinstance(output, OutputBuffer) and is_fully_specified(operand.type, output.shape)
+            )
+            for output, operand in zip(outputs, self._outputs(), strict=True)
         ]
         if not all(sufficient):
             shapes = tuple(
-                OutputShape(shape.dimensions, fits)
-                for shape, fits in zip(self._shapes, sufficient, strict=True)
+                OutputShape(output.shape, fits)
+                for output, fits in zip(outputs, sufficient, strict=True)
             )
             raise OutputInsufficientSize(
                 f"{self._name}: the buffer of output {sufficient.index(False)} is too small", shapes
             )
+
+    def _is_settled(self, request: Request) -> bool:
+        """Whether model and request together state the shapes of all outputs."""
+        if self._settled:
+            return True
+        return len(request.outputs) != len(self._shapes) or all(
+            is_fully_specified(operand.type, argument.dimensions or operand.dimensions)
+            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
+        )
 
     def _outputs(self) -> list[Operand]:
         main = self._model.main
@@ -225,8 +241,11 @@ class EnginePreparedModel:
         return self._plan
 
     def _inlines(self, budget_ns: float) -> bool:
-        return self._plan is not None and self._workers.may_inline(
-            self._priority, self._estimate, budget_ns
+        # How long a loop takes depends on its data: it never holds the caller's thread.
+        return (
+            self._plan is not None
+            and not self._loops
+            and self._workers.may_inline(self._priority, self._estimate, budget_ns)
         )
 
     def _enters_inline(self, budget_ns: float) -> bool:
@@ -248,9 +267,8 @@ class EnginePreparedModel:
                 binding.give_back(call)
         finally:
             self._gate.leave()
-        if not measure:
-            return self._result
-        return ExecutionResult(self._shapes, Timing(device_ns, now_ns() - entered_ns))
+        timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
+        return self._result_of(call, timing)
 
     def _launch_inline(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched:
         done = Done(now_ns())
@@ -263,16 +281,20 @@ class EnginePreparedModel:
         done.finished_ns = done.fence.signaled_at_ns
         return Launched(done, self._workers, measure=measure)
 
-    def _task(self, binding: Binding, deadline_ns: int) -> Task:
+    def _task(self, binding: Binding, deadline_ns: int, loop_timeout_ns: int) -> Task:
         call = binding.take()
         task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
+        task.stop.loop_timeout_ns = loop_timeout_ns
         task.when_released(lambda: binding.give_back(call))
         return task
 
     def _outcome(self, task: Task, *, measure: bool) -> ExecutionResult:
-        if not measure:
-            return self._result
-        return ExecutionResult(self._shapes, timing_of(task, task.launched_ns))
+        return self._result_of(task.call, timing_of(task, task.launched_ns) if measure else None)
+
+    def _result_of(self, call: Call, timing: Timing | None) -> ExecutionResult:
+        if isinstance(call, SizedCall):
+            return ExecutionResult(call.shapes, timing or Timing())
+        return self._result if timing is None else ExecutionResult(self._shapes, timing)
 
     def _begin(
         self,
@@ -290,7 +312,7 @@ class EnginePreparedModel:
             reply(self._run_inline(request, measure=measure, deadline_ns=deadline_ns))
             release()
             return None
-        task = self._task(self._binding(request), deadline_ns)
+        task = self._task(self._binding(request), deadline_ns, DEFAULT_LOOP_TIMEOUT_NS)
 
         def answer(fence: Fence) -> None:
             error = fence.error
@@ -329,6 +351,14 @@ class _BurstContext:
         if closed is not None:
             self._server.close()
             closed()
+
+
+def _has_loops(model: Model) -> bool:
+    return any(
+        operation.type == OperationType.WHILE
+        for subgraph in (model.main, *model.referenced)
+        for operation in subgraph.operations
+    )
 
 
 def _at_ns(deadline: Deadline | None) -> int:

@@ -10,6 +10,7 @@ from nnasync.compilation import Compilation, Report
 from nnasync.device import FencedExecution, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument
 from nnasync.execution.burst import DEFAULT_DEPTH, Burst
+from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.launch import Execution, FailedLaunch
 from nnasync.execution.ports import Port, check_out, copy_in, in_order, ports_of
 from nnasync.execution.slots import Holding, Lease, OutputRegion, Slot, Slots
@@ -40,6 +41,11 @@ class Net:
         self._prepared: PreparedModel = compilation.prepared
         self._ports = ports_of(compilation.model)
         self._slots = Slots(compilation.model, self._ports)
+        self._flexible = (
+            None
+            if self._ports.are_settled
+            else FlexibleCalls(compilation.model, self._ports, self._prepared)
+        )
         self._wakeup = Wakeup.current()
         self._workers = workers
         self._on_close = on_close
@@ -74,12 +80,17 @@ class Net:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
         Takes one value per input, or one mapping by name: whatever numpy can read. `out` is written
-        instead of fresh arrays. With `measure=True` returns (result, Timing). States start from
+        instead of fresh arrays. Where the model leaves shapes open, inputs bring theirs along, and
+        None omits an optional one. With `measure=True` returns (result, Timing). States start from
         zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted, DeviceError.
         """
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
+        if self._flexible is not None:
+            values = in_order(self._ports.inputs, arrays, "input")
+            value, timing = await self._flexible.call(values, deadline, out, measure=measure)
+            return (value, timing) if measure else value
         outs = check_out(self._ports.outputs, out)
         slot = self._filled(arrays)
         result = await self._prepared.execute_synchronously(
@@ -108,6 +119,7 @@ class Net:
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
+        self._require_shapes("a launch")
         values = in_order(self._ports.inputs, _spread(arrays), "input")
         fences = () if wait_for == () else _fences(wait_for)
         loop_timeout_ns = _loop_timeout_ns(loop_timeout)
@@ -138,6 +150,7 @@ class Net:
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
         self._check(None)
+        self._require_shapes("a burst")
         return Burst(self.model, self._ports, self._prepared, self._workers, depth=depth)
 
     def trim(self) -> None:
@@ -158,6 +171,13 @@ class Net:
         if deadline is not None and deadline.__class__ is not Deadline:
             raise InvalidArgument(
                 f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
+            )
+
+    def _require_shapes(self, what: str) -> None:
+        if self._flexible is not None:
+            raise InvalidArgument(
+                f"{what} needs a model whose shapes are all known; fix them in the model, or call "
+                "the network"
             )
 
     def _filled(self, arrays: Sequence[Any]) -> Slot:

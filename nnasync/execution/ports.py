@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Array, Model, Operand, Shape, dtype_of
+from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
 
 __all__ = ["Port", "Ports", "as_array", "check_out", "copy_in", "in_order", "ports_of"]
 
@@ -24,6 +24,8 @@ class Port(msgspec.Struct, frozen=True):
     zero_point: int
     position: int
     """Place among all inputs or outputs of the model, states included."""
+    is_settled: bool = True
+    """Whether rank and all dimensions are known; a 0 in `shape` is one that is not."""
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -33,6 +35,12 @@ class Ports(msgspec.Struct, frozen=True):
     outputs: tuple[Port, ...]
     state_inputs: tuple[Port, ...]
     state_outputs: tuple[Port, ...]
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether all shapes are known before a run."""
+        ports = self.inputs + self.outputs + self.state_inputs + self.state_outputs
+        return all(port.is_settled for port in ports)
 
 
 def ports_of(model: Model) -> Ports:
@@ -58,6 +66,7 @@ def _port(operand: Operand, position: int, kind: str) -> Port:
         scale=operand.scale,
         zero_point=operand.zero_point,
         position=position,
+        is_settled=is_fully_specified(operand.type, operand.dimensions),
     )
 
 

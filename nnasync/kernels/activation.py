@@ -1,30 +1,33 @@
-"""HARD_SWISH, LOGISTIC, RELU, RELU1, RELU6 and TANH; quantised values go through a table."""
+"""ELU, HARD_SWISH, LOGISTIC, RELU, RELU1, RELU6 and TANH; quantised values go through a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType
 from nnasync.kernels import fixed_point
+from nnasync.kernels.byte_tables import all_values, lookup_kernel
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
     Kernel,
     Operation,
     Parameter,
-    Signature,
     Step,
     Tensor,
     is_quantized,
     quantized_range,
 )
+from nnasync.kernels.squashing import logistic_table, tanh_table
 from nnasync.kernels.steps import Call, blocks, clip, float_bounds, quantized_bounds, sequence
+from nnasync.kernels.uniform import UP_TO_4, require_scales, signatures
 
 __all__ = [
     "OPERATIONS",
+    "ELU",
     "HARD_SWISH",
     "LOGISTIC",
     "RELU",
@@ -32,7 +35,6 @@ __all__ = [
     "RELU6",
     "TANH",
     "logistic",
-    "table_kernel",
 ]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
@@ -49,37 +51,17 @@ _LATEST = dict.fromkeys(_FIRST, HalVersion.V1_3)
 
 FloatCalls = Callable[[Array, Array, Array], list[Call]]
 """Makes calls from source, target and a scratch array like them."""
-Table = Callable[[Array, Tensor, Tensor], Array]
-"""Makes the outputs of quantised values (int64), to be clamped to the output's range."""
-
-
-def _signatures(types: dict[OperandType, HalVersion]) -> list[Signature]:
-    return [
-        Signature(since, (Parameter("input", type),), (Parameter("output", type),))
-        for type, since in types.items()
-    ]
-
-
-def table_kernel(source: Tensor, output: Tensor, table: Table) -> Kernel:
-    """A kernel that looks each 8-bit value up in a table made with `table`."""
-    lowest, highest = quantized_range(source.type)
-    values = table(np.arange(lowest, highest + 1), source, output)
-    values = np.clip(values, *quantized_range(output.type)).astype(output.dtype)
-    by_byte = np.roll(values, lowest).copy()
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        raw = inputs[0].view(np.uint8)
-        return sequence([(by_byte.take, (raw, None, outputs[0], "clip"))])
-
-    return Kernel(bind)
+Table = Callable[[Arguments, Tensor], Array]
+"""Makes the outputs of all values of input 0 in ascending order, to be clamped to 8 bits."""
 
 
 def _activation(
     type: OperationType,
-    types: dict[OperandType, HalVersion],
+    types: Mapping[OperandType, HalVersion],
     calls: FloatCalls,
     table: Table,
     quantization: Callable[[Tensor], tuple[float, int]] = lambda source: (0.0, 0),
+    ranks: tuple[int, ...] = UP_TO_4,
 ) -> Operation:
     """An activation; `quantization` is the scale and zero point that the output must have."""
 
@@ -89,19 +71,19 @@ def _activation(
         return [Tensor(type=source.type, shape=source.shape, scale=scale, zero_point=zero_point)]
 
     def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-        source = arguments.tensor(0)
+        source, output = arguments.tensor(0), outputs[0]
         if not is_quantized(source.type):
             return _float_kernel(source, calls)
-        if not source.scale > 0:
-            raise arguments.error(0, f"has scale {source.scale}, expected a positive one")
-        return table_kernel(source, outputs[0], table)
+        require_scales(arguments, 0)
+        values = np.clip(table(arguments, output), *quantized_range(output.type))
+        return lookup_kernel(source, values)
 
-    return Operation(type, _signatures(types), infer, prepare)
+    return Operation(type, signatures(types, ("input",), ranks=ranks), infer, prepare, empty=True)
 
 
 def _float_kernel(source: Tensor, calls: FloatCalls) -> Kernel:
     parts = list(blocks(source.size, 1))
-    spec = ArraySpec((parts[0].stop if parts else 0,))
+    spec = ArraySpec((parts[0].stop,))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         values, target = inputs[0].reshape(-1), outputs[0].reshape(-1)
@@ -122,8 +104,10 @@ def _relu(type: OperationType, fused: FusedActivationFunc) -> Operation:
     def calls(source: Array, target: Array, scratch: Array) -> list[Call]:
         return [(clip, (source, lower, upper, target))]
 
-    def table(values: Array, source: Tensor, output: Tensor) -> Array:
-        return np.clip(values, *quantized_bounds(fused, output))
+    def table(arguments: Arguments, output: Tensor) -> Array:
+        values = all_values(output) + output.zero_point
+        clamped: Array = np.clip(values, *quantized_bounds(fused, output))
+        return clamped
 
     def same(source: Tensor) -> tuple[float, int]:
         return source.scale, source.zero_point
@@ -154,6 +138,7 @@ def _tanh_calls(source: Array, target: Array, scratch: Array) -> list[Call]:
 
 _ZERO, _THREE, _SIX = (np.asarray(value, np.float32) for value in (0.0, 3.0, 6.0))
 _SIXTH = np.asarray(1 / 6, np.float32)
+_INFINITY = np.asarray(np.inf, np.float32)
 
 
 def _hard_swish_calls(source: Array, target: Array, scratch: Array) -> list[Call]:
@@ -165,20 +150,14 @@ def _hard_swish_calls(source: Array, target: Array, scratch: Array) -> list[Call
     ]
 
 
-def _real_table(function: Callable[[Array], Array]) -> Table:
-    """A table of a real function, rounded to nearest, halves away from zero."""
-
-    def table(values: Array, source: Tensor, output: Tensor) -> Array:
-        real = function((values - source.zero_point) * source.scale) / output.scale
-        return np.copysign(np.floor(np.abs(real) + 0.5), real) + output.zero_point
-
-    return table
-
-
-def _hard_swish_table(values: Array, source: Tensor, output: Tensor) -> Array:
-    return fixed_point.hard_swish(
-        values, source.scale, source.zero_point, output.scale, output.zero_point
-    )
+def _hard_swish_table(arguments: Arguments, output: Tensor) -> Array:
+    source = arguments.tensor(0)
+    if fixed_point.hard_swish_shift(source.scale, output.scale) > 0:
+        raise arguments.error(
+            0, f"has scale {source.scale}, expected less than 128 times the output's {output.scale}"
+        )
+    values = all_values(source)
+    return fixed_point.hard_swish(values, source.scale, 0, output.scale, output.zero_point)
 
 
 def _logistic_quantization(source: Tensor) -> tuple[float, int]:
@@ -189,20 +168,50 @@ def _tanh_quantization(source: Tensor) -> tuple[float, int]:
     return 1 / 128, quantized_range(source.type)[0] + 128
 
 
-HARD_SWISH = _activation(OperationType.HARD_SWISH, _LATEST, _hard_swish_calls, _hard_swish_table)
+def _infer_elu(arguments: Arguments) -> list[Tensor]:
+    source = arguments.tensor(0)
+    return [Tensor(type=source.type, shape=source.shape)]
+
+
+def _prepare_elu(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
+    """max(0, x) + min(0, alpha * (exp(x) - 1)), where a NaN of 0 * infinity counts as 0."""
+    alpha = np.asarray(arguments.number(1), np.float32)
+
+    def calls(source: Array, target: Array, scratch: Array) -> list[Call]:
+        return [
+            (np.exp, (source, scratch)),
+            (np.subtract, (scratch, _ONE, scratch)),
+            (np.multiply, (scratch, alpha, scratch)),
+            (np.fmin, (scratch, _ZERO, scratch)),
+            (clip, (source, _ZERO, _INFINITY, target)),
+            (np.add, (target, scratch, target)),
+        ]
+
+    return _float_kernel(arguments.tensor(0), calls)
+
+
+ELU = Operation(
+    OperationType.ELU,
+    [
+        *signatures({_F32: HalVersion.V1_3}, ("input",), Parameter("alpha", OperandType.FLOAT32)),
+        *signatures({_F16: HalVersion.V1_3}, ("input",), Parameter("alpha", OperandType.FLOAT16)),
+    ],
+    _infer_elu,
+    _prepare_elu,
+)
+HARD_SWISH = _activation(
+    OperationType.HARD_SWISH, _LATEST, _hard_swish_calls, _hard_swish_table, ranks=()
+)
 LOGISTIC = _activation(
-    OperationType.LOGISTIC,
-    _FIRST,
-    _logistic_calls,
-    _real_table(lambda x: 0.5 + 0.5 * np.tanh(0.5 * x)),
-    _logistic_quantization,
+    OperationType.LOGISTIC, _FIRST, _logistic_calls, logistic_table, _logistic_quantization
 )
 RELU = _relu(OperationType.RELU, FusedActivationFunc.RELU)
 RELU1 = _relu(OperationType.RELU1, FusedActivationFunc.RELU1)
 RELU6 = _relu(OperationType.RELU6, FusedActivationFunc.RELU6)
-TANH = _activation(OperationType.TANH, _TANH, _tanh_calls, _real_table(np.tanh), _tanh_quantization)
+TANH = _activation(OperationType.TANH, _TANH, _tanh_calls, tanh_table, _tanh_quantization)
 
 OPERATIONS: tuple[Operation, ...] = (
+    ELU,
     HARD_SWISH,
     LOGISTIC,
     RELU,

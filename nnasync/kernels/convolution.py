@@ -1,152 +1,77 @@
 """CONV_2D and DEPTHWISE_CONV_2D.
 
 A convolution is one matrix product per block of output pixels: the pixels' windows are laid out as
-rows (for 1x1 windows they are rows already). A depthwise convolution is a multiplication and an
-addition per tap of the window, over whole rows of the image.
+rows (for 1x1 windows they are rows already). A depthwise convolution sums products over the taps of
+the window in one einsum per block, whose innermost loop runs along whole rows of the image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.hal import Array, OperationType, Shape
+from nnasync.kernels.convolution_form import check_filter, forms, requires, signatures
 from nnasync.kernels.linear import Linear, activation, pack
-from nnasync.kernels.operation import (
-    Arguments,
-    ArraySpec,
-    Kernel,
-    Operation,
-    Parameter,
-    Signature,
-    Step,
-    Tensor,
-)
+from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
 from nnasync.kernels.rescale import Halves
-from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, repeats, sequence
+from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, sequence
 from nnasync.kernels.window import (
-    EXPLICIT_PADDING,
-    IMPLICIT_PADDING,
-    STRIDES,
     PaddedRows,
     Window,
-    as_nhwc,
-    from_nchw,
-    is_implicit,
+    image_result,
+    image_shape,
+    in_layout,
+    position,
     read_axes,
+    windows,
 )
 
-__all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "TYPES", "layout_forms"]
+__all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
 
-_F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
-_Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
-_QPC, _I32 = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, OperandType.TENSOR_INT32
+_ROW_ELEMENTS = 4096
+"""Longest innermost loop of a depthwise convolution; the row is then in the first-level cache."""
 
-TYPES: tuple[tuple[OperandType, OperandType, OperandType, HalVersion], ...] = (
-    (_F32, _F32, _F32, HalVersion.V1_0),
-    (_Q8, _Q8, _I32, HalVersion.V1_0),
-    (_F16, _F16, _F16, HalVersion.V1_2),
-    (_Q8, _QPC, _I32, HalVersion.V1_2),
-    (_Q8S, _Q8S, _I32, HalVersion.V1_3),
-    (_Q8S, _QPC, _I32, HalVersion.V1_3),
-)
-"""Types of input (and output), filter and bias, and their HAL version."""
+_MANY_CHANNELS = 256
+"""From here on a single pixel is enough for an innermost loop."""
 
-_LAYOUT = (Parameter("is_nchw", OperandType.BOOL),)
-_DILATIONS = (
-    Parameter("dilation_width", OperandType.INT32),
-    Parameter("dilation_height", OperandType.INT32),
-)
-
-
-def layout_forms(
-    scalars: tuple[Parameter, ...], *, dilations: bool
-) -> list[tuple[HalVersion, tuple[Parameter, ...]]]:
-    """Scalars without and with layout flag and dilations, with the versions of these forms."""
-    forms = [(HalVersion.V1_0, scalars), (HalVersion.V1_2, scalars + _LAYOUT)]
-    if dilations:
-        forms.append((HalVersion.V1_2, scalars + _LAYOUT + _DILATIONS))
-    return forms
-
-
-def _signatures(middle: tuple[Parameter, ...]) -> list[Signature]:
-    """Both padding forms of a convolution; `middle` stands between strides and activation."""
-    end = (*middle, Parameter("activation", OperandType.INT32))
-    signatures = []
-    for data, filter, bias, since in TYPES:
-        tensors = (Parameter("input", data), Parameter("filter", filter), Parameter("bias", bias))
-        for padding in (IMPLICIT_PADDING, EXPLICIT_PADDING):
-            for version, scalars in layout_forms((*padding, *STRIDES, *end), dilations=True):
-                outputs = (Parameter("output", data),)
-                signatures.append(Signature(max(since, version), tensors + scalars, outputs))
-    return signatures
-
-
-def _position(arguments: Arguments, name: str) -> int:
-    """Index of a named argument, or one past the last when this form does not have it."""
-    names = [parameter.name for parameter in arguments.signature.inputs]
-    return names.index(name) if name in names else len(names)
-
-
-def _is_nchw(arguments: Arguments) -> bool:
-    return arguments.flag(_position(arguments, "is_nchw"))
-
-
-def _nhwc(arguments: Arguments) -> Shape:
-    """Shape of the input image as batches, height, width, channels."""
-    shape = arguments.tensor(0, 4).shape
-    return as_nhwc(shape) if _is_nchw(arguments) else shape
+_multiarray = importlib.import_module("numpy._core._multiarray_umath")
+_einsum: Callable[..., Any] = getattr(_multiarray, "c_einsum", np.einsum)
 
 
 def _window(arguments: Arguments) -> Window:
-    _, height, width, _ = _nhwc(arguments)
-    filter = arguments.tensor(1, 4).shape
-    return read_axes(
-        arguments,
-        3,
-        (height, width),
-        (filter[1], filter[2]),
-        strides=4 if is_implicit(arguments, 3) else 7,
-        dilations=_position(arguments, "dilation_width"),
-    )
+    _, height, width, _ = image_shape(arguments)
+    filter = arguments.tensor(1).shape
+    return read_axes(arguments, (height, width), (filter[1], filter[2]))
 
 
-def _output(arguments: Arguments, channels: int) -> list[Tensor]:
+def _result(arguments: Arguments, channels: int) -> list[Tensor]:
     window = _window(arguments)
-    batches, height, width = _nhwc(arguments)[0], window.height.output, window.width.output
-    nhwc = (batches, height, width, channels)
-    shape = (batches, channels, height, width) if _is_nchw(arguments) else nhwc
-    return [Tensor(type=arguments.tensor(0).type, shape=shape)]
+    return [image_result(arguments, window.height.output, window.width.output, channels)]
 
 
-def _with_layout(arguments: Arguments, outputs: Sequence[Tensor], kernel: Kernel) -> Kernel:
-    if not _is_nchw(arguments):
-        return kernel
-    return from_nchw(kernel, arguments.tensor(0), outputs[0])
-
-
-def _image(inputs: Sequence[Any], shape: Shape) -> Array:
-    image: Array = inputs[0]
-    return image.reshape(shape)
+def _activation(arguments: Arguments) -> int:
+    return activation(arguments, position(arguments, "activation"))
 
 
 def _infer_convolution(arguments: Arguments) -> list[Tensor]:
-    filter = arguments.tensor(1, 4)
-    channels = _nhwc(arguments)[3]
-    if filter.shape[3] != channels:
-        raise arguments.error(1, f"has {filter.shape[3]} input channels, expected {channels}")
-    return _output(arguments, filter.shape[0])
+    outputs = arguments.tensor(1, 4).shape[0]
+    check_filter(arguments, image_shape(arguments)[3], outputs)
+    return _result(arguments, outputs)
 
 
 def _prepare_convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     filter = arguments.value(1)
-    fused = activation(arguments, _position(arguments, "activation"))
-    linear = pack(arguments, filter.reshape(filter.shape[0], -1).T, outputs[0], fused)
-    kernel = _convolution_kernel(linear, _nhwc(arguments), _window(arguments), arguments.tensor(0))
-    return _with_layout(arguments, outputs, kernel)
+    weights = filter.reshape(filter.shape[0], -1).T
+    linear = pack(arguments, weights, outputs[0], _activation(arguments))
+    shape, window = image_shape(arguments), _window(arguments)
+    kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
+    return in_layout(arguments, outputs, kernel)
 
 
 def _convolution_kernel(linear: Linear, shape: Shape, window: Window, source: Tensor) -> Kernel:
@@ -160,14 +85,14 @@ def _pointwise_kernel(linear: Linear, shape: Shape, source: Tensor) -> Kernel:
     terms, channels = linear.weights.shape
     pixels = shape[0] * shape[1] * shape[2]
     parts = list(blocks(pixels, max(terms, channels)))
-    largest = parts[0].stop if parts else 0
+    largest = parts[0].stop
     convert = source.dtype != linear.dtype
     specs = linear.scratch((largest, channels))
     if convert:
         specs.append(ArraySpec((largest, terms), linear.dtype))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        image = _image(inputs, (pixels, terms))
+        image = inputs[0].reshape(pixels, terms)
         output = outputs[0].reshape(pixels, channels)
         calls: list[Call] = []
         for part in parts:
@@ -198,10 +123,10 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
     specs += linear.scratch((largest, width, channels))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        images = _image(inputs, shape)
+        images = inputs[0].reshape(shape)
         output = outputs[0].reshape(batches, -1, width, channels)
         rows = PaddedRows(scratch[0], window, linear.border)
-        windows = _windows(scratch[0], window, largest)
+        view = windows(scratch[0], window, largest)
         calls = rows.sides()
         for batch in range(batches):
             for part in parts:
@@ -210,7 +135,7 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
                 target = output[batch, part]
                 sums, rest = linear.sums(target, scratch[2:])
                 calls += rows.rows(images[batch], part)
-                calls.append(copy(columns.reshape(windows[:count].shape), windows[:count]))
+                calls.append(copy(columns.reshape(view[:count].shape), view[:count]))
                 matrix = columns.reshape(-1, terms)
                 calls.append((matrix.dot, (linear.weights, sums.reshape(-1, channels))))
                 calls += linear.finish(sums, target, rest)
@@ -219,111 +144,128 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
     return Kernel(bind, specs)
 
 
-def _windows(buffer: Array, window: Window, rows: int) -> Array:
-    """A view of all windows of a padded buffer: [rows, columns, filter height, width, channels]."""
-    row, _, column, channel = buffer.strides
-    height, width = window.height, window.width
-    shape = (rows, width.output, height.filter, width.filter, buffer.shape[3])
-    strides = (
-        height.stride * row,
-        width.stride * column,
-        height.dilation * row,
-        width.dilation * column,
-        channel,
-    )
-    return as_strided(buffer, shape, strides)
-
-
 def _infer_depthwise(arguments: Arguments) -> list[Tensor]:
     filter = arguments.tensor(1, 4)
-    channels = _nhwc(arguments)[3]
-    position = _position(arguments, "depth_multiplier")
-    multiplier = arguments.integer(position, 1)
-    if filter.shape[0] != 1 or filter.shape[3] != channels * multiplier:
-        expected = f"(1, height, width, {channels * multiplier})"
-        raise arguments.error(1, f"has shape {filter.shape}, expected {expected}")
-    return _output(arguments, filter.shape[3])
+    multiplier = arguments.integer(position(arguments, "depth_multiplier"), 1)
+    channels = image_shape(arguments)[3] * multiplier
+    check_filter(arguments, channels, channels)
+    if filter.shape[0] != 1:
+        raise arguments.error(1, f"has shape {filter.shape}, expected 1 as its first dimension")
+    return _result(arguments, channels)
 
 
 def _prepare_depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     filter = arguments.value(1)
-    fused = activation(arguments, _position(arguments, "activation"))
     weights = filter.reshape(-1, filter.shape[3])
+    fused = _activation(arguments)
     linear = pack(arguments, weights, outputs[0], fused, channel_dim=3, halves=Halves.AWAY)
-    shape, window = _nhwc(arguments), _window(arguments)
+    shape, window = image_shape(arguments), _window(arguments)
     if shape[3] == 1:
         kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
     else:
-        kernel = _depthwise_kernel(linear, shape, window)
-    return _with_layout(arguments, outputs, kernel)
+        kernel = depthwise_kernel(linear, shape, window)
+    return in_layout(arguments, outputs, kernel)
 
 
-def _depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
+def depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
+    """A convolution of each channel by itself, or of several outputs of the same channel.
+
+    `linear` has one row of weights per tap of the window; `shape` is the image's, NHWC.
+    """
     channels = linear.weights.shape[1]
     batches, width = shape[0], window.width.output
-    parts = list(blocks(window.height.output, width * channels, BLOCK_ELEMENTS // 8))
+    parts = list(blocks(window.height.output, width * channels, BLOCK_ELEMENTS // 4))
     largest = parts[0].stop
-    padded = PaddedRows.shape(window, largest, channels, phases=window.width.stride)
-    specs = [ArraySpec(padded, linear.dtype), ArraySpec((largest, width, channels), linear.dtype)]
-    specs += linear.scratch((largest, width, channels))
-    joined = repeats(width, channels)
-    weights = np.tile(linear.weights, joined)
+    taps = _Taps(linear.weights, window)
+    padded = PaddedRows.shape(window, largest, channels, phases=taps.phases)
+    specs = [ArraySpec(padded, linear.dtype), *linear.scratch((largest, width, channels))]
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        images = _image(inputs, shape)
+        images = inputs[0].reshape(shape)
         output = outputs[0].reshape(batches, -1, width, channels)
         rows = PaddedRows(scratch[0], window, linear.border)
-        taps = _taps(scratch[0], window, largest, joined)
         calls = rows.sides()
         for batch in range(batches):
             for part in parts:
-                count = part.stop - part.start
                 target = output[batch, part]
-                sums, rest = linear.sums(target, scratch[2:])
+                sums, rest = linear.sums(target, scratch[1:])
                 calls += rows.rows(images[batch], part)
-                calls += _accumulate(
-                    [tap[:count] for tap in taps], weights, sums, scratch[1][:count]
-                )
+                calls += taps.calls(scratch[0], sums)
                 calls += linear.finish(sums, target, rest)
         return sequence(calls)
 
     return Kernel(bind, specs)
 
 
-def _taps(buffer: Array, window: Window, rows: int, joined: int) -> list[Array]:
-    """What each tap sees: [rows, columns / joined, joined * channels] views of a padded buffer."""
-    row, _, column, channel = buffer.strides
-    height, width = window.height, window.width
-    shape = (rows, width.output // joined, joined * buffer.shape[3])
-    strides = (height.stride * row, joined * column, channel)
-    taps = []
-    for y in range(height.filter):
-        for x in range(width.filter):
-            start, phase = divmod(x * width.dilation, width.stride)
-            corner = buffer[y * height.dilation :, phase, start:]
-            taps.append(as_strided(corner, shape, strides))
-    return taps
+class _Taps:
+    """The sums of a depthwise convolution over the taps of its window.
 
+    Pixels of a row are summed together where they lie side by side: with a stride of 1, and with
+    a larger one where the image has its columns sorted by phases (see `PaddedRows`), so that tap x
+    sees phase x % stride from column x // stride on. Where no tap is, neither in a gap of the
+    dilation nor behind the last one, the weights are 0.
+    """
 
-def _accumulate(taps: list[Array], weights: Array, sums: Array, product: Array) -> list[Call]:
-    """Calls that sum tap * weight over the taps."""
-    shape = taps[0].shape
-    sums, product = sums.reshape(shape), product.reshape(shape)
-    calls: list[Call] = [(np.multiply, (taps[0], weights[0], sums))]
-    for tap, weight in zip(taps[1:], weights[1:], strict=True):
-        calls.append((np.multiply, (tap, weight, product)))
-        calls.append((np.add, (sums, product, sums)))
-    return calls
+    __slots__ = ("_joined", "_parts", "_weights", "_window", "phases")
+
+    def __init__(self, weights: Array, window: Window) -> None:
+        height, width = window.height, window.width
+        channels = weights.shape[1]
+        alone = width.stride > width.extent or channels >= _MANY_CHANNELS or width.output == 1
+        self.phases = 1 if alone else width.stride
+        self._window = window
+        self._joined = self.phases == width.stride
+        columns, step = width.filter, 1
+        if self.phases > 1:
+            columns, step = -(-width.extent // self.phases), width.dilation
+        spread = np.zeros((height.filter, columns * self.phases, channels), weights.dtype)
+        taps = weights.reshape(height.filter, width.filter, channels)
+        spread[:, : (width.filter - 1) * step + 1 : step] = taps
+        spread = spread.reshape(height.filter, columns, self.phases, channels)
+        limit = max(channels, min(_ROW_ELEMENTS, 10 * _ROW_ELEMENTS // len(weights)))
+        self._parts = list(blocks(width.output, channels, limit))
+        if not self._joined:
+            self._parts = [slice(0, width.output)]
+        self._weights = np.tile(spread, self._parts[0].stop if self._joined else 1)
+
+    def calls(self, buffer: Array, sums: Array) -> list[Call]:
+        """Calls that sum what the rows of a padded buffer hold for [rows, columns, channels]."""
+        row, phase, column, item = buffer.strides
+        height, width = self._window.height, self._window.width
+        taps, columns, phases, _ = self._weights.shape
+        channels = sums.shape[2]
+        step = width.dilation if phases == 1 else 1
+        tap_strides = (height.dilation * row, step * column, phase, item)
+        calls: list[Call] = []
+        for part in self._parts:
+            pixels = part.stop - part.start
+            pieces = (1, pixels * channels) if self._joined else (pixels, channels)
+            view = as_strided(
+                buffer[:, :, part.start :],
+                (len(sums), pieces[0], taps, columns, phases, pieces[1]),
+                (height.stride * row, width.stride * column, *tap_strides),
+            )
+            target = sums[:, part].reshape(len(sums), *pieces)
+            weights = self._weights[..., : pieces[1]]
+            calls.append((partial(_einsum, "rwyxpk,yxpk->rwk", view, weights, out=target), ()))
+        return calls
 
 
 CONV_2D = Operation(
-    OperationType.CONV_2D, _signatures(()), _infer_convolution, _prepare_convolution
+    OperationType.CONV_2D,
+    signatures(forms()),
+    _infer_convolution,
+    _prepare_convolution,
+    empty=True,
+    requires=requires(channel_dim=0),
 )
 DEPTHWISE_CONV_2D = Operation(
     OperationType.DEPTHWISE_CONV_2D,
-    _signatures((Parameter("depth_multiplier", OperandType.INT32),)),
+    signatures(forms("depth_multiplier")),
     _infer_depthwise,
     _prepare_depthwise,
+    empty=True,
+    requires=requires(channel_dim=3),
 )
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
-from nnasync.kernels.linear import activation, pack
+from nnasync.kernels.linear import activation, check_quantization, pack
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -16,6 +16,7 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
+    is_quantized,
 )
 from nnasync.kernels.steps import Call, copy, sequence
 
@@ -32,11 +33,24 @@ _TYPES: dict[OperandType, tuple[OperandType, HalVersion]] = {
 def _infer(arguments: Arguments) -> list[Tensor]:
     source, weights = arguments.tensor(0, 2, 3, 4), arguments.tensor(1, 2)
     units, terms = weights.shape
+    if 0 in weights.shape:
+        raise arguments.error(1, f"has shape {weights.shape}, which has no elements")
     if source.size % terms:
         raise arguments.error(
             0, f"has {source.size} elements, expected a multiple of the weights' {terms}"
         )
+    bias = arguments.tensor(2, 1)
+    if bias.size != units:
+        raise arguments.error(2, f"has {bias.size} elements, expected {units}")
     return [Tensor(type=source.type, shape=(source.size // terms, units))]
+
+
+def _requires(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:
+    """Before 1.2 the output's scale is above the product of the others."""
+    check_quantization(arguments)
+    source, weights = arguments.tensor(0), arguments.tensor(1)
+    narrow = is_quantized(source.type) and outputs[0].scale <= source.scale * weights.scale
+    return HalVersion.V1_2 if narrow else HalVersion.V1_0
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -65,17 +79,24 @@ def _signatures() -> list[Signature]:
         Signature(
             since,
             (
-                Parameter("input", data),
-                Parameter("weights", data),
-                Parameter("bias", bias),
+                Parameter("input", data, ranks=(2, 3, 4)),
+                Parameter("weights", data, ranks=(2,)),
+                Parameter("bias", bias, ranks=(1,)),
                 Parameter("activation", OperandType.INT32),
             ),
-            (Parameter("output", data),),
+            (Parameter("output", data, ranks=(2,)),),
         )
         for data, (bias, since) in _TYPES.items()
     ]
 
 
-FULLY_CONNECTED = Operation(OperationType.FULLY_CONNECTED, _signatures(), _infer, _prepare)
+FULLY_CONNECTED = Operation(
+    OperationType.FULLY_CONNECTED,
+    _signatures(),
+    _infer,
+    _prepare,
+    empty=True,
+    requires=_requires,
+)
 
 OPERATIONS: tuple[Operation, ...] = (FULLY_CONNECTED,)

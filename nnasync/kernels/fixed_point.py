@@ -1,7 +1,7 @@
 """The fixed-point arithmetic that NNAPI prescribes for quantised operations, vectorised and exact.
 
-The kernels compute in floating point and stay within one step of these functions, which are the
-rule itself: tables of 256 entries are made with them, and tests compare against them.
+Tables of all 8-bit values are made with these functions; kernels that compute in floating point are
+proven or tested against them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,28 @@ import math
 import numpy as np
 
 from nnasync.hal import Array
+from nnasync.kernels.operation import Arguments
 
 __all__ = [
     "hard_swish",
+    "hard_swish_shift",
     "multiply_by_quantized_multiplier",
     "quantize_multiplier",
+    "quantize_multiplier_below_one",
     "rounding_divide_by_pot",
     "saturating_rounding_doubling_high_mul",
+    "single",
 ]
 
 _INT32 = np.iinfo(np.int32)
 _INT16 = np.iinfo(np.int16)
+_MOST_SHIFT = 31
+_SMALLEST, _LARGEST = 2.0**-149, float(np.finfo(np.float32).max)
+
+
+def single(value: float) -> float:
+    """A positive number as float32 holds it, neither 0 nor infinite."""
+    return float(np.float32(min(max(value, _SMALLEST), _LARGEST)))
 
 
 def quantize_multiplier(multiplier: float) -> tuple[int, int]:
@@ -36,11 +47,20 @@ def quantize_multiplier(multiplier: float) -> tuple[int, int]:
     return (0, 0) if exponent < -31 else (q, exponent)
 
 
+def quantize_multiplier_below_one(arguments: Arguments, multiplier: float) -> tuple[int, int]:
+    """The same for operations that need a multiplier below 1; raises ModelError for others."""
+    q, shift = quantize_multiplier(multiplier) if multiplier < 1 else (0, 1)
+    if shift > 0:
+        raise arguments.fail(
+            f"the scale of the inputs is {multiplier:g} times the scale of the output, expected"
+            " less than 1"
+        )
+    return q, shift
+
+
 def saturating_rounding_doubling_high_mul(a: Array, b: int) -> Array:
-    """The high half of 2 * a * b for 32-bit integers, rounded; (-2**31)**2 saturates."""
-    product = a.astype(np.int64) * b
-    nudge = np.where(product >= 0, 2**30, 1 - 2**30)
-    high = _divide_towards_zero(product + nudge, 31)
+    """The high half of 2 * a * b for 32-bit integers, halves up; (-2**31)**2 saturates."""
+    high: Array = (a.astype(np.int64) * b + 2**30) >> 31
     return np.minimum(high, _INT32.max)
 
 
@@ -53,21 +73,31 @@ def rounding_divide_by_pot(x: Array, exponent: int) -> Array:
 
 
 def multiply_by_quantized_multiplier(x: Array, q: int, shift: int) -> Array:
-    """x * q * 2**(shift - 31) as the rule computes it; x holds 32-bit integers."""
-    shifted = x.astype(np.int64) * (1 << max(shift, 0))
+    """x * q * 2**(shift - 31) as the rule computes it; x holds 32-bit integers.
+
+    What leaves 32 bits by a shift to the left saturates.
+    """
+    shifted = x.astype(np.int64) << min(max(shift, 0), _MOST_SHIFT)
+    if shift > 0:
+        shifted = np.clip(shifted, _INT32.min, _INT32.max)
     return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(shifted, q), max(-shift, 0))
+
+
+def hard_swish_shift(scale: float, output_scale: float) -> int:
+    """The exponent of the output's multiplier in `hard_swish`, which the rule wants at most 0."""
+    return _quantize_multiplier16(_fine(scale) / single(output_scale))[1]
 
 
 def hard_swish(
     q: Array, scale: float, zero_point: int, output_scale: float, output_zero_point: int
 ) -> Array:
     """HARD_SWISH of quantised values in 16-bit fixed point, not yet clamped to 8 bits."""
-    fine = np.float32(1 / 128) * np.float32(scale)
-    multiplier, exponent = _quantize_multiplier16(float(fine / np.float32(output_scale)))
-    relu_multiplier, relu_exponent = _quantize_multiplier16(float(fine / np.float32(3 / 32768)))
+    fine = _fine(scale)
+    multiplier, exponent = _quantize_multiplier16(fine / single(output_scale))
+    relu_multiplier, relu_exponent = _quantize_multiplier16(fine / (3 / 32768))
     wide = (q.astype(np.int64) - zero_point) << 7
     product = _high_mul16(wide, multiplier)
-    gate = _saturate16(wide << max(relu_exponent - 1, 0))
+    gate = _saturate16(wide << min(max(relu_exponent - 1, 0), _MOST_SHIFT))
     gate = _high_mul16(gate, relu_multiplier)
     if relu_exponent > 0:
         gate = _saturate16(gate << 1)
@@ -76,10 +106,14 @@ def hard_swish(
     gate = (gate + (1 << 15)) >> 1
     result = _saturate16(_divide_towards_zero(gate * product, 15))
     if exponent > 0:
-        result = _saturate16(result << exponent)
+        result = _saturate16(result << min(exponent, _MOST_SHIFT))
     else:
         result = rounding_divide_by_pot(result, -exponent)
     return result + output_zero_point
+
+
+def _fine(scale: float) -> float:
+    return single(single(scale) / 128)
 
 
 def _divide_towards_zero(x: Array, exponent: int) -> Array:
@@ -88,7 +122,7 @@ def _divide_towards_zero(x: Array, exponent: int) -> Array:
 
 
 def _quantize_multiplier16(multiplier: float) -> tuple[int, int]:
-    q, exponent = quantize_multiplier(multiplier)
+    q, exponent = quantize_multiplier(single(multiplier))
     return min((q + (1 << 15)) >> 16, _INT16.max), exponent
 
 
@@ -97,6 +131,4 @@ def _saturate16(x: Array) -> Array:
 
 
 def _high_mul16(a: Array, b: int) -> Array:
-    product = a.astype(np.int64) * b
-    nudge = np.where(product >= 0, 1 << 14, 1 - (1 << 14))
-    return _saturate16(_divide_towards_zero(product + nudge, 15))
+    return _saturate16((a.astype(np.int64) * b + (1 << 14)) >> 15)

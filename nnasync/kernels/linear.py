@@ -23,7 +23,7 @@ from nnasync.kernels.steps import (
     float_bounds,
 )
 
-__all__ = ["Linear", "activation", "pack"]
+__all__ = ["Linear", "activation", "check_quantization", "pack"]
 
 _EXACT = 2**24
 
@@ -92,29 +92,34 @@ def pack(
     *,
     channel_dim: int = 0,
     halves: Halves = Halves.UP,
+    centred: bool = False,
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
     `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
+    With `centred`, inputs enter with their zero point already subtracted.
     """
     source = arguments.tensor(0)
     bias = arguments.value(2).reshape(-1)
-    if bias.size != weights.shape[1]:
-        raise arguments.error(2, f"has {bias.size} elements, expected {weights.shape[1]}")
     if not is_quantized(source.type):
         return Linear(weights, bias, _float_limits(fused))
-    scales = _filter_scales(arguments, weights.shape[1], channel_dim)
+    scales = _product_scales(arguments, channel_dim)
     filter = arguments.tensor(1)
     zero = filter.zero_point if is_quantized(filter.type) else 0
     shifted = weights.astype(np.float64) - zero
-    dtype = _exact_dtype(shifted, source)
-    folded = bias.astype(np.float64) - source.zero_point * shifted.sum(axis=0)
+    lowest, highest = quantized_range(source.type)
+    if centred:
+        lowest, highest = lowest - source.zero_point, highest - source.zero_point
+    dtype = np.dtype(np.float32 if _bound(shifted, lowest, highest) < _EXACT else np.float64)
+    folded = bias.astype(np.float64)
+    if not centred:
+        folded = folded - source.zero_point * shifted.sum(axis=0)
     multiplier = scales.astype(np.float64) / output.scale
     return Linear(
         np.ascontiguousarray(shifted, dtype),
         folded,
         rescale=Rescale(multiplier, folded, output, fused, dtype, halves=halves),
-        border=source.zero_point,
+        border=0 if centred else source.zero_point,
     )
 
 
@@ -125,21 +130,26 @@ def _float_limits(fused: int) -> tuple[Array, Array] | None:
     return np.asarray(lower, np.float32), np.asarray(upper, np.float32)
 
 
-def _exact_dtype(weights: Array, source: Tensor) -> np.dtype[Any]:
-    """The smaller float type that holds every partial sum of weights times inputs exactly."""
-    lowest, highest = quantized_range(source.type)
-    positive = np.maximum(weights, 0).sum(axis=0).max(initial=0)
-    negative = np.maximum(-weights, 0).sum(axis=0).max(initial=0)
-    if lowest < 0:
-        largest = (positive + negative) * max(-lowest, highest)
-    else:
-        largest = max(positive, negative) * highest
-    return np.dtype(np.float32 if largest < _EXACT else np.float64)
+def _bound(weights: Array, lowest: int, highest: int) -> float:
+    """The largest magnitude of any partial sum of weights times inputs of a range."""
+    positive = np.maximum(weights, 0).sum(axis=0)
+    negative = np.maximum(-weights, 0).sum(axis=0)
+    above = positive * highest - negative * min(lowest, 0)
+    below = negative * highest - positive * min(lowest, 0)
+    return float(max(above.max(initial=0), below.max(initial=0)))
 
 
-def _filter_scales(arguments: Arguments, count: int, channel_dim: int) -> Array:
+def check_quantization(arguments: Arguments, channel_dim: int = 0) -> None:
+    """Raise ModelError unless scales and zero points of arguments 0 to 2 fit each other."""
+    if is_quantized(arguments.tensor(0).type):
+        _product_scales(arguments, channel_dim)
+
+
+def _product_scales(arguments: Arguments, channel_dim: int) -> Array:
     """Scale of the products, per output channel or a single one, in float32 as the rule says."""
     source, filter, bias = (arguments.tensor(index) for index in range(3))
+    if bias.zero_point != 0:
+        raise arguments.error(2, f"has zero point {bias.zero_point}, expected 0")
     if filter.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         product = np.float32(source.scale) * np.float32(filter.scale)
         _check_bias_scale(arguments, float(product), bias)
@@ -147,20 +157,18 @@ def _filter_scales(arguments: Arguments, count: int, channel_dim: int) -> Array:
     quant = filter.channel_quant
     if quant is None:
         raise arguments.error(1, "has no per-channel scales")
-    _check_channels(arguments, quant, count, channel_dim)
-    if bias.zero_point != 0:
-        raise arguments.error(2, f"has zero point {bias.zero_point}, expected 0")
+    _check_channels(arguments, quant, channel_dim)
     return np.float32(source.scale) * np.asarray(quant.scales, np.float32)
 
 
-def _check_channels(
-    arguments: Arguments, quant: hal.ChannelQuant, count: int, channel_dim: int
-) -> None:
+def _check_channels(arguments: Arguments, quant: hal.ChannelQuant, channel_dim: int) -> None:
     if quant.channel_dim != channel_dim:
         raise arguments.error(
             1, f"has per-channel scales along dimension {quant.channel_dim}, expected {channel_dim}"
         )
-    if len(quant.scales) != count or not all(scale > 0 for scale in quant.scales):
+    shape = arguments.tensor(1).shape
+    count = shape[channel_dim] if channel_dim < len(shape) else 0
+    if count not in (0, len(quant.scales)) or not all(scale > 0 for scale in quant.scales):
         raise arguments.error(1, f"has {len(quant.scales)} scales, expected {count} positive ones")
 
 
@@ -169,5 +177,3 @@ def _check_bias_scale(arguments: Arguments, product: float, bias: Tensor) -> Non
         raise arguments.error(1, "input and filter must have positive scales")
     if abs(product - bias.scale) > 1e-6 * min(product, bias.scale):
         raise arguments.error(2, f"has scale {bias.scale}, expected {product} (input * filter)")
-    if bias.zero_point != 0:
-        raise arguments.error(2, f"has zero point {bias.zero_point}, expected 0")

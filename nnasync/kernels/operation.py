@@ -51,6 +51,9 @@ _HALVES: dict[int, OperandType] = {
     OperandType.FLOAT16: OperandType.FLOAT32,
 }
 
+_MAX_RANK = 64
+"""Most dimensions that a numpy array can have."""
+
 Bind = Callable[[Sequence[Any], Sequence[Array], Sequence[Array]], Step]
 
 
@@ -131,7 +134,7 @@ class Operation:
         signature = self._signature(inputs, [tensor.type for tensor in outputs])
         if self._requires is None:
             return signature.since
-        arguments = Arguments(self.name, inputs, signature)
+        arguments = self._arguments(inputs, signature)
         return max(signature.since, self._requires(arguments, outputs))
 
     def infer(
@@ -144,12 +147,14 @@ class Operation:
         where the inputs leave a choice. Raises ModelError that names the argument at fault.
         """
         signature = self._signature(inputs, output_types)
+        count = len(output_types)
         try:
             if all(tensor is None or tensor.is_known for tensor in inputs):
-                return self._results(Arguments(self.name, inputs, signature))
+                return self._results(self._arguments(inputs, signature), count or None)
         except NotConstant:
             pass
-        return [Tensor(type=parameter.type) for parameter in signature.outputs]
+        parameters = signature.results(count) or signature.outputs
+        return [Tensor(type=parameter.type) for parameter in parameters]
 
     def prepare(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> Kernel:
         """Checks all operands, packs the constants and returns the kernel.
@@ -175,8 +180,8 @@ class Operation:
         signature = self._signature(inputs, [tensor.type for tensor in outputs])
         if any(tensor is not None and tensor.type in _HALVES for tensor in (*inputs, *outputs)):
             return _half_kernel(self, inputs, outputs)
-        arguments = Arguments(self.name, inputs, signature)
-        rules = self._results(arguments)
+        arguments = self._arguments(inputs, signature)
+        rules = self._results(arguments, len(outputs))
         results = [
             _resolved(f"{self.name}: output {index}", given, rule)
             for index, (given, rule) in enumerate(zip(outputs, rules, strict=True))
@@ -206,15 +211,36 @@ class Operation:
             f" rank {ranks}"
         )
 
-    def _results(self, arguments: Arguments) -> list[Tensor]:
-        """What the rule says; raises NotConstant where it needs a value."""
+    def _arguments(self, inputs: Sequence[Tensor | None], signature: Signature) -> Arguments:
+        """The arguments; an optional tensor without elements counts as omitted."""
+        given = [
+            None if parameter.optional and _is_empty(tensor) else tensor
+            for tensor, parameter in zip(
+                inputs, signature.parameters(len(inputs)) or (), strict=True
+            )
+        ]
+        return Arguments(self.name, given, signature)
+
+    def _results(self, arguments: Arguments, count: int | None) -> list[Tensor]:
+        """What the rule says, for `count` outputs if given; NotConstant where it needs a value."""
         for index, tensor in enumerate(arguments.inputs):
             if tensor is not None and 0 in tensor.shape and not self.empty:
                 raise arguments.error(index, f"has shape {tensor.shape}, which has no elements")
+        results = self._rule(arguments)
+        if count is not None and count != len(results):
+            raise arguments.fail(f"has {count} outputs, expected {len(results)}")
+        for index, result in enumerate(results):
+            nbytes = hal.byte_size(result.type, result.shape)
+            if nbytes > hal.MAX_TENSOR_BYTES or result.rank > _MAX_RANK:
+                raise arguments.fail(f"output {index} would have shape {result.shape}: too large")
         return [
             msgspec.structs.replace(result, exact=True) if 0 in result.shape else result
-            for result in self._rule(arguments)
+            for result in results
         ]
+
+
+def _is_empty(tensor: Tensor | None) -> bool:
+    return tensor is not None and 0 in tensor.shape and tensor.is_known
 
 
 def _require_known(kind: str, tensors: Sequence[Tensor | None]) -> None:
@@ -283,15 +309,13 @@ def _resolved(where: str, given: Tensor, rule: Tensor) -> Tensor:
         )
     if not fits:
         raise ModelError(f"{where}: has shape {given.shape}, expected {rule.shape}")
-    if is_quantized(given.type):
-        if not given.scale > 0:
-            raise ModelError(f"{where}: has scale {given.scale}, expected a positive one")
-        expected = (rule.scale, rule.zero_point)
-        if rule.scale and (given.scale, given.zero_point) != expected:
-            raise ModelError(
-                f"{where}: has scale {given.scale} and zero point {given.zero_point}, expected"
-                f" {rule.scale} and {rule.zero_point}"
-            )
+    if is_quantized(given.type) and not given.scale > 0:
+        raise ModelError(f"{where}: has scale {given.scale}, expected a positive one")
+    if rule.scale and (given.scale, given.zero_point) != (rule.scale, rule.zero_point):
+        raise ModelError(
+            f"{where}: has scale {given.scale} and zero point {given.zero_point}, expected"
+            f" {rule.scale} and {rule.zero_point}"
+        )
     return msgspec.structs.replace(given, shape=rule.shape, value=None, exact=True)
 
 
@@ -301,7 +325,7 @@ def _widened(tensor: Tensor | None) -> Tensor | None:
         return tensor
     value = None if tensor.value is None else tensor.value.astype(np.float32)
     type = _HALVES[tensor.type]
-    return Tensor(type=type, shape=tensor.shape, value=value, exact=tensor.exact)
+    return Tensor(type=type, shape=tensor.shape, value=value, exact=tensor.exact, widened=True)
 
 
 def _half_kernel(

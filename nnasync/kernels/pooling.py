@@ -1,12 +1,17 @@
-"""AVERAGE_POOL_2D and MAX_POOL_2D; cells of the padding do not take part."""
+"""AVERAGE_POOL_2D, L2_POOL_2D and MAX_POOL_2D; cells of the padding do not take part.
+
+A window is folded along its width first and then along its height, block by block of output rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
+from numpy.lib.stride_tricks import sliding_window_view
 
 from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType, Shape
 from nnasync.kernels.linear import activation
@@ -25,6 +30,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.rescale import store_quantized
 from nnasync.kernels.steps import (
     Call,
+    blocks,
     clip,
     copy,
     float_bounds,
@@ -34,17 +40,19 @@ from nnasync.kernels.steps import (
 from nnasync.kernels.window import (
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
+    LAYOUT,
     STRIDES,
     Axis,
     PaddedRows,
     Window,
-    as_nhwc,
-    from_nchw,
-    is_implicit,
+    image_result,
+    image_shape,
+    in_layout,
+    position,
     read_axes,
 )
 
-__all__ = ["OPERATIONS", "AVERAGE_POOL_2D", "MAX_POOL_2D"]
+__all__ = ["OPERATIONS", "AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"]
 
 _TYPES: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
@@ -52,122 +60,136 @@ _TYPES: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: HalVersion.V1_3,
 }
+_FLOATS = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 _FILTER_AND_ACTIVATION = tuple(
     Parameter(name, OperandType.INT32) for name in ("filter_width", "filter_height", "activation")
 )
-_LAYOUT = Parameter("is_nchw", OperandType.BOOL)
 _EXACT_FLOAT32_CELLS = 4096
-_MAXIMUM_CELLS = 1 << 16
-"""Of windows that move: each cell is a call, and a model must not make us busy without end."""
+_MOST_CALLS = 16
+"""Cells along an axis that are folded one by one; longer windows are reduced by numpy."""
 
 
-def _signatures() -> list[Signature]:
+def _signatures(types: Sequence[OperandType]) -> list[Signature]:
     signatures = []
-    for type, since in _TYPES.items():
+    for type in types:
+        since = _TYPES[type]
         for padding in (IMPLICIT_PADDING, EXPLICIT_PADDING):
-            inputs = (Parameter("input", type), *padding, *STRIDES, *_FILTER_AND_ACTIVATION)
-            outputs = (Parameter("output", type),)
+            source = Parameter("input", type, ranks=(4,))
+            inputs = (source, *padding, *STRIDES, *_FILTER_AND_ACTIVATION)
+            outputs = (Parameter("output", type, ranks=(4,)),)
             signatures.append(Signature(since, inputs, outputs))
             late = max(since, HalVersion.V1_2)
-            signatures.append(Signature(late, (*inputs, _LAYOUT), outputs))
+            signatures.append(Signature(late, (*inputs, *LAYOUT), outputs))
     return signatures
 
 
-def _first_scalar(arguments: Arguments) -> int:
-    """Index of the first stride."""
-    return 2 if is_implicit(arguments, 1) else 5
-
-
-def _is_nchw(arguments: Arguments) -> bool:
-    return arguments.flag(_first_scalar(arguments) + 5)
-
-
-def _nhwc(arguments: Arguments) -> Shape:
-    shape = arguments.tensor(0, 4).shape
-    return as_nhwc(shape) if _is_nchw(arguments) else shape
-
-
 def _window(arguments: Arguments) -> Window:
-    first = _first_scalar(arguments)
-    filters = arguments.integer(first + 3, 1), arguments.integer(first + 2, 1)
-    _, height, width, _ = _nhwc(arguments)
-    return read_axes(arguments, 1, (height, width), filters, strides=first)
+    first = position(arguments, "filter_width")
+    filters = arguments.integer(first + 1, 1), arguments.integer(first, 1)
+    _, height, width, _ = image_shape(arguments)
+    return read_axes(arguments, (height, width), filters)
 
 
 def _infer(arguments: Arguments) -> list[Tensor]:
     source, window = arguments.tensor(0), _window(arguments)
-    cells = window.height.filter * window.width.filter
-    if cells > _MAXIMUM_CELLS and not window.is_global:
-        raise arguments.fail(f"the window has {cells} cells, expected at most {_MAXIMUM_CELLS}")
-    batches, _, _, channels = _nhwc(arguments)
-    height, width = window.height.output, window.width.output
-    shape = (batches, height, width, channels)
-    if _is_nchw(arguments):
-        shape = (batches, channels, height, width)
-    return [Tensor(type=source.type, shape=shape, scale=source.scale, zero_point=source.zero_point)]
+    channels = image_shape(arguments)[3]
+    result = image_result(arguments, window.height.output, window.width.output, channels)
+    return [msgspec.structs.replace(result, scale=source.scale, zero_point=source.zero_point)]
 
 
-def _bounds(fused: int, output: Tensor) -> tuple[float, float]:
-    return quantized_bounds(fused, output) if is_quantized(output.type) else float_bounds(fused)
+class _Pool:
+    """What distinguishes the three: how cells are prepared and combined, and what follows.
+
+    `border` is what padding holds, `dtype` that of the cells.
+    """
+
+    __slots__ = ("_clamp", "_limits", "_output", "border", "dtype", "function")
+
+    def __init__(
+        self, function: Callable[..., Any], dtype: Any, border: float, fused: int, output: Tensor
+    ) -> None:
+        self.function = function
+        self.dtype = np.dtype(dtype)
+        self.border = border
+        quantized = is_quantized(output.type)
+        bounds = quantized_bounds(fused, output) if quantized else float_bounds(fused)
+        self._limits = tuple(np.asarray(bound, self.dtype) for bound in bounds)
+        self._clamp = fused != FusedActivationFunc.NONE
+        self._output = output
+
+    @property
+    def in_place(self) -> bool:
+        """Whether cells are combined in the output's memory."""
+        return self.dtype == self._output.dtype
+
+    def before(self, cells: Array) -> list[Call]:
+        """Calls on the cells, padding among them, before they are combined."""
+        return []
+
+    def after(self, sums: Array, target: Array, part: slice, work: Array) -> list[Call]:
+        """Calls from what the cells of output rows combine to, to the output's rows."""
+        return [(clip, (sums, *self._limits, sums))] if self._clamp else []
 
 
-def _prepare(
-    make: Callable[[Shape, Window, int, Tensor], Kernel],
-) -> Callable[[Arguments, Sequence[Tensor]], Kernel]:
-    def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-        fused = activation(arguments, _first_scalar(arguments) + 4)
-        kernel = make(_nhwc(arguments), _window(arguments), fused, outputs[0])
-        if _is_nchw(arguments):
-            return from_nchw(kernel, arguments.tensor(0), outputs[0])
-        return kernel
+class _Maximum(_Pool):
+    """The largest cell."""
 
-    return prepare
+    def __init__(self, window: Window, fused: int, output: Tensor) -> None:
+        quantized = is_quantized(output.type)
+        lowest = quantized_range(output.type)[0] if quantized else -np.inf
+        super().__init__(np.maximum, output.dtype, lowest, fused, output)
 
 
-def _taps(buffer: Array, window: Window) -> list[Array]:
-    """What each cell of the window sees in a padded buffer, as [rows, columns, channels]."""
-    height, width = window.height, window.width
-    row, _, column, channel = buffer.strides
-    shape = (height.output, width.output, buffer.shape[3])
-    strides = (height.stride * row, width.stride * column, channel)
-    return [
-        as_strided(buffer[y:, 0, x:], shape, strides)
-        for y in range(height.filter)
-        for x in range(width.filter)
-    ]
+class _Average(_Pool):
+    """The sum of the cells divided by their number, rounded as the rule says if quantised."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self, window: Window, fused: int, output: Tensor) -> None:
+        counts = np.multiply.outer(_cells(window.height), _cells(window.width))[..., None]
+        exact = not is_quantized(output.type) or counts.max() <= _EXACT_FLOAT32_CELLS
+        super().__init__(np.add, np.float32 if exact else np.float64, 0.0, fused, output)
+        self.counts = counts.astype(self.dtype)
+
+    def after(self, sums: Array, target: Array, part: slice, work: Array) -> list[Call]:
+        counts = self.counts[part]
+        if self.in_place:
+            calls: list[Call] = [(np.divide, (sums, counts, sums))]
+            return calls + super().after(sums, target, part, work)
+        offset = np.floor(counts / 2)
+        if target.dtype == np.int8:
+            return self._signed(sums, target, counts, offset, work)
+        return [
+            (np.add, (sums, offset, sums)),
+            (np.divide, (sums, counts, sums)),
+            (np.floor, (sums, sums)),
+            (clip, (sums, *self._limits, sums)),
+            *store_quantized(sums, target),
+        ]
+
+    def _signed(
+        self, sums: Array, target: Array, counts: Array, offset: Array, work: Array
+    ) -> list[Call]:
+        """Halves are rounded away from zero: n / 2 is added with the sign of the sum."""
+        return [
+            (np.copysign, (offset, sums, work)),
+            (np.add, (sums, work, sums)),
+            (np.divide, (sums, counts, sums)),
+            (np.trunc, (sums, sums)),
+            (clip, (sums, *self._limits, sums)),
+            copy(target, sums),
+        ]
 
 
-def _fold(function: Callable[..., Any], taps: Sequence[Array], target: Array) -> list[Call]:
-    """Calls that combine all taps into the target."""
-    if len(taps) == 1:
-        return [copy(target, taps[0])]
-    calls: list[Call] = [(function, (taps[0], taps[1], target))]
-    return calls + [(function, (target, tap, target)) for tap in taps[2:]]
+class _L2(_Average):
+    """The root of the mean of the squares."""
 
+    def before(self, cells: Array) -> list[Call]:
+        return [(np.multiply, (cells, cells, cells))]
 
-def _maximum_kernel(shape: Shape, window: Window, fused: int, output: Tensor) -> Kernel:
-    lower, upper = _bounds(fused, output)
-    lowest = quantized_range(output.type)[0] if is_quantized(output.type) else -np.inf
-    spec = ArraySpec(
-        PaddedRows.shape(window, window.height.output, shape[3], phases=1), output.dtype
-    )
-    limits = np.asarray(lower, output.dtype), np.asarray(upper, output.dtype)
-
-    def maximum(a: Array, b: Array, out: Array) -> None:
-        np.maximum(a, b, out=out)
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        rows = PaddedRows(scratch[0], window, lowest)
-        taps = _taps(scratch[0], window)
-        calls = rows.sides()
-        for image, target in zip(inputs[0].reshape(shape), outputs[0], strict=True):
-            calls += rows.rows(image, slice(0, window.height.output))
-            calls += _fold(maximum, taps, target)
-        if fused != FusedActivationFunc.NONE:
-            calls.append((clip, (outputs[0], *limits, outputs[0])))
-        return sequence(calls)
-
-    return Kernel(bind, [spec])
+    def after(self, sums: Array, target: Array, part: slice, work: Array) -> list[Call]:
+        divide, *clamp = super().after(sums, target, part, work)
+        return [divide, (np.sqrt, (sums, sums)), *clamp]
 
 
 def _cells(axis: Axis) -> Array:
@@ -176,97 +198,116 @@ def _cells(axis: Axis) -> Array:
     return np.minimum(first + axis.filter, axis.input) - np.maximum(first, 0)
 
 
-class _Averages:
-    """From sums of valid cells to averages, rounded as the rule says for quantised types."""
+def _prepare(
+    kind: Callable[[Window, int, Tensor], _Pool],
+) -> Callable[[Arguments, Sequence[Tensor]], Kernel]:
+    def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
+        fused = activation(arguments, position(arguments, "activation"))
+        window, shape = _window(arguments), image_shape(arguments)
+        pool = kind(window, fused, outputs[0])
+        if window.is_global and isinstance(pool, _Average):
+            kernel = _global_kernel(pool, shape)
+        else:
+            kernel = _kernel(pool, shape, window)
+        return in_layout(arguments, outputs, kernel)
 
-    def __init__(self, window: Window, fused: int, output: Tensor) -> None:
-        counts = np.multiply.outer(_cells(window.height), _cells(window.width))[..., None]
-        self.quantized = is_quantized(output.type)
-        exact = counts.max() <= _EXACT_FLOAT32_CELLS
-        self.dtype = np.dtype(np.float32 if exact or not self.quantized else np.float64)
-        self.counts = counts.astype(self.dtype)
-        self.signed = output.dtype == np.int8
-        lower, upper = _bounds(fused, output)
-        self.limits = np.asarray(lower, self.dtype), np.asarray(upper, self.dtype)
-        self.clamp = fused != FusedActivationFunc.NONE
-
-    def calls(self, sums: Array, target: Array, half: Array) -> list[Call]:
-        """Calls from sums [rows, columns, channels] to the target; `half` is scratch like sums."""
-        if self.quantized and self.signed:
-            return self._signed(sums, target, half)
-        offset = np.floor(self.counts / 2)
-        calls: list[Call] = [(np.add, (sums, offset, sums))] if self.quantized else []
-        calls.append((np.divide, (sums, self.counts, sums)))
-        if self.clamp:
-            if self.quantized:
-                calls.append((np.floor, (sums, sums)))
-            calls.append((clip, (sums, *self.limits, sums)))
-        return calls + (store_quantized(sums, target) if self.quantized else [])
-
-    def _signed(self, sums: Array, target: Array, half: Array) -> list[Call]:
-        """Halves are rounded away from zero: n / 2 is added with the sign of the sum."""
-        offset = np.floor(self.counts / 2)
-        return [
-            (np.copysign, (offset, sums, half)),
-            (np.add, (sums, half, sums)),
-            (np.divide, (sums, self.counts, sums)),
-            (np.trunc, (sums, sums)),
-            (clip, (sums, *self.limits, sums)),
-            copy(target, sums),
-        ]
+    return prepare
 
 
-def _average_kernel(shape: Shape, window: Window, fused: int, output: Tensor) -> Kernel:
-    averages = _Averages(window, fused, output)
-    if window.is_global:
-        return _global_average_kernel(averages, shape)
-    padded = PaddedRows.shape(window, window.height.output, shape[3], phases=1)
-    result = (window.height.output, window.width.output, shape[3])
-    specs = [ArraySpec(part, averages.dtype) for part in (padded, result, result)]
+def _kernel(pool: _Pool, shape: Shape, window: Window) -> Kernel:
+    batches, channels, width = shape[0], shape[3], window.width.output
+    parts = list(blocks(window.height.output, shape[2] * channels))
+    largest = parts[0].stop
+    padded = PaddedRows.shape(window, largest, channels, phases=1)
+    result = (largest, width, channels)
+    specs = [ArraySpec(size, pool.dtype) for size in (padded, (padded[0], width, channels))]
+    specs += [ArraySpec(result, pool.dtype)] * (0 if pool.in_place else 2)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        rows = PaddedRows(scratch[0], window, 0.0)
-        taps = _taps(scratch[0], window)
+        rows = PaddedRows(scratch[0], window, pool.border)
+        images = inputs[0].reshape(shape)
+        output = outputs[0].reshape(batches, -1, width, channels)
         calls = rows.sides()
-        for image, target in zip(inputs[0].reshape(shape), outputs[0], strict=True):
-            sums = scratch[1] if averages.quantized else target
-            calls += rows.rows(image, slice(0, window.height.output))
-            calls += _fold(np.add, taps, sums)
-            calls += averages.calls(sums, target, scratch[2])
+        for image, targets in zip(images, output, strict=True):
+            for part in parts:
+                target = targets[part]
+                sums, work = (
+                    (target, target)
+                    if pool.in_place
+                    else (array[: len(target)] for array in scratch[2:])
+                )
+                count = (len(target) - 1) * window.height.stride + window.height.extent
+                cells, lines = scratch[0][:count, 0], scratch[1][:count]
+                calls += rows.rows(image, part)
+                calls += pool.before(cells)
+                calls += _fold(pool.function, cells, window.width, 1, lines)
+                calls += _fold(pool.function, lines, window.height, 0, sums)
+                calls += pool.after(sums, target, part, work)
         return sequence(calls)
 
     return Kernel(bind, specs)
 
 
-def _global_average_kernel(averages: _Averages, shape: Shape) -> Kernel:
-    """One average per channel: the sums are the product of a row of ones and the pixels."""
+def _fold(
+    function: Callable[..., Any], source: Array, axis: Axis, dimension: int, target: Array
+) -> list[Call]:
+    """Calls that combine the cells of windows along a dimension."""
+    views = np.moveaxis(
+        sliding_window_view(source, axis.filter, dimension)[
+            (slice(None),) * dimension + (slice(None, None, axis.stride),)
+        ],
+        -1,
+        0,
+    )[(slice(None),) * (dimension + 1) + (slice(target.shape[dimension]),)]
+    if len(views) == 1:
+        return [copy(target, views[0])]
+    if len(views) > _MOST_CALLS:
+        return [(partial(function.reduce, views, 0, out=target), ())]  # type: ignore[attr-defined]
+    onto = partial(function, out=target)
+    return [(onto, (views[0], views[1])), *((onto, (target, view)) for view in views[2:])]
+
+
+def _global_kernel(pool: _Average, shape: Shape) -> Kernel:
+    """One result per channel: the sums are the product of a row of ones and the pixels."""
     batches, height, width, channels = shape
     pixels = height * width
-    ones = np.ones((1, pixels), averages.dtype)
-    specs = [ArraySpec((pixels, channels), averages.dtype)]
-    specs += [ArraySpec((1, 1, channels), averages.dtype)] * 2
+    ones = np.ones((1, pixels), pool.dtype)
+    specs = [ArraySpec((pixels, channels), pool.dtype)]
+    specs += [ArraySpec((1, 1, channels), pool.dtype)] * 2
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         calls: list[Call] = []
         images = inputs[0].reshape(batches, pixels, channels)
-        for image, target in zip(images, outputs[0], strict=True):
-            sums = target
-            if averages.quantized:
-                calls.append(copy(scratch[0], image))
-                image, sums = scratch[0], scratch[1]
+        targets = outputs[0].reshape(batches, 1, 1, channels)
+        for image, target in zip(images, targets, strict=True):
+            sums = target if pool.in_place else scratch[1]
+            before = pool.before(scratch[0])
+            if before or not pool.in_place:
+                calls += [copy(scratch[0], image), *before]
+                image = scratch[0]
             calls.append((ones.dot, (image, sums.reshape(1, channels))))
-            calls += averages.calls(sums, target, scratch[2])
+            calls += pool.after(sums, target, slice(None), scratch[2])
         return sequence(calls)
 
     return Kernel(bind, specs)
 
 
 AVERAGE_POOL_2D = Operation(
-    OperationType.AVERAGE_POOL_2D, _signatures(), _infer, _prepare(_average_kernel)
+    OperationType.AVERAGE_POOL_2D,
+    _signatures(tuple(_TYPES)),
+    _infer,
+    _prepare(_Average),
+    empty=True,
 )
-MAX_POOL_2D = Operation(OperationType.MAX_POOL_2D, _signatures(), _infer, _prepare(_maximum_kernel))
+L2_POOL_2D = Operation(
+    OperationType.L2_POOL_2D, _signatures(_FLOATS), _infer, _prepare(_L2), empty=True
+)
+MAX_POOL_2D = Operation(
+    OperationType.MAX_POOL_2D, _signatures(tuple(_TYPES)), _infer, _prepare(_Maximum), empty=True
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     AVERAGE_POOL_2D,
+    L2_POOL_2D,
     MAX_POOL_2D,
 )

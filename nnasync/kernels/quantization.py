@@ -27,6 +27,9 @@ _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _QPC = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
+_BEYOND = np.asarray(1024, np.float32)
+"""Quantised values are nearer to 0, so that cutting here changes nothing but infinities."""
+
 _FROM_TO: tuple[tuple[OperandType, OperandType, HalVersion], ...] = (
     (_F32, _Q8, HalVersion.V1_2),
     (_F32, _Q8S, HalVersion.V1_3),
@@ -45,9 +48,15 @@ _TO_FROM: tuple[tuple[OperandType, OperandType, HalVersion], ...] = (
 )
 
 
-def _signatures(table: Sequence[tuple[OperandType, OperandType, HalVersion]]) -> list[Signature]:
+def _signatures(
+    table: Sequence[tuple[OperandType, OperandType, HalVersion]], ranks: tuple[int, ...] = ()
+) -> list[Signature]:
     return [
-        Signature(since, (Parameter("input", source),), (Parameter("output", target),))
+        Signature(
+            since,
+            (Parameter("input", source, ranks=ranks),),
+            (Parameter("output", target, ranks=ranks),),
+        )
         for source, target, since in table
     ]
 
@@ -58,28 +67,33 @@ def _infer(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_quantize(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    """clamp(round(x / scale) + zero point), halves away from zero."""
+    """clamp(round(x / scale) + zero point), halves away from zero; what is no number is highest.
+
+    The nearest integer is the whole part and the whole part of twice the rest, which are exact.
+    """
     output = outputs[0]
     parts = list(blocks(output.size, 1))
-    specs = [ArraySpec((parts[0].stop if parts else 0,))] * 2
+    specs = [ArraySpec((parts[0].stop,))] * 2
     scale = np.asarray(output.scale, np.float32)
     zero = np.asarray(output.zero_point, np.float32)
-    half = np.asarray(0.5, np.float32)
-    limits = [np.asarray(bound, np.float32) for bound in quantized_range(output.type)]
+    lowest, highest = (np.asarray(bound, np.float32) for bound in quantized_range(output.type))
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         source, target = inputs[0].reshape(-1), outputs[0].reshape(-1)
         calls: list[Call] = []
         for part in parts:
-            count = part.stop - part.start
-            x, nudge = scratch[0][:count], scratch[1][:count]
+            x, whole = (array[: part.stop - part.start] for array in scratch)
             calls += [
                 (np.divide, (source[part], scale, x)),
-                (np.copysign, (half, x, nudge)),
-                (np.add, (x, nudge, x)),
+                (clip, (x, -_BEYOND, _BEYOND, x)),
+                (np.trunc, (x, whole)),
+                (np.subtract, (x, whole, x)),
+                (np.add, (x, x, x)),
                 (np.trunc, (x, x)),
+                (np.add, (x, whole, x)),
                 (np.add, (x, zero, x)),
-                (clip, (x, *limits, x)),
+                (np.fmin, (x, highest, x)),
+                (clip, (x, lowest, highest, x)),
                 copy(target[part], x),
             ]
         return sequence(calls)
@@ -120,8 +134,16 @@ def _prepare_dequantize(arguments: Arguments, outputs: Sequence[Tensor]) -> Kern
     return Kernel(bind)
 
 
-QUANTIZE = Operation(OperationType.QUANTIZE, _signatures(_FROM_TO), _infer, _prepare_quantize)
-DEQUANTIZE = Operation(OperationType.DEQUANTIZE, _signatures(_TO_FROM), _infer, _prepare_dequantize)
+QUANTIZE = Operation(
+    OperationType.QUANTIZE, _signatures(_FROM_TO), _infer, _prepare_quantize, empty=True
+)
+DEQUANTIZE = Operation(
+    OperationType.DEQUANTIZE,
+    _signatures(_TO_FROM, (1, 2, 3, 4)),
+    _infer,
+    _prepare_dequantize,
+    empty=True,
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     DEQUANTIZE,

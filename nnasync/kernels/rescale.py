@@ -28,8 +28,12 @@ from nnasync.kernels.steps import Call, add_rows, clip, copy, quantized_bounds
 __all__ = ["Halves", "Rescale", "store_quantized"]
 
 _SIGN = np.array(128, np.uint8)
-_SMALLEST_FLOAT32 = 0.02
+_SMALLEST_FLOAT32 = 0.0005
 """Below this multiplier the changes lie too densely for float32; trying would be a waste."""
+_HOPELESS = 0.5
+"""Share of channels without a factor after the first tries that ends the search."""
+_ONE, _LARGE = np.asarray(1.0), np.asarray(2.0**40)
+"""A value times the second is beyond the first, unless it is 0."""
 _EXACT = 2**24
 
 
@@ -44,10 +48,10 @@ class Rescale:
     """Calls that turn sums into the quantised values of an output.
 
     `multiplier` is the scale of the sums in steps of the output, one per channel or a single one;
-    `bias` holds integers that are added to the sums beforehand; `dtype` is that of the sums.
+    `bias` holds integers that belong to the sums; `dtype` is that of the sums.
     """
 
-    __slots__ = ("_add", "_away", "_bias", "_bounds", "_dtype", "_multiply", "_nudge", "_zero")
+    __slots__ = ("_add", "_away", "_bias", "_bounds", "_dtype", "_half", "_multiply", "_zero")
 
     def __init__(
         self,
@@ -67,16 +71,16 @@ class Rescale:
         self._away = halves is Halves.AWAY and lower < output.zero_point
         offset = 0 if self._away else -quantized_range(output.type)[0]
         limits = (lower + offset, upper + offset)
-        shift = half if self._away else half + output.zero_point + offset
+        shift = _nudges(mantissa, exponent) if self._away else half + output.zero_point + offset
         precise = None
-        if dtype == np.float32 and not self._away and real.min() >= _SMALLEST_FLOAT32:
+        if dtype == np.float32 and not self._away and np.abs(bias).max(initial=0) < _EXACT:
             precise = _float32_factors(mantissa, exponent, shift, limits)
         self._dtype = np.dtype(np.float64 if precise is None else np.float32)
+        self._bias = None if precise is None else bias.astype(np.float32)
         self._multiply: Array
         self._add: Array
-        self._multiply, self._add = (real, shift) if precise is None else precise
-        self._nudge = _nudges(mantissa, exponent)
-        self._bias = bias.astype(dtype)
+        self._multiply, self._add = precise or (real, bias * real + shift)
+        self._half = half
         self._zero = np.asarray(output.zero_point, np.float64)
         slack = 0.0 if self._away else 0.5
         self._bounds = (
@@ -92,26 +96,27 @@ class Rescale:
     def calls(self, sums: Array, output: Array, scratch: Sequence[Array]) -> list[Call]:
         """Calls from sums [..., channels], which are overwritten, to the output."""
         calls = []
-        if self._bias.any():
+        if self._bias is not None and self._bias.any():
             calls.append(add_rows(np.add, sums, self._bias))
         wide = sums
         if self._dtype != sums.dtype:
             wide = scratch[0]
             calls.append(copy(wide, sums))
         calls.append(add_rows(np.multiply, wide, self._multiply))
+        if self._add.any():
+            calls.append(add_rows(np.add, wide, _uniform(self._add)))
         if self._away:
-            return calls + self._round_away(wide, output, scratch[-1])
-        calls.append(add_rows(np.add, wide, self._uniform(self._add)))
+            work = scratch[int(wide is not sums)]
+            return calls + self._round_away(wide, output, work)
         calls.append((clip, (wide, *self._bounds, wide)))
         return calls + store_quantized(wide, output)
 
     def _round_away(self, wide: Array, output: Array, work: Array) -> list[Call]:
-        calls: list[Call] = []
-        if self._nudge.any():
-            calls.append(add_rows(np.add, wide, self._nudge))
+        """Half a step is added with the sign of the value, and the rest is cut off."""
         return [
-            *calls,
-            (np.copysign, (self._uniform(self._add), wide, work)),
+            (np.multiply, (wide, _LARGE, work)),
+            (clip, (work, -_ONE, _ONE, work)),
+            add_rows(np.multiply, work, _uniform(self._half)),
             (np.add, (wide, work, wide)),
             (np.trunc, (wide, wide)),
             (np.add, (wide, self._zero, wide)),
@@ -119,10 +124,10 @@ class Rescale:
             copy(output, wide),
         ]
 
-    @staticmethod
-    def _uniform(row: Array) -> Array:
-        """A single element where all are the same, which numpy adds faster."""
-        return row[:1] if (row == row[0]).all() else row
+
+def _uniform(row: Array) -> Array:
+    """A single element where all are the same, which numpy adds faster."""
+    return row[:1] if (row == row[0]).all() else row
 
 
 def _nudges(mantissa: Array, exponent: Array) -> Array:
@@ -134,40 +139,36 @@ def _nudges(mantissa: Array, exponent: Array) -> Array:
 def _float32_factors(
     mantissa: Array, exponent: Array, shift: Array, limits: tuple[int, int]
 ) -> tuple[Array, Array] | None:
-    """Multipliers and shifts in float32 that are exact for every sum, if there are such."""
-    shape = mantissa.shape
-    factors, shifts = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    for index in np.ndindex(shape):
-        found = _float32_factor(
-            int(mantissa[index]), int(exponent[index]), float(shift[index]), limits
-        )
-        if found is None:
-            return None
-        factors[index], shifts[index] = found
-    return factors, shifts
+    """Multipliers and shifts in float32 that are exact for every sum, if they are found.
 
-
-def _float32_factor(
-    mantissa: int, exponent: int, shift: float, limits: tuple[int, int]
-) -> tuple[np.float32, np.float32] | None:
-    """A float32 multiplier and shift near the exact ones that pass at every change."""
+    Those near the exact ones are tried at both sides of every change of the result.
+    """
     results = np.arange(limits[0] + 1, limits[1] + 1, dtype=np.int64)
-    scaled = np.ldexp(results - shift, 31 - exponent).astype(np.int64)
-    first = -(-scaled // mantissa)
-    if not results.size or np.abs(first).max() >= _EXACT:
+    exact = np.ldexp(mantissa.astype(np.float64), exponent - 31).astype(np.float32)
+    if not results.size or exact.min() < _SMALLEST_FLOAT32:
+        return None
+    scaled = np.ldexp(results - shift[:, None], 31 - exponent[:, None]).astype(np.int64)
+    first = -(-scaled // mantissa[:, None])
+    if np.abs(first).max() >= _EXACT:
         return None
     here, before = first.astype(np.float32), (first - 1).astype(np.float32)
-    exact = np.float32(np.ldexp(float(mantissa), exponent - 31))
-    for factor in (
-        exact,
-        np.nextafter(exact, np.float32(0)),
-        np.nextafter(exact, np.float32(2**31)),
-    ):
+    factors, shifts = exact.copy(), shift.astype(np.float32)
+    left = np.arange(len(exact))
+    for neighbour in (0, -1, 1):
+        factor = exact + neighbour * np.spacing(exact)
         for ulps in (0, 1, -1, 2, -2, 3, -3):
-            added = np.float32(shift) + np.float32(ulps) * np.spacing(np.float32(shift))
-            reached = here * factor + added >= results
-            if reached.all() and (before * factor + added < results).all():
-                return factor, added
+            added = shift.astype(np.float32)
+            added += np.float32(ulps) * np.spacing(added)
+            passes = (here * factor[left, None] + added[left, None] >= results) & (
+                before * factor[left, None] + added[left, None] < results
+            )
+            good = passes.all(axis=1)
+            factors[left[good]], shifts[left[good]] = factor[left[good]], added[left[good]]
+            left, here, before = left[~good], here[~good], before[~good]
+            if not left.size:
+                return factors, shifts
+        if left.size > _HOPELESS * len(exact):
+            return None
     return None
 
 

@@ -24,13 +24,15 @@ class Parameter(Struct, frozen=True):
 class Signature(Struct, frozen=True):
     """One legal combination of operand types.
 
-    With `variadic`, the first input stands for one or more inputs of the same type.
+    With `variadic`, the first input stands for one or more inputs of the same type; with
+    `variadic_outputs`, the last output for one or more outputs.
     """
 
     since: HalVersion
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
     variadic: bool = False
+    variadic_outputs: bool = False
 
     def parameters(self, count: int) -> tuple[Parameter, ...] | None:
         """The parameter of each of `count` inputs, or None when the count is not legal."""
@@ -41,6 +43,15 @@ class Signature(Struct, frozen=True):
             return (self.inputs[0],) * extra + self.inputs
         return None
 
+    def results(self, count: int) -> tuple[Parameter, ...] | None:
+        """The parameter of each of `count` outputs, or None when the count is not legal."""
+        extra = count - len(self.outputs)
+        if extra == 0:
+            return self.outputs
+        if self.variadic_outputs and extra > 0:
+            return self.outputs + (self.outputs[-1],) * extra
+        return None
+
     def accepts(self, inputs: Sequence[int | None], outputs: Sequence[int] = ()) -> bool:
         """Whether operand types fit; None is an omitted operand, no outputs means "any"."""
         parameters = self.parameters(len(inputs))
@@ -49,7 +60,10 @@ class Signature(Struct, frozen=True):
         for parameter, type in zip(parameters, inputs, strict=True):
             if not (parameter.optional if type is None else parameter.type == type):
                 return False
-        return not outputs or [p.type for p in self.outputs] == list(outputs)
+        if not outputs:
+            return True
+        results = self.results(len(outputs))
+        return results is not None and [p.type for p in results] == list(outputs)
 
     def takes_ranks(self, shapes: Sequence[Shape | None]) -> bool:
         """Whether the ranks of the inputs fit; an unknown rank and an omitted operand do."""

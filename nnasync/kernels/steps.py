@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, FusedActivationFunc
+from nnasync.kernels.fixed_point import single
 from nnasync.kernels.operation import Step, Tensor, quantized_range
 
 _umath = importlib.import_module("numpy._core.umath")
@@ -143,8 +144,8 @@ def quantized_bounds(activation: int, output: Tensor) -> tuple[int, int]:
     lower, upper = float_bounds(activation)
 
     def quantized(value: float) -> int:
-        steps = value / output.scale
-        return output.zero_point + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+        steps = single(abs(value) / single(output.scale))
+        return output.zero_point + int(math.copysign(math.floor(steps + 0.5), value))
 
     return (
         lowest if math.isinf(lower) else max(lowest, quantized(lower)),

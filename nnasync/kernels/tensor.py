@@ -22,7 +22,8 @@ class Tensor(Struct, frozen=True, eq=False):
     """What is known of one operand before running; scalars and unknown ranks have shape ().
 
     In a model a dimension of 0 is unknown; with `exact` the shape is that of a run and 0 means
-    empty. `value` is set for constants and scalars: an array of the operand's dtype and shape.
+    empty. `value` is set for constants and scalars: an array of the operand's dtype and shape. A
+    `widened` one stands for a float16 operand that is computed in float32.
     """
 
     type: int
@@ -32,6 +33,7 @@ class Tensor(Struct, frozen=True, eq=False):
     channel_quant: hal.ChannelQuant | None = None
     value: Array | None = None
     exact: bool = False
+    widened: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:

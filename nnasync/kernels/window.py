@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +23,21 @@ from nnasync.kernels.steps import Call, copy
 __all__ = [
     "EXPLICIT_PADDING",
     "IMPLICIT_PADDING",
+    "LAYOUT",
     "STRIDES",
     "Axis",
     "PaddedRows",
     "Window",
-    "as_nhwc",
-    "from_nchw",
+    "image_result",
+    "image_shape",
+    "in_layout",
     "is_implicit",
+    "is_nchw",
+    "is_same",
+    "position",
     "read_axes",
+    "same_padding",
+    "windows",
 ]
 
 EXPLICIT_PADDING = tuple(
@@ -41,6 +49,10 @@ STRIDES = (
     Parameter("stride_width", OperandType.INT32),
     Parameter("stride_height", OperandType.INT32),
 )
+LAYOUT = (Parameter("is_nchw", OperandType.BOOL),)
+
+_LARGEST_WINDOW = 1 << 22
+"""Elements that a window may span beyond its input, so that its padding stays in memory."""
 
 
 class Axis(Struct, frozen=True):
@@ -92,49 +104,69 @@ class Window(Struct, frozen=True):
         )
 
 
-def is_implicit(arguments: Arguments, first: int) -> bool:
-    """Whether the arguments from `first` on are a padding scheme and not four paddings."""
-    parameters = arguments.signature.inputs
-    return parameters[first].name == "padding_scheme"
+def position(arguments: Arguments, name: str) -> int:
+    """Index of a named argument, or one past the last when this form does not have it."""
+    names = [parameter.name for parameter in arguments.signature.inputs]
+    return names.index(name) if name in names else len(names)
+
+
+def is_nchw(arguments: Arguments) -> bool:
+    """Whether the layout flag, if this form has one, says that channels come first."""
+    return arguments.flag(position(arguments, "is_nchw"))
+
+
+def image_shape(arguments: Arguments) -> Shape:
+    """Shape of the input image as batches, height, width, channels; only batches may be 0."""
+    shape = arguments.tensor(0, 4).shape
+    if 0 in shape[1:]:
+        raise arguments.error(0, f"has shape {shape}, of which only the batch may be empty")
+    return _as_nhwc(shape) if is_nchw(arguments) else shape
+
+
+def image_result(arguments: Arguments, height: int, width: int, channels: int) -> Tensor:
+    """An output image of the input's type, batches and layout."""
+    source = arguments.tensor(0)
+    batches = source.shape[0]
+    nhwc = (batches, height, width, channels)
+    shape = (batches, channels, height, width) if is_nchw(arguments) else nhwc
+    return Tensor(type=source.type, shape=shape)
+
+
+def in_layout(arguments: Arguments, outputs: Sequence[Tensor], kernel: Kernel) -> Kernel:
+    """A kernel for the layout that the arguments ask for, from one for NHWC."""
+    if not is_nchw(arguments):
+        return kernel
+    return _from_nchw(kernel, arguments.tensor(0), outputs[0])
+
+
+def is_implicit(arguments: Arguments) -> bool:
+    """Whether there is a padding scheme and not four paddings."""
+    return any(parameter.name == "padding_scheme" for parameter in arguments.signature.inputs)
 
 
 def read_axes(
-    arguments: Arguments,
-    first: int,
-    sizes: tuple[int, int],
-    filters: tuple[int, int],
-    *,
-    strides: int,
-    dilations: int | None = None,
+    arguments: Arguments, sizes: tuple[int, int], filters: tuple[int, int]
 ) -> Window:
-    """The window of arguments: padding from `first` on, strides at `strides`, width before height.
+    """The window that padding, strides and dilations describe, in the order width, height.
 
     `sizes` and `filters` are (height, width). Raises ModelError for a window that is not legal.
     """
+    strides = position(arguments, "stride_width")
     stride = (arguments.integer(strides + 1, 1), arguments.integer(strides, 1))
+    dilations = position(arguments, "dilation_width")
     dilation = (1, 1)
-    if dilations is not None and arguments.has(dilations):
+    if arguments.has(dilations):
         dilation = (arguments.integer(dilations + 1, 1), arguments.integer(dilations, 1))
-    extents = [(size - 1) * step + 1 for size, step in zip(filters, dilation, strict=True)]
-    if is_implicit(arguments, first):
-        scheme = arguments.integer(first)
-        if scheme not in (PaddingScheme.NONE, PaddingScheme.SAME, PaddingScheme.VALID):
-            raise arguments.error(first, f"is {scheme}, expected 1 (SAME) or 2 (VALID)")
+    extents = ((filters[0] - 1) * dilation[0] + 1, (filters[1] - 1) * dilation[1] + 1)
+    if math.prod(extents) > max(_LARGEST_WINDOW, math.prod(sizes)):
+        raise arguments.fail(f"the window spans {extents}, which is too large for input {sizes}")
+    if is_implicit(arguments):
         pads = [
-            _same(size, step, extent) if scheme == PaddingScheme.SAME else (0, 0)
+            same_padding(size, step, extent) if is_same(arguments) else (0, 0)
             for size, step, extent in zip(sizes, stride, extents, strict=True)
         ]
     else:
-        left, right, top, bottom = (arguments.integer(first + i, 0) for i in range(4))
-        pads = [(top, bottom), (left, right)]
-        for index, pad, extent in zip(
-            range(first, first + 4),
-            (left, right, top, bottom),
-            (*extents[1:] * 2, *extents[:1] * 2),
-            strict=True,
-        ):
-            if pad >= extent:
-                raise arguments.error(index, f"is {pad}, expected less than the filter's {extent}")
+        pads = _explicit(arguments, extents)
     height, width = (
         Axis(input=size, filter=filter, stride=step, dilation=rate, head=pad[0], tail=pad[1])
         for size, filter, step, rate, pad in zip(
@@ -142,26 +174,48 @@ def read_axes(
         )
     )
     if height.output < 1 or width.output < 1:
-        raise arguments.fail(f"the window {tuple(extents)} is larger than the padded input {sizes}")
+        raise arguments.fail(f"the window {extents} is larger than the padded input {sizes}")
     return Window(height=height, width=width)
 
 
-def _same(size: int, stride: int, extent: int) -> tuple[int, int]:
+def is_same(arguments: Arguments) -> bool:
+    """Whether the padding scheme is SAME; raises ModelError for one that does not exist."""
+    index = position(arguments, "padding_scheme")
+    scheme = arguments.integer(index)
+    if scheme not in (PaddingScheme.NONE, PaddingScheme.SAME, PaddingScheme.VALID):
+        raise arguments.error(index, f"is {scheme}, expected 1 (SAME) or 2 (VALID)")
+    return scheme == PaddingScheme.SAME
+
+
+def same_padding(size: int, stride: int, extent: int) -> tuple[int, int]:
+    """Padding before and after that makes ceil(size / stride) positions of a window."""
     output = -(-size // stride)
     total = max((output - 1) * stride + extent - size, 0)
     return total // 2, total - total // 2
 
 
-def as_nhwc(shape: Shape) -> Shape:
+def _explicit(arguments: Arguments, extents: tuple[int, int]) -> list[tuple[int, int]]:
+    """Padding (before, after) of height and width; each is smaller than the window."""
+    first = position(arguments, "padding_left")
+    pads = [arguments.integer(first + index, 0) for index in range(4)]
+    for index, pad in enumerate(pads):
+        extent = extents[0] if index >= 2 else extents[1]
+        if pad >= extent:
+            message = f"is {pad}, expected less than the filter's {extent}"
+            raise arguments.error(first + index, message)
+    return [(pads[2], pads[3]), (pads[0], pads[1])]
+
+
+def _as_nhwc(shape: Shape) -> Shape:
     """The NHWC shape of an NCHW shape."""
     return (shape[0], shape[2], shape[3], shape[1])
 
 
-def from_nchw(kernel: Kernel, source: Tensor, target: Tensor) -> Kernel:
+def _from_nchw(kernel: Kernel, source: Tensor, target: Tensor) -> Kernel:
     """A kernel for NCHW data from one for NHWC data; `source` and `target` are the NCHW tensors."""
     specs = (
-        ArraySpec(as_nhwc(source.shape), source.dtype),
-        ArraySpec(as_nhwc(target.shape), target.dtype),
+        ArraySpec(_as_nhwc(source.shape), source.dtype),
+        ArraySpec(_as_nhwc(target.shape), target.dtype),
     )
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
@@ -247,3 +301,18 @@ def _matched(target: Array, source: Array) -> tuple[Array, Array]:
     shape = (*target.shape[:-1], channels, multiplier)
     strides = (*target.strides[:-1], target.itemsize * multiplier, target.itemsize)
     return as_strided(target, shape, strides), source[..., None]
+
+
+def windows(buffer: Array, window: Window, rows: int) -> Array:
+    """A view of all windows of a padded buffer: [rows, columns, filter height, width, channels]."""
+    row, _, column, channel = buffer.strides
+    height, width = window.height, window.width
+    shape = (rows, width.output, height.filter, width.filter, buffer.shape[3])
+    strides = (
+        height.stride * row,
+        width.stride * column,
+        height.dilation * row,
+        width.dilation * column,
+        channel,
+    )
+    return as_strided(buffer, shape, strides)

@@ -17,14 +17,14 @@ from nnasync.errors import ModelError
 from nnasync.hal import Model, OperandLifeTime, OperandType, Shape, StatePair
 from nnasync.kernels.operation import Tensor
 from nnasync.model.constants import Constants
+from nnasync.model.control_flow import ControlFlow
 from nnasync.model.graph import Value
-from nnasync.model.layers import Layers
 from nnasync.validation import validate_model
 
 __all__ = ["ModelBuilder"]
 
 
-class ModelBuilder(Layers):
+class ModelBuilder(ControlFlow):
     """Builds a model's main subgraph, its states and its constants."""
 
     def __init__(self, name: str = "", *, relaxed: bool = False) -> None:
@@ -76,9 +76,13 @@ class ModelBuilder(Layers):
         values, pools, places = self._constants.finish()
         model = Model(
             main=self._finish(places, inputs, outputs),
+            referenced=tuple(
+                part._finish(places, part._inputs, part._outputs) for part in self._referenced
+            ),
             operand_values=values,
             pools=pools,
             relax_computation_float32_to_float16=self._relaxed,
+            extension_name_to_prefix=self._extensions.entries(),
             state=tuple(pairs),
             name=self.name,
         )

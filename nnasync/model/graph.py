@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from nnasync import hal
+from nnasync import hal, kernels
 from nnasync.errors import ModelError
+from nnasync.extensions import Registry, encode, extension_of
 from nnasync.hal import (
     Array,
     ChannelQuant,
@@ -28,7 +29,7 @@ from nnasync.hal import (
     Shape,
     Subgraph,
 )
-from nnasync.kernels import OPERATIONS
+from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 from nnasync.model.constants import Constants
@@ -55,6 +56,14 @@ _QUANTIZED_TYPES: dict[np.dtype[Any], OperandType] = {
     np.dtype(np.int16): OperandType.TENSOR_QUANT16_SYMM,
     np.dtype(np.uint16): OperandType.TENSOR_QUANT16_ASYMM,
 }
+
+
+_RESHAPED = (
+    OperandType.TENSOR_FLOAT32,
+    OperandType.TENSOR_FLOAT16,
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+)
 
 
 class Value:
@@ -105,7 +114,7 @@ Input = Value | npt.ArrayLike | None
 class _Draft:
     """An operand before its subgraph is finished."""
 
-    __slots__ = ("constant", "consumers", "lifetime", "name", "tensor")
+    __slots__ = ("constant", "consumers", "lifetime", "name", "subgraph", "tensor")
 
     def __init__(
         self, tensor: Tensor, lifetime: OperandLifeTime, name: str, constant: int = -1
@@ -115,13 +124,25 @@ class _Draft:
         self.name = name
         self.constant = constant
         self.consumers = 0
+        self.subgraph = 0
 
 
 class GraphBuilder:
     """Builds one subgraph; `ModelBuilder` is the one of the main subgraph."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(
+        self,
+        constants: Constants,
+        referenced: list[GraphBuilder] | None = None,
+        extensions: Registry | None = None,
+    ) -> None:
+        """`referenced` are the subgraphs that IF and WHILE refer to, shared by a whole model.
+
+        So are the prefixes of `extensions`.
+        """
         self._constants = constants
+        self._referenced: list[GraphBuilder] = [] if referenced is None else referenced
+        self._extensions = Registry() if extensions is None else extensions
         self._drafts: list[_Draft] = []
         self._operations: list[Operation] = []
         self._inputs: list[int] = []
@@ -189,7 +210,7 @@ class GraphBuilder:
 
     def operation(
         self,
-        type: OperationType,
+        type: int,
         *inputs: Input,
         output: Tensor | Value | None = None,
         like: Value | None = None,
@@ -211,13 +232,20 @@ class GraphBuilder:
 
     def operation_outputs(
         self,
-        type: OperationType,
+        type: int,
         *inputs: Input,
         outputs: Sequence[Tensor | None] | None = None,
         names: Sequence[str] = (),
     ) -> tuple[Value, ...]:
         """Add an operation of any number of outputs; None is an output that the rule describes."""
         return self._apply(type, inputs, outputs, None, None, names)
+
+    def extension_type(self, name: str, type: int) -> int:
+        """An extension's operation or operand type as it stands in this model.
+
+        Raises InvalidArgument where the name or the type is not legal.
+        """
+        return encode(self._extensions.prefix(name), type)
 
     def name_of(self, value: Value) -> str:
         """Name of an operand, or an empty string."""
@@ -241,8 +269,13 @@ class GraphBuilder:
         self._check_mine(value)
         if self._drafts[value.index].lifetime == OperandLifeTime.TEMPORARY_VARIABLE:
             return value
+        if value.type not in _RESHAPED or not 0 < len(value.shape) <= 4:
+            return self.operation(OperationType.CAST, value, output=value)
         shape = int32_array(value.shape)
         return self.operation(OperationType.RESHAPE, value, shape, output=value)
+
+    def _output_values(self) -> list[Value]:
+        return [Value(self, index, self._drafts[index].tensor) for index in self._outputs]
 
     def _check_mine(self, value: Value) -> None:
         if value.graph is not self:
@@ -250,7 +283,7 @@ class GraphBuilder:
 
     def _apply(
         self,
-        type: OperationType,
+        type: int,
         inputs: Sequence[Input],
         outputs: Sequence[Tensor | None] | None,
         scale: float | None,
@@ -272,7 +305,7 @@ class GraphBuilder:
         self._operations.append(Operation(type, tuple(operands), tuple(r.index for r in results)))
         return results
 
-    def _operands(self, type: OperationType, inputs: Sequence[Input]) -> list[int]:
+    def _operands(self, type: int, inputs: Sequence[Input]) -> list[int]:
         half = any(
             isinstance(value, Value) and value.type == OperandType.TENSOR_FLOAT16
             for value in inputs
@@ -290,17 +323,25 @@ class GraphBuilder:
             else:
                 narrow = half and isinstance(value, float)
                 operands.append(self.constant(np.float16(value) if narrow else value).index)  # type: ignore[arg-type]
-        if omitted and type in OPERATIONS:
-            self._type_omitted(type, operands, omitted)
+        rule = self._rule(type)
+        if omitted and rule is not None:
+            self._type_omitted(rule, operands, omitted)
         return operands
 
+    def _rule(self, type: int) -> kernels.Operation | None:
+        """The signatures and the shape rule of an operation, if they are known."""
+        if not hal.is_extension(type):
+            return OPERATIONS.get(OperationType(type))
+        known = extension_of(self._extensions.entries(), type)
+        return None if known is None else EXTENSION_OPERATIONS.get(known)
+
     def _type_omitted(
-        self, type: OperationType, operands: Sequence[int], omitted: Sequence[int]
+        self, rule: kernels.Operation, operands: Sequence[int], omitted: Sequence[int]
     ) -> None:
         """Give an omitted operand the type that it would have if it were there."""
         types = [self._drafts[operand].tensor.type for operand in operands]
         given = [None if p in omitted else t for p, t in enumerate(types)]
-        parameters = OPERATIONS[type].signature(given).parameters(len(given)) or ()
+        parameters = rule.signature(given).parameters(len(given)) or ()
         for position in omitted:
             tensor = Tensor(type=parameters[position].type)
             self._drafts[operands[position]].tensor = tensor
@@ -311,26 +352,27 @@ class GraphBuilder:
 
     def _output_tensors(
         self,
-        type: OperationType,
+        type: int,
         operands: Sequence[int],
         given: Sequence[Tensor | None] | None,
         scale: float | None,
         zero_point: int | None,
     ) -> list[Tensor]:
         given = given or ()
-        if type not in OPERATIONS:
+        known = self._rule(type)
+        if known is None:
             if not given or None in given:
                 raise ModelError(f"{hal.operation_name(type)}: has no rule here, state its outputs")
             return [tensor for tensor in given if tensor is not None]
         inputs = [self._known(operand) for operand in operands]
         types = [tensor.type for tensor in given if tensor is not None]
         complete = types if len(types) == len(given) else []
-        inferred = OPERATIONS[type].infer(inputs, complete)
+        inferred = known.infer(inputs, complete)
         if given and len(given) != len(inferred):
-            raise ModelError(f"{type.name}: has {len(inferred)} outputs, {len(given)} were stated")
+            raise ModelError(f"{known.name}: has {len(inferred)} outputs, {len(given)} were stated")
         stated = given or [None] * len(inferred)
         return [
-            _resolved(type, position, rule, tensor, scale, zero_point)
+            _resolved(known.name, position, rule, tensor, scale, zero_point)
             for position, (rule, tensor) in enumerate(zip(inferred, stated, strict=True))
         ]
 
@@ -345,6 +387,8 @@ class GraphBuilder:
             lifetime, location = draft.lifetime, DataLocation()
             if draft.constant >= 0:
                 lifetime, location = places[draft.constant]
+            elif lifetime == OperandLifeTime.SUBGRAPH:
+                location = DataLocation(offset=draft.subgraph)
             tensor = draft.tensor
             operands.append(
                 Operand(
@@ -401,7 +445,7 @@ def int32_array(numbers: npt.ArrayLike) -> Array:
 
 
 def _resolved(
-    type: OperationType,
+    name: str,
     position: int,
     rule: Tensor,
     stated: Tensor | None,
@@ -412,7 +456,7 @@ def _resolved(
     shape = rule.shape if rule.is_known or stated is None else stated.shape
     if stated is not None and stated.shape and rule.is_known and stated.shape != rule.shape:
         raise ModelError(
-            f"{type.name}: output {position} was stated as {list(stated.shape)}, the operation's "
+            f"{name}: output {position} was stated as {list(stated.shape)}, the operation's "
             f"rule gives {list(rule.shape)}"
         )
     result_scale, result_zero_point = rule.scale, rule.zero_point
@@ -422,11 +466,12 @@ def _resolved(
         result_scale, result_zero_point = scale, zero_point or 0
     if rule.type in _QUANTIZED_TYPES.values() and not result_scale > 0:
         raise ModelError(
-            f"{type.name}: output {position} is {hal.type_name(rule.type)}: state its scale and "
+            f"{name}: output {position} is {hal.type_name(rule.type)}: state its scale and "
             "zero point"
         )
     if rule.type not in _QUANTIZED_TYPES.values():
-        result_scale, result_zero_point = 0.0, 0
+        keeps = stated is not None and rule.type == OperandType.TENSOR_INT32
+        result_scale, result_zero_point = result_scale if keeps else 0.0, 0
     return Tensor(
         type=rule.type, shape=tuple(shape), scale=result_scale, zero_point=result_zero_point
     )

@@ -10,7 +10,7 @@ from typing import Protocol
 from nnasync.clock import Alarm, now_ns
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.fences import Fence
-from nnasync.hal import Priority
+from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Priority
 from nnasync.scheduler import Estimate, Job
 
 __all__ = ["ABORT", "GO", "YIELD", "Call", "StopFlag", "Task", "contained", "shielded"]
@@ -19,12 +19,16 @@ GO, YIELD, ABORT = 0, 1, 2
 
 
 class StopFlag:
-    """What a running execution looks at between operations: go on, yield, or abort."""
+    """What a running execution looks at between operations: go on, yield, or abort.
 
-    __slots__ = ("raised",)
+    `loop_timeout_ns` limits each WHILE loop of the execution.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("loop_timeout_ns", "raised")
+
+    def __init__(self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS) -> None:
         self.raised = GO
+        self.loop_timeout_ns = loop_timeout_ns
 
 
 class Call(Protocol):

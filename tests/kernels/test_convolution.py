@@ -233,7 +233,7 @@ def ok_inputs() -> list[Tensor]:
         (
             1,
             tensor(np.zeros((3, 3, 3, 5), np.float32)),
-            r"input 1 \(filter\): has 5 input channels",
+            r"input 1 \(filter\): has 5 channels \(last dimension\), expected 2",
         ),
         (1, tensor(np.zeros((3, 3), np.float32)), r"input 1 \(filter\): has shape \(3, 3\)"),
         (3, scalar(7), r"input 3 \(padding_scheme\): is 7"),

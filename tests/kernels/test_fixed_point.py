@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.kernels import fixed_point
+from tests.kernels.integer_rule import divided, high_mul
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
@@ -60,13 +62,27 @@ def test_multiply_is_within_one_of_the_real_product(x: int, multiplier: float) -
     assert abs(float(got[0]) - x * multiplier) <= bound
 
 
-@given(st.floats(0.01, 0.1), st.integers(0, 255), st.floats(0.02, 0.1), st.integers(0, 255))
-def test_hard_swish_is_within_two_steps_of_the_real_function(
-    scale: float, zero: int, output_scale: float, output_zero: int
-) -> None:
-    q = np.arange(256)
-    got = fixed_point.hard_swish(q, scale, zero, output_scale, output_zero)
-    x = (q - zero) * scale
-    real = x * np.clip(x + 3, 0, 6) / 6 / output_scale + output_zero
-    inside = (real > 1) & (real < 254)
-    assert np.abs(got - real)[inside].max(initial=0) <= 2
+@given(
+    INT32,
+    st.one_of(st.floats(1e-12, 2.0**40), st.sampled_from([0.25, 0.5, 1.0, 3.0])),
+    st.sampled_from([1, -1]),
+)
+def test_multiply_is_the_rule_and_saturates(x: int, multiplier: float, sign: int) -> None:
+    q, shift = fixed_point.quantize_multiplier(multiplier)
+    got = fixed_point.multiply_by_quantized_multiplier(np.asarray([x]), sign * q, shift)
+    shifted = max(-(2**31), min(2**31 - 1, x * 2 ** max(shift, 0)))
+    expected = divided(high_mul(shifted, sign * q, 32), max(-shift, 0))
+    assert got[0] == expected
+
+
+@given(st.floats(0, 1e300))
+def test_single_is_a_positive_finite_float32(value: float) -> None:
+    got = fixed_point.single(value)
+    assert 0 < got < math.inf
+    assert got == np.float32(got)
+    if 1e-37 < value < 3e38:
+        assert abs(got / value - 1) <= 2**-24
+
+
+def test_single_of_infinity() -> None:
+    assert fixed_point.single(math.inf) == np.finfo(np.float32).max

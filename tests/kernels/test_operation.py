@@ -21,7 +21,7 @@ def test_every_operation_is_listed_under_its_type() -> None:
 def test_signatures_are_distinct(type: OperationType) -> None:
     keys = [
         (
-            tuple(p.type for p in signature.inputs),
+            tuple((p.type, p.ranks) for p in signature.inputs),
             tuple(p.type for p in signature.outputs),
         )
         for signature in OPERATIONS[type].signatures

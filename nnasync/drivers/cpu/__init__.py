@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from nnasync.drivers.cpu.engine import ReferenceEngine
+from nnasync.drivers.cpu.arena import MemoryPlan as MemoryPlan
+from nnasync.drivers.cpu.arena import PlannedBlock as PlannedBlock
+from nnasync.drivers.cpu.engine import ReferenceEngine as ReferenceEngine
+from nnasync.drivers.cpu.plan import memory_plan as memory_plan
 
-__all__ = ["ReferenceEngine"]
+__all__ = [
+    "EXACT_COUPLING",
+    "KNOWN_GAPS",
+    "MemoryPlan",
+    "PlannedBlock",
+    "ReferenceEngine",
+    "memory_plan",
+]
+
+KNOWN_GAPS: dict[str, str] = {}
+"""Conformance cases that fail, by globs of their names, and why."""
+
+EXACT_COUPLING = True
+"""Signed and unsigned 8-bit tensors give the very same results, shifted by 128."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from nnasync.drivers.cpu.plan import ReferencePlan
-from nnasync.drivers.cpu.resolve import find_operation, known_shapes, resolve, tensors_of
-from nnasync.errors import ModelError
+from nnasync.drivers.cpu.resolve import is_supported, tensors_of
 from nnasync.hal import (
     Capabilities,
     DeviceType,
@@ -54,19 +53,9 @@ class ReferenceEngine:
         self.version = _version()
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph has a kernel and shapes that are known."""
-        tensors = tensors_of(model)
-        answers = []
-        for operation in model.main.operations:
-            try:
-                resolve(model.main, operation, tensors)
-            except ModelError:
-                answers.append(False)
-                continue
-            indexes = (*operation.inputs, *operation.outputs)
-            supported = find_operation(operation.type) is not None
-            answers.append(supported and known_shapes(tensors, indexes))
-        return answers
+        """Whether each operation of the main subgraph, with what it refers to, has kernels."""
+        tensors = tensors_of(model, model.main)
+        return [is_supported(model, model.main, each, tensors) for each in model.main.operations]
 
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
         """Packs all constants and binds a first lane.

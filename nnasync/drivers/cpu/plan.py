@@ -1,237 +1,146 @@
-"""A compiled model: kernels packed once, lanes of memory with bound steps, calls that use them.
+"""A compiled model, and its calls that are bound to memory.
 
-A lane is what one execution needs: arrays for inputs, outputs, intermediate results and scratch,
-and the steps bound to them. A call copies its inputs into a lane that is free, walks the steps, and
-copies the outputs back. Several calls use several lanes at once; one lane is made when the plan is
-compiled, but a large one takes pages of memory only when it first runs.
+Where the shapes of the inputs settle all others, a call walks the steps of a `Program` and
+allocates nothing; programs are kept for each set of input shapes that was met. Where they do not,
+or the model branches, it runs through an `Interpreter`. A plan tells only when a call is bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnasync import hal
-from nnasync.drivers.cpu.arena import Arena, Block, lay_out
-from nnasync.drivers.cpu.resolve import known_shapes, resolve, tensors_of
-from nnasync.errors import InvalidArgument, ModelError
-from nnasync.hal import Array, Model
-from nnasync.kernels import OPERATIONS, Kernel, Step, Tensor
+from nnasync.drivers.cpu.arena import MemoryPlan
+from nnasync.drivers.cpu.interpreter import Interpreter, Run
+from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
+from nnasync.drivers.cpu.resolve import tensors_of
+from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, fit
+from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
+from nnasync.hal import Array, Model, Shape
+from nnasync.kernels import Step, Tensor
 
-if TYPE_CHECKING:
-    from nnasync.workers import StopFlag
+__all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
 
-__all__ = ["ReferenceCall", "ReferencePlan"]
+_REMEMBERED = 16
+"""So many sets of input shapes are remembered."""
 
-
-class _Node:
-    """A prepared operation: its kernel and the operands it reads and writes."""
-
-    __slots__ = ("inputs", "kernel", "outputs")
-
-    def __init__(self, kernel: Kernel, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        self.kernel = kernel
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
-
-
-class _Lane:
-    """Memory of one execution and the steps bound to it."""
-
-    __slots__ = ("arena", "context", "inputs", "outputs", "steps")
-
-    def __init__(
-        self, arena: Arena, inputs: list[Array], outputs: list[Array], steps: list[Step]
-    ) -> None:
-        self.arena = arena
-        self.context = Context()  # numpy's error state, so that overflows of floats do not warn
-        self.context.run(np.seterr, all="ignore")
-        self.inputs = inputs
-        self.outputs = outputs
-        self.steps = steps
+_Key = tuple[Shape | None, ...]
 
 
 class ReferencePlan:
-    """A model prepared for the processor; any number of its calls may run at once."""
+    """A model prepared for the processor; any number of its calls may run at once.
+
+    Raises ModelError that names the operation at fault.
+    """
 
     def __init__(self, model: Model) -> None:
-        graph = model.main
-        self._inputs, self._outputs = graph.input_indexes, graph.output_indexes
-        self._tensors = tensors_of(model)
-        nodes = [self._prepare(model, position) for position in range(len(graph.operations))]
-        self._storage = self._share_views(nodes)
-        self._nodes = [node for node in nodes if node.outputs[0] not in self._storage]
-        self._plan_memory()
-        self._free = [self._make_lane()]
+        self._model = model
+        tensors = tensors_of(model, model.main)
+        self._inputs = [tensors[index] for index in model.main.input_indexes]
+        self._outputs = [tensors[index] for index in model.main.output_indexes]
+        self._programs: dict[_Key, Program | None] = {}
+        self._interpreter: Interpreter | None = None
+        try:
+            if all(tensor is not None and tensor.is_known for tensor in self._inputs):
+                key = tuple(tensor.shape for tensor in self._inputs if tensor is not None)
+                self._programs[key] = Program(model, model.main)
+                return
+        except Unresolved:
+            self._programs[key] = None
+        self._interpreter = Interpreter(model)
 
-    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> ReferenceCall:
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call on C-contiguous arrays of the operands' dtypes and shapes.
 
-        Raises InvalidArgument for an array that does not fit or is omitted.
+        Raises InvalidArgument for an array that does not fit the model, OutputInsufficientSize.
         """
-        sources = [
-            self._checked("input", position, index, array)
-            for position, (index, array) in enumerate(_pairs(self._inputs, inputs, "inputs"))
-        ]
-        targets = [
-            self._checked("output", position, index, array)
-            for position, (index, array) in enumerate(_pairs(self._outputs, outputs, "outputs"))
-        ]
-        return ReferenceCall(self, sources, targets)
+        for kind, given, tensors in (
+            ("input", inputs, self._inputs),
+            ("output", outputs, self._outputs),
+        ):
+            if len(given) != len(tensors):
+                raise InvalidArgument(f"{len(given)} {kind}s given, expected {len(tensors)}")
+            for position, (array, tensor) in enumerate(zip(given, tensors, strict=True)):
+                if array is not None and tensor is not None:
+                    _check(f"{kind} {position}", array, tensor)
+        program = self._program(tuple(None if a is None else a.shape for a in inputs))
+        if program is None:
+            return FlexibleCall(self._flexible(), inputs, outputs)
+        return ReferenceCall(program, inputs, fit(outputs, program.output_shapes))
 
     def trim(self) -> None:
-        """Gives the memory of idle lanes back; one stays bound, without pages."""
-        lanes = []
+        """Gives the memory of idle executions back."""
+        for program in list(self._programs.values()):
+            if program is not None:
+                program.trim()
+        if self._interpreter is not None:
+            self._interpreter.trim()
+
+    def _program(self, key: _Key) -> Program | None:
         try:
-            while True:
-                lanes.append(self._free.pop())
-        except IndexError:
+            return self._programs[key]
+        except KeyError:
             pass
-        if lanes:
-            lanes[0].arena.trim()
-            self._free.append(lanes[0])
-
-    def lease(self) -> _Lane:
-        """A lane for one execution; safe on any thread."""
+        program: Program | None = None
         try:
-            return self._free.pop()
-        except IndexError:
-            return self._make_lane()
+            program = Program(self._model, self._model.main, key)
+        except (Unresolved, ModelError):
+            # What does not fit is an error of the run, and the interpreter raises it there.
+            pass
+        if len(self._programs) >= _REMEMBERED:
+            self._programs.clear()
+        self._programs[key] = program
+        return program
 
-    def give_back(self, lane: _Lane) -> None:
-        """Ends the use of a lane."""
-        self._free.append(lane)
-
-    def _prepare(self, model: Model, position: int) -> _Node:
-        operation = model.main.operations[position]
-        try:
-            resolve(model.main, operation, self._tensors)
-            if not known_shapes(self._tensors, operation.outputs):
-                raise ModelError("the shape of an output is only known when the model runs")
-            outputs = [tensor for i in operation.outputs if (tensor := self._tensors[i])]
-            kernel = OPERATIONS[hal.OperationType(operation.type)].prepare(
-                [self._tensors[i] for i in operation.inputs], outputs
-            )
-        except ModelError as error:
-            name = hal.operation_name(operation.type)
-            raise ModelError(f"operation {position} ({name}): {error}") from error
-        return _Node(kernel, operation.inputs, operation.outputs)
-
-    def _share_views(self, nodes: Sequence[_Node]) -> dict[int, int]:
-        """For each output that is an input in another shape: the operand that has the memory."""
-        storage: dict[int, int] = {}
-        for node in nodes:
-            if node.kernel.view_of is None:
-                continue
-            source = node.inputs[node.kernel.view_of]
-            tensor = self._tensors[source]
-            if tensor is not None and tensor.value is None:
-                storage[node.outputs[0]] = storage.get(source, source)
-        return storage
-
-    def _plan_memory(self) -> None:
-        """Lays out the memory of a lane: operands by lifetime, then scratch of each operation."""
-        end = len(self._nodes)
-        uses: dict[int, list[int]] = {}
-        for index in self._inputs:
-            uses.setdefault(self._root(index), []).append(-1)
-        for step, node in enumerate(self._nodes):
-            for index in (*node.inputs, *node.outputs):
-                tensor = self._tensors[index]
-                if tensor is not None and tensor.value is None:
-                    uses.setdefault(self._root(index), []).append(step)
-        for index in self._outputs:
-            uses.setdefault(self._root(index), []).append(end)
-        blocks = [
-            Block(self._nbytes(index), min(steps), max(steps)) for index, steps in uses.items()
-        ]
-        blocks += [
-            Block(spec.nbytes, step, step)
-            for step, node in enumerate(self._nodes)
-            for spec in node.kernel.scratch
-        ]
-        layout = lay_out(blocks)
-        self._total = layout.total
-        self._offsets = dict(zip(uses, layout.offsets, strict=False))
-        self._scratch_offsets = layout.offsets[len(uses) :]
-
-    def _root(self, index: int) -> int:
-        return self._storage.get(index, index)
-
-    def _nbytes(self, index: int) -> int:
-        tensor = self._known(index)
-        return tensor.size * tensor.dtype.itemsize
-
-    def _known(self, index: int) -> Tensor:
-        tensor = self._tensors[index]
-        if tensor is None or not tensor.is_known:
-            raise ModelError(f"operand {index}: its shape is not known")
-        return tensor
-
-    def _make_lane(self) -> _Lane:
-        arena = Arena(self._total)
-        arrays: list[Array | None] = []
-        for index, tensor in enumerate(self._tensors):
-            offset = self._offsets.get(self._root(index))
-            if tensor is None or offset is None:
-                arrays.append(None if tensor is None else tensor.value)
-            else:
-                arrays.append(arena.array(offset, tensor.shape, tensor.dtype))
-        steps = self._bind_steps(arena, arrays)
-        return _Lane(arena, _arrays(arrays, self._inputs), _arrays(arrays, self._outputs), steps)
-
-    def _bind_steps(self, arena: Arena, arrays: Sequence[Array | None]) -> list[Step]:
-        steps = []
-        offsets = iter(self._scratch_offsets)
-        for node in self._nodes:
-            scratch = [
-                arena.array(next(offsets), spec.shape, np.dtype(spec.dtype))
-                for spec in node.kernel.scratch
-            ]
-            inputs = [arrays[index] for index in node.inputs]
-            steps.append(node.kernel.bind(inputs, _arrays(arrays, node.outputs), scratch))
-        return steps
-
-    def _checked(self, kind: str, position: int, index: int, array: Array | None) -> Array:
-        tensor = self._known(index)
-        where = f"{kind} {position}"
-        if array is None:
-            raise InvalidArgument(f"{where} is omitted, which {kind}s of this device cannot be")
-        if array.shape != tensor.shape or array.dtype != tensor.dtype:
-            raise InvalidArgument(
-                f"{where} is {array.dtype}{list(array.shape)},"
-                f" expected {tensor.dtype}{list(tensor.shape)}"
-            )
-        return array
+    def _flexible(self) -> Interpreter:
+        if self._interpreter is None:
+            self._interpreter = Interpreter(self._model)
+        return self._interpreter
 
 
-def _pairs(
-    indexes: Sequence[int], arrays: Sequence[Array | None], kind: str
-) -> list[tuple[int, Array | None]]:
-    if len(indexes) != len(arrays):
-        raise InvalidArgument(f"{len(arrays)} {kind} given, expected {len(indexes)}")
-    return list(zip(indexes, arrays, strict=True))
+def memory_plan(model: Model) -> MemoryPlan:
+    """How the memory of one execution is laid out; raises ModelError where only the run tells."""
+    try:
+        return Program(model, model.main).memory_plan
+    except Unresolved as error:
+        raise ModelError(
+            "the memory depends on the run: a shape is not known before, or the model branches"
+        ) from error
 
 
-def _arrays(arrays: Sequence[Array | None], indexes: Sequence[int]) -> list[Array]:
-    return [array for index in indexes if (array := arrays[index]) is not None]
+def _check(where: str, target: Target, tensor: Tensor) -> None:
+    shape = target.dimensions if isinstance(target, OutputBuffer) else target.shape
+    stated = tensor.shape
+    exact = tensor.is_known and not isinstance(target, OutputBuffer)
+    fits = shape == stated if exact else _agree(shape, stated)
+    if not fits or target.dtype != tensor.dtype:
+        raise InvalidArgument(
+            f"{where} is {target.dtype}{list(shape)}, expected {tensor.dtype}{list(stated)}"
+        )
+
+
+def _agree(shape: Shape, stated: Shape) -> bool:
+    if not shape or not stated:
+        return True
+    return len(shape) == len(stated) and all(
+        a == b or not b or not a for a, b in zip(shape, stated, strict=True)
+    )
 
 
 class ReferenceCall:
-    """A plan bound to arrays: resumable, and used by one thread at a time."""
+    """A program bound to arrays: resumable, and used by one thread at a time."""
 
-    __slots__ = ("_index", "_lane", "_plan", "_sources", "_targets")
+    __slots__ = ("_index", "_lane", "_program", "_sources", "_targets")
 
     def __init__(
-        self, plan: ReferencePlan, sources: Sequence[Array], targets: Sequence[Array]
+        self, program: Program, sources: Sequence[Array | None], targets: Sequence[Array]
     ) -> None:
-        self._plan = plan
+        self._program = program
         self._sources = tuple(sources)
         self._targets = tuple(targets)
-        self._lane: _Lane | None = None
+        self._lane: Lane | None = None
         self._index = 0
 
     def run(self, stop: StopFlag) -> bool:
@@ -241,13 +150,17 @@ class ReferenceCall:
             if lane is None:
                 if stop.raised:
                     return False
-                lane = self._lane = self._plan.lease()
+                lane = self._lane = self._program.lease()
                 for inner, source in zip(lane.inputs, self._sources, strict=True):
-                    np.copyto(inner, source)
+                    if source is not None and inner is not None:
+                        np.copyto(inner, source)
             if not lane.context.run(self._walk, lane.steps, stop):
                 return False
             for target, inner in zip(self._targets, lane.outputs, strict=True):
                 np.copyto(target, inner)
+        except ModelError as error:
+            self.rewind()
+            raise GeneralFailure(str(error)) from error
         except BaseException:
             self.rewind()
             raise
@@ -268,4 +181,69 @@ class ReferenceCall:
         """Forgets what has run and gives the lane back."""
         lane, self._lane, self._index = self._lane, None, 0
         if lane is not None:
-            self._plan.give_back(lane)
+            self._program.give_back(lane)
+
+
+class FlexibleCall:
+    """An interpreter bound to memory: resumable, and used by one thread at a time."""
+
+    __slots__ = ("_context", "_interpreter", "_run", "_sources", "_targets")
+
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        sources: Sequence[Array | None],
+        targets: Sequence[Target],
+    ) -> None:
+        self._interpreter = interpreter
+        self._sources = tuple(sources)
+        self._targets = tuple(targets)
+        self._context: Context = silent_context()
+        self._run: Run | None = None
+
+    def run(self, stop: StopFlag) -> bool:
+        """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
+        try:
+            if self._run is None:
+                self._run = self._interpreter.run(self._sources, stop)
+            results = self._context.run(_advance, self._run, stop)
+            if results is None:
+                return False
+            self._check(results)
+            deliver(self._targets, results)
+        except ModelError as error:
+            self.rewind()
+            raise GeneralFailure(str(error)) from error
+        except BaseException:
+            self.rewind()
+            raise
+        self.rewind()
+        return True
+
+    def rewind(self) -> None:
+        """Forgets what has run."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def _check(self, results: Sequence[Array]) -> None:
+        for position, (result, target) in enumerate(zip(results, self._targets, strict=True)):
+            if isinstance(target, OutputBuffer):
+                fits = _agree(target.dimensions, result.shape)
+                expected = target.dimensions
+            else:
+                fits, expected = target.shape == result.shape, target.shape
+            if not fits:
+                raise ModelError(
+                    f"output {position} is {list(result.shape)}, expected {list(expected)}"
+                )
+
+
+def _advance(run: Run, stop: StopFlag) -> list[Array] | None:
+    while not stop.raised:
+        try:
+            next(run)
+        except StopIteration as end:
+            results: list[Array] = end.value
+            return results
+    return None

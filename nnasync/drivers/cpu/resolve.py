@@ -1,4 +1,4 @@
-"""What is known of each operand of a model before it runs: constants' values, inferred shapes."""
+"""What is known of the operands of a subgraph before it runs, and which operations have kernels."""
 
 from __future__ import annotations
 
@@ -9,54 +9,71 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import ChannelQuant, Model, Operand, OperandLifeTime, Subgraph
-from nnasync.kernels import OPERATIONS, Operation, Tensor
+from nnasync.hal import ChannelQuant, Model, Operand, OperandLifeTime, OperationType, Subgraph
+from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation, Tensor
 
-__all__ = ["find_operation", "resolve", "tensors_of"]
+__all__ = ["find_operation", "is_supported", "operation_at", "tensors_of"]
+
+_CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
 
 
-def tensors_of(model: Model) -> list[Tensor | None]:
-    """The operands of the main subgraph; None for those without a value or a numpy type.
+def tensors_of(model: Model, subgraph: Subgraph) -> list[Tensor | None]:
+    """The operands of a subgraph; None for those without a value or a numpy type.
 
     Raises ModelError for a constant that does not lie within its memory.
     """
-    return [_tensor(model, index, operand) for index, operand in enumerate(model.main.operands)]
+    return [_tensor(model, index, operand) for index, operand in enumerate(subgraph.operands)]
 
 
-def find_operation(type: int) -> Operation | None:
-    """The operation with kernels, if there is one."""
-    return OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
+def find_operation(model: Model, type: int) -> Operation | None:
+    """The operation with kernels, if there is one; extensions go by the model's prefixes."""
+    if not hal.is_extension(type):
+        return OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
+    for entry in model.extension_name_to_prefix:
+        if entry.prefix == type >> hal.EXTENSION_PREFIX_SHIFT:
+            return EXTENSION_OPERATIONS.get((entry.name, type & 0xFFFF))
+    return None
 
 
-def resolve(subgraph: Subgraph, operation: hal.Operation, tensors: list[Tensor | None]) -> None:
-    """Completes the outputs of an operation in `tensors` with what its rule infers.
-
-    Raises ModelError when the operation has no kernel or its operands do not fit.
-    """
-    known = find_operation(operation.type)
+def operation_at(model: Model, subgraph: Subgraph, position: int) -> Operation:
+    """The kernels of an operation of a subgraph; raises ModelError if there are none."""
+    operation = subgraph.operations[position]
+    known = find_operation(model, operation.type)
     if known is None:
         raise ModelError(f"{hal.operation_name(operation.type)} is not supported")
-    if not operation.outputs:
-        raise ModelError(f"{known.name}: has no outputs")
-    declared = [tensors[index] for index in operation.outputs]
+    return known
+
+
+def is_supported(
+    model: Model, subgraph: Subgraph, operation: hal.Operation, tensors: list[Tensor | None]
+) -> bool:
+    """Whether an operation can run; `tensors` is completed with what its rule infers."""
+    if operation.type in _CONTROL_FLOW:
+        return all(
+            _runs(model, model.referenced[subgraph.operands[index].location.offset])
+            for index in operation.inputs
+            if subgraph.operands[index].lifetime == OperandLifeTime.SUBGRAPH
+        )
+    known = find_operation(model, operation.type)
+    if known is None:
+        return False
     types = [subgraph.operands[index].type for index in operation.outputs]
-    inferred = known.infer([tensors[index] for index in operation.inputs], types)
-    for index, given, rule in zip(operation.outputs, declared, inferred, strict=True):
+    try:
+        inferred = known.infer([tensors[index] for index in operation.inputs], types)
+    except ModelError:
+        return False
+    for index, rule in zip(operation.outputs, inferred, strict=True):
+        given = tensors[index]
         if given is None:
-            raise ModelError(f"operand {index} is an output without a value")
-        tensors[index] = _combined(index, given, rule)
+            return False
+        if rule.is_known and not given.is_known:
+            tensors[index] = msgspec.structs.replace(given, shape=rule.shape)
+    return True
 
 
-def _combined(index: int, given: Tensor, rule: Tensor) -> Tensor:
-    if not rule.shape or rule.shape == given.shape:
-        return given
-    fits = not given.shape or (
-        len(given.shape) == len(rule.shape)
-        and all(a in (0, b) for a, b in zip(given.shape, rule.shape, strict=True))
-    )
-    if not fits:
-        raise ModelError(f"operand {index} has shape {given.shape}, expected {rule.shape}")
-    return msgspec.structs.replace(given, shape=rule.shape, value=None)
+def _runs(model: Model, subgraph: Subgraph) -> bool:
+    tensors = tensors_of(model, subgraph)
+    return all(is_supported(model, subgraph, each, tensors) for each in subgraph.operations)
 
 
 def _tensor(model: Model, index: int, operand: Operand) -> Tensor | None:
@@ -95,8 +112,12 @@ def _value(model: Model, index: int, operand: Operand) -> hal.Array:
     return value.reshape(operand.dimensions)
 
 
-def known_shapes(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> bool:
-    """Whether the shapes of these operands are all known, omitted ones aside."""
-    return all(
-        tensor is None or tensor.is_known for tensor in (tensors[index] for index in indexes)
-    )
+def declared(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> list[Tensor]:
+    """The operands that an operation writes; raises ModelError for one without a numpy type."""
+    found = []
+    for index in indexes:
+        tensor = tensors[index]
+        if tensor is None:
+            raise ModelError(f"operand {index} is an output that cannot hold a value")
+        found.append(tensor)
+    return found

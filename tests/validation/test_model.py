@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.errors import InvalidArgument, ModelError
+from nnasync.errors import ModelError
 from nnasync.hal import (
     ChannelQuant,
     DataLocation,
@@ -21,46 +19,12 @@ from nnasync.hal import (
     OperandType,
     Operation,
     OperationType,
-    Request,
-    RequestArgument,
     StatePair,
     Subgraph,
 )
-from nnasync.memory import Pool
 from nnasync.model import ModelBuilder
-from nnasync.validation import combine_dimensions, validate_model, validate_request
-
-TEMPORARY = OperandLifeTime.TEMPORARY_VARIABLE
-COPY = OperandLifeTime.CONSTANT_COPY
-
-
-def example() -> Model:
-    """Operands 0 x, 1 h (state), 2 sum, 3 factor [1], 4 none, 5 scaled, 6 none, 7 next h."""
-    m = ModelBuilder("example")
-    x, h = m.input("x", (2, 3)), m.state("h", (2, 3))
-    total = m.add(x, h)
-    m.output("y", m.mul(total, m.constant(np.array([2.0]), name="factor")))
-    m.update(h, total)
-    return m.build()
-
-
-EXAMPLE = example()
-
-
-def changed(model: Model, index: int, **fields: Any) -> Model:
-    """The model with fields of one operand of the main subgraph changed."""
-    operands = list(model.main.operands)
-    operands[index] = msgspec.structs.replace(operands[index], **fields)
-    return with_main(model, operands=tuple(operands))
-
-
-def with_main(model: Model, **fields: Any) -> Model:
-    main = msgspec.structs.replace(model.main, **fields)
-    return msgspec.structs.replace(model, main=main)
-
-
-def find(model: Model, name: str) -> int:
-    return [operand.name for operand in model.main.operands].index(name)
+from nnasync.validation import combine_dimensions, validate_model
+from tests.validation.models import EXAMPLE, TEMPORARY, changed, find, replace, with_main
 
 
 def test_the_example_is_legal() -> None:
@@ -162,13 +126,11 @@ ADD, MUL = EXAMPLE.main.operations
         (with_main(EXAMPLE, input_indexes=(0,)), "missing in input_indexes"),
         (with_main(EXAMPLE, input_indexes=(0, 1, 0)), "twice"),
         (with_main(EXAMPLE, output_indexes=(99,)), "output_indexes lists operand 99"),
-        (msgspec.structs.replace(EXAMPLE, state=(StatePair(5, 0),)), "input 5 is not one of"),
-        (msgspec.structs.replace(EXAMPLE, state=(StatePair(0, -1),)), "output -1"),
-        (msgspec.structs.replace(EXAMPLE, state=(StatePair(0, 0),) * 2), "same input"),
+        (replace(EXAMPLE, state=(StatePair(5, 0),)), "input 5 is not one of"),
+        (replace(EXAMPLE, state=(StatePair(0, -1),)), "output -1"),
+        (replace(EXAMPLE, state=(StatePair(0, 0),) * 2), "same input"),
         (
-            msgspec.structs.replace(
-                EXAMPLE, extension_name_to_prefix=(ExtensionNameAndPrefix("a.b", 0),)
-            ),
+            replace(EXAMPLE, extension_name_to_prefix=(ExtensionNameAndPrefix("a.b", 0),)),
             "prefix 0",
         ),
     ],
@@ -193,14 +155,12 @@ def test_states_must_be_alike() -> None:
         m.build()
 
 
-def subgraph(*targets: int) -> Subgraph:
+def referring(*targets: int) -> Subgraph:
     """One addition, and operands that refer to subgraphs."""
     one = Operand(type=OperandType.TENSOR_FLOAT32, dimensions=(1,))
     operands = (
-        msgspec.structs.replace(
-            one, lifetime=OperandLifeTime.SUBGRAPH_INPUT, number_of_consumers=1
-        ),
-        msgspec.structs.replace(one, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT),
+        replace(one, lifetime=OperandLifeTime.SUBGRAPH_INPUT, number_of_consumers=1),
+        replace(one, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT),
         *(
             Operand(
                 type=OperandType.SUBGRAPH,
@@ -214,18 +174,18 @@ def subgraph(*targets: int) -> Subgraph:
 
 
 def test_subgraphs_may_share_but_not_contain_themselves() -> None:
-    validate_model(Model(subgraph(0, 1), (subgraph(1, 2), subgraph(2), subgraph())))
-    for referenced in ((subgraph(0),), (subgraph(1), subgraph(0))):
+    validate_model(Model(referring(0, 1), (referring(1, 2), referring(2), referring())))
+    for referenced in ((referring(0),), (referring(1), referring(0))):
         with pytest.raises(ModelError, match="refers to itself"):
-            validate_model(Model(subgraph(0), referenced))
+            validate_model(Model(referring(0), referenced))
     with pytest.raises(ModelError, match="referenced subgraph 0, operand 2: refers to subgraph 7"):
-        validate_model(Model(subgraph(0), (subgraph(7),)))
+        validate_model(Model(referring(0), (referring(7),)))
 
 
 def test_deep_chains_of_subgraphs_do_not_exhaust_the_stack() -> None:
     count = 5000
-    chain = tuple(subgraph(index + 1) for index in range(count - 1))
-    validate_model(Model(subgraph(0), (*chain, subgraph())))
+    chain = tuple(referring(index + 1) for index in range(count - 1))
+    validate_model(Model(referring(0), (*chain, referring())))
 
 
 @given(st.lists(st.integers(0, 4), max_size=4), st.lists(st.integers(0, 4), max_size=4))
@@ -239,60 +199,3 @@ def test_combined_dimensions_satisfy_both(a: list[int], b: list[int]) -> None:
             assert all(n in (0, c) for n, c in zip(given_, combined, strict=False))
     elif first and second and len(first) == len(second):
         assert any(x and y and x != y for x, y in zip(first, second, strict=True))
-
-
-def request(pool: Pool | int, *arguments: RequestArgument) -> Request:
-    return Request(arguments[:2], arguments[2:], (pool,))
-
-
-def at(offset: int, length: int = 24, dimensions: tuple[int, ...] = ()) -> RequestArgument:
-    return RequestArgument(location=DataLocation(0, offset, length), dimensions=dimensions)
-
-
-def test_requests() -> None:
-    with Pool.allocate(96) as pool:
-        good = (at(0), at(24), at(48), at(72))
-        validate_request(EXAMPLE, request(pool, *good))
-        validate_request(EXAMPLE, request(7, *(at(0, 0),) * 4))
-        validate_request(EXAMPLE, request(pool, at(0, 24, (2, 3)), *good[1:]))
-        omitted = RequestArgument(has_no_value=True)
-        validate_request(EXAMPLE, request(pool, omitted, *good[1:]))
-        bad: list[tuple[Request, str]] = [
-            (request(pool, *good[:3]), "1 outputs, the model has 2"),
-            (request(pool, at(80), *good[1:]), 'input 0 "x": is 24 bytes at 80'),
-            (request(pool, at(-1), *good[1:]), "at -1"),
-            (request(pool, at(0, -1), *good[1:]), "is -1 bytes"),
-            (request(pool, at(0, 24, (3, 2)), *good[1:]), r"\[3, 2\]"),
-            (request(pool, at(0, 24, (2, 0)), *good[1:]), r"\[2, 0\]; they must be given"),
-            (request(pool, at(0, 24, (2, -3)), *good[1:]), r"\[2, -3\]"),
-            (request(pool, *good[:2], at(0, 24, (2, 4)), good[3]), 'output 0 "y"'),
-            (request(pool, at(0, 20), *good[1:]), 'input 0 "x": has 20 bytes, but takes 24'),
-            (request(pool, at(80, 0), *good[1:]), 'input 0 "x": has 16 bytes, but takes 24'),
-            (request(7, *good), "driver-managed"),
-            (request(0, *good), "token 0"),
-            (
-                request(pool, RequestArgument(location=DataLocation(1, 0, 24)), *good[1:]),
-                "pool 1, but the request has 1",
-            ),
-            (
-                request(pool, RequestArgument(has_no_value=True, dimensions=(1,)), *good[1:]),
-                "neither location nor dimensions",
-            ),
-        ]
-        for wrong, message in bad:
-            with pytest.raises(InvalidArgument, match=message):
-                validate_request(EXAMPLE, wrong)
-
-
-def test_unknown_dimensions_are_given_by_the_request() -> None:
-    m = ModelBuilder()
-    m.output("y", m.relu(m.input("x", (0, 3))))
-    model = m.build()
-    with Pool.allocate(96) as pool:
-        whole = RequestArgument()
-        known = RequestArgument(dimensions=(2, 3))
-        validate_request(model, Request((known,), (whole,), (pool,)))
-        with pytest.raises(InvalidArgument, match="input 0"):
-            validate_request(model, Request((whole,), (whole,), (pool,)))
-        with pytest.raises(InvalidArgument, match="output 0"):
-            validate_request(model, Request((known,), (whole,), (pool,)), unspecified_outputs=False)

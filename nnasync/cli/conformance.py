@@ -1,0 +1,200 @@
+"""`nnasync conformance CASES`: official or own cases against a device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import msgspec
+
+from nnasync.cli.interruption import interruptible
+from nnasync.cli.text import table
+from nnasync.conformance import CaseResult, Path, Plan, Report, Selection, driver_facts
+from nnasync.conformance.parallel import run_parallel
+from nnasync.conformance.report import Counts, Failure
+from nnasync.errors import InvalidArgument
+from nnasync.hal import HalVersion
+from nnasync.runtime import Options, run
+
+__all__ = ["add_parser"]
+
+_EXAMPLES = """examples:
+  nnasync conformance cases/ --device nnasync-reference
+  nnasync conformance cases/ --device nnasync-reference --spec 'conv2d*' --path all --timing
+  nnasync conformance V1_2.jsonl.gz --device nnasync-reference --version 1.2 --json result.json
+"""
+_ALL = "all"
+_SHOWN_PER_OPERATION = 3
+_SHOWN = 60
+_REASON_WIDTH = 240
+_TOLD_EVERY = 500
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "conformance",
+        help="run conformance cases on a device",
+        description="Run case files (*.jsonl, *.jsonl.gz) on a device: each case as given, with "
+        "dynamic output shapes, and one of a single operation on unsigned bytes as its signed twin "
+        "too. Exit code 1 if a case failed; what the device says it does not support has not.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cases", metavar="CASES_DIR", help="folder of case files, or one file")
+    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    parser.add_argument("--spec", metavar="GLOB", default="*", help="specs to run (all)")
+    parser.add_argument(
+        "--version",
+        metavar="V",
+        type=_version,
+        help="only models that this HAL version introduced: 1.0 to 1.3, or none for those without",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the results to a file")
+    parser.add_argument(
+        "--jobs", type=_positive, metavar="N", help="processes (as many as there are cores)"
+    )
+    parser.add_argument(
+        "--path",
+        choices=[*(path.value for path in Path), _ALL],
+        default=Path.SYNC.value,
+        help="how executions get to the device (sync)",
+    )
+    parser.add_argument(
+        "--timing", action="store_true", help="make each execution without and with measuring"
+    )
+    parser.set_defaults(command=_command)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _version(text: str) -> str:
+    name = text if text == "none" else "V" + text.removeprefix("V").replace(".", "_")
+    if name != "none" and name not in HalVersion.__members__:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no version of the HAL; 1.0 to 1.3 are, or none"
+        )
+    return name
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    async def main() -> int:
+        return await _run(arguments)
+
+    return run(main)
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    plan = Plan(
+        place=arguments.cases,
+        device=arguments.device,
+        selection=Selection(spec=arguments.spec, version=arguments.version),
+        paths=tuple(Path) if arguments.path == _ALL else (Path(arguments.path),),
+        timing=arguments.timing,
+    )
+    report = Report(driver_facts(plan.device).known_gaps)
+    progress = _Progress(report)
+    started_s = time.monotonic()
+    async with interruptible() as interruption:
+        await run_parallel(plan, arguments.jobs or Options().cores, progress.done)
+    progress.close()
+    duration_s = time.monotonic() - started_s
+    if not progress.cases and not interruption.signal:
+        raise InvalidArgument(f"no case in {arguments.cases} is of these specs and this version")
+    if arguments.json:
+        data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
+        encoded = msgspec.json.format(msgspec.json.encode(data))
+        await anyio.Path(arguments.json).write_bytes(encoded + b"\n")
+    print(_text(report, plan.device, duration_s))
+    return interruption.exit_code or int(bool(report.counts.failed))
+
+
+class _Progress:
+    """Tells on standard error how far it is: on a terminal all the time, else now and then."""
+
+    def __init__(self, report: Report) -> None:
+        self.cases = 0
+        self._report = report
+        self._lively = sys.stderr.isatty()
+        self._told_s = 0.0
+
+    def done(self, result: CaseResult) -> None:
+        self._report.add(result)
+        self.cases += 1
+        now_s = time.monotonic()
+        if self._lively and now_s - self._told_s > 0.1:
+            self._told_s = now_s
+            print(f"\r{self._line()}", end="", file=sys.stderr, flush=True)
+        elif not self._lively and self.cases % _TOLD_EVERY == 0:
+            print(self._line(), file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._lively:
+            print(f"\r{' ' * len(self._line())}\r", end="", file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        counts = self._report.counts
+        return f"{self.cases} cases, {counts.failed} failed, {counts.unsupported} unsupported"
+
+
+# -- what is printed
+
+
+def _text(report: Report, device: str, duration_s: float) -> str:
+    operations = [(name, *_cells(counts)) for name, counts in report.operations().items()]
+    operations.append(("all cases", *_cells(report.counts)))
+    runs = [
+        (
+            f"{each.variant}{', ' + each.path if each.path else ''}"
+            f"{', measured' if each.measured else ''}",
+            str(each.passed),
+            str(each.failed),
+            str(each.unsupported),
+        )
+        for each in report.runs()
+    ]
+    parts = [
+        table(("operation", "passed", "failed", "unsupported", "known gaps"), operations),
+        table(("runs", "passed", "failed", "unsupported"), runs),
+    ]
+    if report.failures:
+        parts.append("\n".join(_told(report.failures)))
+    parts += [f"known gap: {gap.name}: {gap.gap}" for gap in report.gaps[:_SHOWN]]
+    parts += [f"{glob}: listed as a known gap, but passes" for glob in report.closed_gaps()]
+    counts = report.counts
+    parts.append(
+        f"{device}: {counts.passed} passed, {counts.failed} failed, "
+        f"{counts.unsupported} unsupported, in {duration_s:.1f} s"
+    )
+    return "\n\n".join(parts)
+
+
+def _cells(counts: Counts) -> tuple[str, ...]:
+    return tuple(
+        str(number)
+        for number in (counts.passed, counts.failed, counts.unsupported, counts.known_gaps)
+    )
+
+
+def _told(failures: Sequence[Failure]) -> list[str]:
+    """The first failures of each operation."""
+    seen: dict[tuple[str, ...], int] = {}
+    lines: list[str] = []
+    for failure in failures:
+        seen[failure.operations] = seen.get(failure.operations, 0) + 1
+        if seen[failure.operations] <= _SHOWN_PER_OPERATION and len(lines) < _SHOWN:
+            names = "+".join(failure.operations)
+            reason = textwrap.shorten(failure.reasons[0], _REASON_WIDTH, placeholder=" ...")
+            lines.append(f"{names}: {failure.source}: {failure.name}: {reason}")
+    left = len(failures) - len(lines)
+    return [*lines, f"... and {left} more, which --json lists"] if left else lines

@@ -1,0 +1,63 @@
+"""A conformance run as data, and carrying out one part of it in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
+
+from nnasync.conformance.cases import Case, Selection, case_files, read_cases
+from nnasync.conformance.driver import driver_facts
+from nnasync.conformance.paths import Path
+from nnasync.conformance.results import CaseResult
+from nnasync.conformance.runner import Runner
+from nnasync.hal import Struct
+from nnasync.runtime import Options, open_runtime
+
+__all__ = ["Plan", "run_plan"]
+
+
+class Plan(Struct, frozen=True):
+    """Which cases to run on which device, and how.
+
+    `place` is a case file or a folder of them. The first `skip` of the selected cases are left out.
+    """
+
+    place: str
+    device: str
+    selection: Selection = Selection()
+    paths: tuple[Path, ...] = (Path.SYNC,)
+    timing: bool = False
+    skip: int = 0
+
+
+async def run_plan(
+    plan: Plan,
+    done: Callable[[CaseResult], object],
+    begun: Callable[[Case], object] = lambda case: None,
+) -> None:
+    """Run the cases of a plan on a runtime of their own; tell of each when it begins and is done.
+
+    Raises InvalidArgument for an unknown device, and for a file that is not as it should be.
+    """
+    exact = driver_facts(plan.device).exact_coupling
+    async with open_runtime(devices=[plan.device], options=Options(cores=1)) as runtime:
+        runner = Runner(
+            runtime,
+            runtime.device(plan.device),
+            paths=plan.paths,
+            timing=plan.timing,
+            exact_coupling=exact,
+        )
+        for case in _cases(plan):
+            begun(case)
+            done(await runner.run(case))
+
+
+def _cases(plan: Plan) -> Iterator[Case]:
+    skipped = 0
+    for path in case_files(FilePath(plan.place)):
+        for case in read_cases(path, plan.selection):
+            if skipped < plan.skip:
+                skipped += 1
+            else:
+                yield case

@@ -1,0 +1,125 @@
+"""Counts of conformance results: per operation, per form and path; what failed, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from nnasync.conformance.driver import gap_of
+from nnasync.conformance.results import CaseResult, Outcome
+from nnasync.hal import Struct
+
+__all__ = ["Counts", "Failure", "Report", "RunCounts"]
+
+
+class Counts(Struct, frozen=True):
+    """Numbers of cases by outcome; `known_gaps` failed as the driver says they do."""
+
+    passed: int = 0
+    failed: int = 0
+    unsupported: int = 0
+    known_gaps: int = 0
+
+
+class RunCounts(Struct, frozen=True):
+    """Numbers of runs by outcome, of one form of the cases over one path."""
+
+    variant: str
+    path: str
+    measured: bool
+    passed: int
+    failed: int
+    unsupported: int
+
+
+class Failure(Struct, frozen=True):
+    """A case that failed, and how its failed runs did, as "form, path: reason"."""
+
+    name: str
+    source: str
+    operations: tuple[str, ...]
+    reasons: tuple[str, ...]
+    gap: str = ""
+
+
+class Report:
+    """Collects results; a failed case that a known gap of the driver names is counted as that."""
+
+    def __init__(self, known_gaps: Mapping[str, str] | None = None) -> None:
+        self._gaps = known_gaps or {}
+        self._total: Counter[str] = Counter()
+        self._operations: dict[str, Counter[str]] = {}
+        self._runs: dict[tuple[str, str, bool], Counter[str]] = {}
+        self._unsupported: dict[str, tuple[str, ...]] = {}
+        self._matched: Counter[str] = Counter()
+        self.failures: list[Failure] = []
+        self.gaps: list[Failure] = []
+
+    def add(self, result: CaseResult) -> None:
+        """Count a result."""
+        gap = gap_of(result.name, self._gaps)
+        outcome = result.outcome.value
+        if gap is not None:
+            self._matched[gap] += 0
+        if result.outcome is Outcome.FAILED:
+            self._add_failure(result, gap)
+            outcome = outcome if gap is None else "known_gaps"
+        elif result.outcome is Outcome.UNSUPPORTED:
+            self._unsupported[result.name] = result.runs[0].missing
+        self._total[outcome] += 1
+        for operation in result.operations:
+            self._operations.setdefault(operation, Counter())[outcome] += 1
+        for run in result.runs:
+            key = (run.variant.value, run.path.value if run.path else "", run.measured)
+            self._runs.setdefault(key, Counter())[run.outcome.value] += 1
+
+    @property
+    def counts(self) -> Counts:
+        """Of all cases."""
+        return Counts(**self._total)
+
+    def operations(self) -> dict[str, Counts]:
+        """Per operation, by name; a case of several operations counts under each."""
+        return {name: Counts(**self._operations[name]) for name in sorted(self._operations)}
+
+    def runs(self) -> list[RunCounts]:
+        """Per form and path."""
+        return [
+            RunCounts(*key, count["passed"], count["failed"], count["unsupported"])
+            for key, count in self._runs.items()
+        ]
+
+    def closed_gaps(self) -> list[str]:
+        """Globs of known gaps all of whose cases pass by now."""
+        return [gap for gap, failed in self._matched.items() if not failed]
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
+        return {
+            "cases": self.counts,
+            "operations": self.operations(),
+            "runs": self.runs(),
+            "failures": self.failures,
+            "known_gaps": self.gaps,
+            "closed_gaps": self.closed_gaps(),
+            "unsupported": self._unsupported,
+        }
+
+    def _add_failure(self, result: CaseResult, gap: str | None) -> None:
+        reasons = []
+        for run in result.runs:
+            if run.outcome is Outcome.FAILED:
+                way = f", {run.path.value}" if run.path else ""
+                way += ", measured" if run.measured else ""
+                reasons.append(f"{run.variant.value}{way}: {run.reason}")
+        failure = Failure(
+            result.name,
+            result.source,
+            result.operations,
+            tuple(reasons),
+            "" if gap is None else self._gaps[gap],
+        )
+        (self.failures if gap is None else self.gaps).append(failure)
+        if gap is not None:
+            self._matched[gap] += 1

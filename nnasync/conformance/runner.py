@@ -1,0 +1,272 @@
+"""Runs one case on one device, in all its forms and over the paths asked for.
+
+A case that is to succeed is run as given; with dynamic output shapes, then also with a first output
+that is too small, which must be told; and as its signed twin, whose results must be those of the
+unsigned case, shifted. A case that is to fail must be refused, or fail when executed: the device
+has to say so by an error of `errors`. A device that says, from the model alone, that it cannot run
+an operation of the main subgraph does not support the case; once it has said that it can,
+everything else is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from nnasync import hal
+from nnasync.accuracy import compare, computes_in_half, golden_criterion
+from nnasync.clock import now_ns
+from nnasync.conformance.cases import Case
+from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
+from nnasync.conformance.trial import Fault, Outputs, Trial, told
+from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
+from nnasync.device import Device, PreparedModel
+from nnasync.errors import InvalidArgument, MissedDeadline, NNError
+from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, OperandType, OperationType, Timing
+from nnasync.runtime import Runtime
+
+__all__ = ["Runner"]
+
+LIMIT_S = 120.0
+"""A device that needs longer for one case hangs."""
+
+_ENDLESS_LOOP_TIMEOUT_NS = 1_000_000
+
+
+class Runner:
+    """Runs cases on one device of a runtime, one at a time.
+
+    With `timing`, every execution is made with and without measuring. With `exact_coupling`, signed
+    twins must give the very same results, else results within the tolerance.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        device: Device,
+        *,
+        paths: Sequence[Path] = (Path.SYNC,),
+        timing: bool = False,
+        exact_coupling: bool = False,
+    ) -> None:
+        self._runtime = runtime
+        self._device = device
+        self._paths = [path for path in Path if path in paths]
+        self._measures = (False, True) if timing else (False,)
+        self._exact_coupling = exact_coupling
+
+    async def run(self, case: Case) -> CaseResult:
+        """Run a case in all its forms; raises nothing that a device does."""
+        started_ns = now_ns()
+        runs: list[Run] = []
+        try:
+            with anyio.fail_after(LIMIT_S):
+                await (self._to_fail(case, runs) if case.expect_failure else self._all(case, runs))
+        except TimeoutError:
+            runs.append(_failed(f"no answer within {LIMIT_S:g} s"))
+        except Exception as error:
+            runs.append(_failed(told(error)))
+        return CaseResult(
+            case.name,
+            case.spec,
+            case.source,
+            _counted(case, runs),
+            _outcome(runs),
+            now_ns() - started_ns,
+            tuple(runs),
+        )
+
+    # -- cases that are to succeed
+
+    async def _all(self, case: Case, runs: list[Run]) -> None:
+        unsigned = await self._variant(case, Variant.AS_GIVEN, runs)
+        if runs[0].outcome is Outcome.UNSUPPORTED:
+            return
+        dynamic = with_dynamic_outputs(case)
+        if dynamic is not None:
+            await self._variant(dynamic, Variant.DYNAMIC, runs)
+        twin = signed_twin(case)
+        if twin is not None:
+            await self._coupling(case, twin, unsigned, runs)
+
+    async def _variant(self, case: Case, variant: Variant, runs: list[Run]) -> dict[Path, Outputs]:
+        """Run one form over all paths; returns the outputs of each path that gave some."""
+        prepared = await self._prepared(case, variant, runs)
+        if prepared is None:
+            return {}
+        trial = Trial(case, variant, prepared)
+        try:
+            for path in self._paths:
+                for measure in self._measures:
+                    if path is Path.RUNTIME:
+                        runs.append(await self._through_runtime(trial, measure=measure))
+                    else:
+                        runs.append(await trial.run(path, measure=measure))
+                if variant is Variant.DYNAMIC and path not in (Path.FENCED, Path.RUNTIME):
+                    runs.extend(await trial.run_too_small(path))
+        finally:
+            await trial.close()
+        return trial.outputs
+
+    async def _prepared(
+        self, case: Case, variant: Variant, runs: list[Run]
+    ) -> PreparedModel | None:
+        step = "get_supported_operations"
+        try:
+            missing = await self._unsupported(case)
+            if missing:
+                runs.append(Run(variant, Outcome.UNSUPPORTED, missing=missing))
+                return None
+            step = "prepare_model"
+            return await self._device.prepare_model(case.model)
+        except Exception as error:
+            runs.append(Run(variant, Outcome.FAILED, reason=f"{step}: {told(error)}"))
+            return None
+
+    async def _unsupported(self, case: Case) -> tuple[str, ...]:
+        """Names of the operations of the main subgraph that the device says it cannot run."""
+        answers = await self._device.get_supported_operations(case.model)
+        operations = case.model.main.operations
+        if len(answers) != len(operations):
+            raise Fault(f"{len(answers)} answers for {len(operations)} operations")
+        names = (
+            hal.operation_name(operation.type)
+            for operation, supported in zip(operations, answers, strict=True)
+            if not supported
+        )
+        return tuple(dict.fromkeys(names))
+
+    async def _through_runtime(self, trial: Trial, *, measure: bool) -> Run:
+        try:
+            net = await self._runtime.compile(trial.case.model, devices=[self._device])
+            try:
+                outcome = await net(*trial.case.inputs, measure=measure)
+            finally:
+                await net.close()
+            value, timing = outcome if measure else (outcome, Timing())
+            outputs = value if isinstance(value, tuple) else (value,)
+            trial.judge(Path.RUNTIME, outputs, timing, measure=measure)
+        except Exception as error:
+            return trial.failed(Path.RUNTIME, error, measure=measure)
+        return Run(trial.variant, Outcome.PASSED, Path.RUNTIME, measure)
+
+    async def _coupling(
+        self, case: Case, twin: Case, unsigned: dict[Path, Outputs], runs: list[Run]
+    ) -> None:
+        begun = len(runs)
+        signed = await self._variant(twin, Variant.SIGNED, runs)
+        if len(runs) > begun and runs[begun].outcome is Outcome.UNSUPPORTED:
+            reason = "the device takes the unsigned case, but not its signed twin"
+            runs[begun] = Run(Variant.SIGNED, Outcome.FAILED, reason=reason)
+        for path in signed.keys() & unsigned.keys():
+            fault = self._coupling_fault(case, unsigned[path], signed[path])
+            if fault:
+                reason = f"signed against unsigned: {fault}"
+                runs.append(Run(Variant.SIGNED, Outcome.FAILED, path, reason=reason))
+
+    def _coupling_fault(self, case: Case, unsigned: Outputs, signed: Outputs) -> str:
+        half = computes_in_half(case.model)
+        for output, plain, other in zip(case.outputs, unsigned, signed, strict=True):
+            moved = shifted(other) if output.type == OperandType.TENSOR_QUANT8_ASYMM else other
+            if output.ignored or moved.tobytes() == plain.tobytes():
+                continue
+            criterion = golden_criterion(output.type, half=half, test=case.name)
+            fault = compare(moved, plain, output.type, criterion).fault
+            if fault or self._exact_coupling:
+                return f"output {output.name!r}: {fault or 'not the same bytes'}"
+        return ""
+
+    # -- cases that are to fail
+
+    async def _to_fail(self, case: Case, runs: list[Run]) -> None:
+        supported, refusal = await self._refusal(case)
+        if refusal is not None and not isinstance(refusal, InvalidArgument):
+            runs.append(_failed(f"get_supported_operations: {told(refusal)}"))
+            return
+        try:
+            prepared = await self._device.prepare_model(case.model)
+        except InvalidArgument as error:
+            runs.append(Run(Variant.AS_GIVEN, Outcome.PASSED, reason=told(error)))
+        except NNError as error:
+            known = supported or refusal is not None
+            outcome = Outcome.PASSED if known else Outcome.UNSUPPORTED
+            runs.append(Run(Variant.AS_GIVEN, outcome, reason=told(error)))
+        except Exception as error:
+            runs.append(_failed(f"prepare_model: {told(error)}"))
+        else:
+            try:
+                if refusal is not None:
+                    runs.append(
+                        _failed("prepare_model takes what get_supported_operations refused")
+                    )
+                elif not supported:
+                    runs.append(Run(Variant.AS_GIVEN, Outcome.UNSUPPORTED))
+                else:
+                    await self._to_fail_at_execution(case, prepared, runs)
+            finally:
+                await prepared.close()
+
+    async def _refusal(self, case: Case) -> tuple[bool, Exception | None]:
+        """Whether the device says that it supports a model, or how it refuses to say."""
+        try:
+            return not await self._unsupported(case), None
+        except Exception as error:
+            return False, error
+
+    async def _to_fail_at_execution(
+        self, case: Case, prepared: PreparedModel, runs: list[Run]
+    ) -> None:
+        """An endless loop ends by its timeout, which a burst cannot ask for."""
+        endless = any(each.type == OperationType.WHILE for each in case.model.main.operations)
+        expected: type[NNError] = MissedDeadline if endless else NNError
+        timeout_ns = _ENDLESS_LOOP_TIMEOUT_NS if endless else DEFAULT_LOOP_TIMEOUT_NS
+        buffers = Buffers(case)
+        for path in self._paths:
+            if endless and path is Path.BURST:
+                continue
+            outcome, reason = Outcome.FAILED, "must fail, but succeeded"
+            try:
+                if path is Path.RUNTIME:
+                    await self._run_net(case, timeout_ns if endless else None)
+                else:
+                    request = buffers.request()
+                    await execute(
+                        path, prepared, request, measure=False, loop_timeout_ns=timeout_ns
+                    )
+            except expected as error:
+                outcome, reason = Outcome.PASSED, told(error)
+            except Exception as error:
+                reason = f"must fail with {expected.__name__}, not {told(error)}"
+            runs.append(Run(Variant.AS_GIVEN, outcome, path, reason=reason))
+        buffers.close()
+
+    async def _run_net(self, case: Case, loop_timeout_ns: int | None) -> None:
+        """Compile and run; only a launch can be given a loop timeout."""
+        net = await self._runtime.compile(case.model, devices=[self._device])
+        try:
+            if loop_timeout_ns is None:
+                await net(*case.inputs)
+                return
+            timeout_s = loop_timeout_ns / 1e9
+            with await net.launch(*case.inputs, loop_timeout=timeout_s) as execution:
+                await execution.result()
+        finally:
+            await net.close()
+
+
+def _counted(case: Case, runs: Sequence[Run]) -> tuple[str, ...]:
+    """The operations to count a case under: an unsupported one under what is not supported."""
+    missing = runs[0].missing if runs else ()
+    return missing or case.operations
+
+
+def _outcome(runs: Sequence[Run]) -> Outcome:
+    if any(run.outcome is Outcome.FAILED for run in runs):
+        return Outcome.FAILED
+    return runs[0].outcome if runs else Outcome.FAILED
+
+
+def _failed(reason: str) -> Run:
+    return Run(Variant.AS_GIVEN, Outcome.FAILED, reason=reason)

@@ -1,0 +1,50 @@
+"""A part of a conformance run in a process of its own: `python -m nnasync.conformance.worker`.
+
+The plan comes in as JSON on standard input; each message goes out as a line of JSON on what was
+standard output: a case that begins, a result, why the run stopped, the end. A worker that ends
+without its last message has died, with the case that it began. What a device prints goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from nnasync.conformance.cases import Case
+from nnasync.conformance.messages import Begun, Done, Ended, Message, Stopped
+from nnasync.conformance.plan import Plan, run_plan
+from nnasync.errors import NNError
+from nnasync.runtime import run
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Carry out the plan that standard input holds."""
+    channel = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    encode = msgspec.json.Encoder().encode
+
+    def send(message: Message) -> None:
+        line = memoryview(encode(message) + b"\n")
+        while line:
+            line = line[os.write(channel, line) :]
+
+    def begun(case: Case) -> None:
+        send(Begun(case.name, case.spec, case.source, case.operations))
+
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
+    try:
+        run(run_plan, plan, lambda result: send(Done(result)), begun)
+    except (NNError, OSError) as error:
+        send(Stopped(f"{error}"))
+        return 1
+    send(Ended())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

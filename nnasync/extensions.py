@@ -1,0 +1,168 @@
+"""Vendor extensions: their names, their types inside a model, and the registry of what devices offer.
+
+An extension adds operand and operation types to those of the HAL. Inside one model its name is
+stood for by a prefix, a number from 1 on, and its types are `(prefix << 16) | type`; every model
+may use other prefixes, and says which in `extension_name_to_prefix`. Devices describe the operand
+types of the extensions that they support in full; how large a value is nobody else knows.
+
+Our own extension, org.nnasync.tflite, has what TFLite can do in integers and the HAL cannot. It
+needs no operand types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwise
+TENSOR_QUANT16_ASYMM, whose values and zero point are larger by 2**15.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from nnasync import hal
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.hal import Extension, ExtensionNameAndPrefix, ExtensionOperandType, Shape
+
+__all__ = [
+    "MAX_PREFIX",
+    "TFLITE",
+    "Registry",
+    "TfliteOperation",
+    "encode",
+    "extension_of",
+    "is_legal_name",
+    "prefix_of",
+    "type_within",
+]
+
+MAX_PREFIX = 2**15 - 1
+"""The largest prefix that a model may use."""
+
+TFLITE = Extension("org.nnasync.tflite")
+"""The extension with TFLite's integer operations, as devices offer it."""
+
+
+class TfliteOperation(enum.IntEnum):
+    """Operation types within `TFLITE`."""
+
+    QUANTIZE = 0
+    DEQUANTIZE = 1
+    SOFTMAX = 2
+    SVDF = 3
+    UNIDIRECTIONAL_SEQUENCE_LSTM = 4
+
+
+_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
+_TYPES = 1 << hal.EXTENSION_PREFIX_SHIFT
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a name is words of a-z, 0-9 and _ with dots between, such as org.vendor.thing."""
+    return _NAME.fullmatch(name) is not None
+
+
+def encode(prefix: int, type: int) -> int:
+    """The type inside a model; raises InvalidArgument where prefix or type is out of range."""
+    if not 0 < prefix <= MAX_PREFIX:
+        raise InvalidArgument(f"extension prefix {prefix} must be in [1, {MAX_PREFIX}]")
+    if not 0 <= type < _TYPES:
+        raise InvalidArgument(f"extension type {type} must be in [0, {_TYPES - 1}]")
+    return prefix << hal.EXTENSION_PREFIX_SHIFT | type
+
+
+def prefix_of(type: int) -> int:
+    """The prefix of a type inside a model; 0 for a type of the HAL."""
+    return type >> hal.EXTENSION_PREFIX_SHIFT
+
+
+def type_within(type: int) -> int:
+    """The type within its extension."""
+    return type % _TYPES
+
+
+def extension_of(
+    entries: Sequence[ExtensionNameAndPrefix], type: int
+) -> tuple[str, int] | None:
+    """Extension name and type within it of a model's type; None where the model names none."""
+    prefix = prefix_of(type)
+    for entry in entries:
+        if prefix and entry.prefix == prefix:
+            return entry.name, type_within(type)
+    return None
+
+
+class Registry:
+    """The extensions that devices offer, by name, and the prefixes that their names are given.
+
+    Prefixes are given in the order in which names are asked for. Two devices that describe one
+    extension differently disable it for good, since nobody could tell whose types are meant.
+    """
+
+    def __init__(self, extensions: Iterable[Extension] = ()) -> None:
+        self._offered: dict[str, Extension | None] = {}
+        self._prefixes: dict[str, int] = {}
+        for extension in extensions:
+            self.add(extension)
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """All extensions that models may use."""
+        return tuple(extension for extension in self._offered.values() if extension is not None)
+
+    def add(self, extension: Extension) -> None:
+        """Take what a device says of an extension.
+
+        Raises InvalidArgument for an illegal name, or for operand types that are not one each.
+        """
+        if not is_legal_name(extension.name):
+            raise InvalidArgument(
+                f"extension name {extension.name!r} must be words of a-z, 0-9 and _ with dots"
+                " between, such as org.vendor.thing"
+            )
+        types = [entry.type for entry in extension.operand_types]
+        if len(set(types)) < len(types) or not all(0 <= type < _TYPES for type in types):
+            raise InvalidArgument(
+                f"extension {extension.name}: operand types {types} must differ and be in"
+                f" [0, {_TYPES - 1}]"
+            )
+        known = self._offered.setdefault(extension.name, extension)
+        if known is not None and _content(known) != _content(extension):
+            self._offered[extension.name] = None
+
+    def prefix(self, name: str) -> int:
+        """The prefix of a name, which need not be known; the first one asked for is 1.
+
+        Raises InvalidArgument for an illegal name and where all prefixes are given away.
+        """
+        if name not in self._prefixes:
+            if not is_legal_name(name):
+                raise InvalidArgument(f"{name!r} is not a legal extension name")
+            if len(self._prefixes) == MAX_PREFIX:
+                raise InvalidArgument(f"all {MAX_PREFIX} extension prefixes are given away")
+            self._prefixes[name] = len(self._prefixes) + 1
+        return self._prefixes[name]
+
+    def entries(self) -> tuple[ExtensionNameAndPrefix, ...]:
+        """All prefixes that were given, as a model states them."""
+        return tuple(ExtensionNameAndPrefix(*entry) for entry in self._prefixes.items())
+
+    def operand_type(self, type: int) -> ExtensionOperandType:
+        """What is known of an operand type with a prefix from here; raises ModelError if nothing."""
+        found = extension_of(self.entries(), type)
+        if found is None:
+            raise ModelError(f"operand type {type:#x}: no extension has prefix {prefix_of(type)}")
+        name, number = found
+        extension = self._offered.get(name)
+        for entry in () if extension is None else extension.operand_types:
+            if entry.type == number:
+                return entry
+        raise ModelError(f"operand type {type:#x}: no device offers type {number} of {name}")
+
+    def byte_size(self, type: int, dimensions: Shape) -> int:
+        """Size of a value in bytes, 0 where a dimension or the rank of a tensor is unknown."""
+        known = self.operand_type(type)
+        if not known.is_tensor:
+            return known.byte_size
+        return known.byte_size * math.prod(dimensions) if dimensions else 0
+
+
+def _content(extension: Extension) -> list[ExtensionOperandType]:
+    return sorted(extension.operand_types, key=lambda entry: entry.type)

@@ -1,0 +1,187 @@
+"""Performance figures: looking them up, those of whole operations, those of older HAL versions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from nnasync.hal.enums import OperandType, OperationType
+from nnasync.hal.structs import (
+    Capabilities,
+    Model,
+    OperandPerformance,
+    Operation,
+    PerformanceInfo,
+    Struct,
+    Subgraph,
+)
+
+__all__ = [
+    "Capabilities10",
+    "Capabilities11",
+    "Capabilities12",
+    "lookup",
+    "operation_performance",
+    "subgraph_performance",
+    "type_performance",
+    "uniform_performance",
+    "update",
+]
+
+_NOT_RATED = (OperandType.SUBGRAPH,)
+_RELAXED = (OperandType.FLOAT32, OperandType.TENSOR_FLOAT32)
+_REFERRING: dict[int, tuple[int, int]] = {OperationType.IF: (1, 2), OperationType.WHILE: (0, 1)}
+
+
+class Capabilities10(Struct):
+    """Performance figures as a device of HAL 1.0 states them."""
+
+    float32_performance: PerformanceInfo
+    quantized8_performance: PerformanceInfo
+
+
+class Capabilities11(Struct):
+    """Performance figures as a device of HAL 1.1 states them."""
+
+    float32_performance: PerformanceInfo
+    quantized8_performance: PerformanceInfo
+    relaxed_float32_to_float16_performance: PerformanceInfo
+
+
+class Capabilities12(Struct):
+    """Performance figures as a device of HAL 1.2 states them."""
+
+    relaxed_float32_to_float16_performance_scalar: PerformanceInfo
+    relaxed_float32_to_float16_performance_tensor: PerformanceInfo
+    operand_performance: tuple[OperandPerformance, ...]
+
+
+def lookup(operand_performance: Sequence[OperandPerformance], type: int) -> PerformanceInfo:
+    """The figures of a type in a sorted table, as the HAL's runtime reads it.
+
+    A type that the table lacks gets those of the next larger type; beyond the last, infinities.
+    """
+    index = bisect_left(operand_performance, type, key=_type_of)
+    if index == len(operand_performance):
+        return PerformanceInfo()
+    return operand_performance[index].info
+
+
+def update(
+    operand_performance: Sequence[OperandPerformance], type: OperandType, info: PerformanceInfo
+) -> tuple[OperandPerformance, ...]:
+    """The table with the figures of one type set, still sorted."""
+    others = [entry for entry in operand_performance if entry.type != type]
+    return tuple(sorted([*others, OperandPerformance(type, info)], key=_type_of))
+
+
+def uniform_performance(
+    info: PerformanceInfo, types: Iterable[OperandType] = OperandType
+) -> tuple[OperandPerformance, ...]:
+    """A table that gives each of the types the same figures; SUBGRAPH never has any."""
+    rated = sorted(type for type in types if type not in _NOT_RATED)
+    return tuple(OperandPerformance(type, info) for type in rated)
+
+
+def type_performance(
+    capabilities: Capabilities | Capabilities12, type: int, *, relaxed: bool = False
+) -> PerformanceInfo:
+    """The figures for operations whose first input has this type.
+
+    `relaxed` is the model's `relax_computation_float32_to_float16`.
+    """
+    if relaxed and type in _RELAXED:
+        if type == OperandType.FLOAT32:
+            return capabilities.relaxed_float32_to_float16_performance_scalar
+        return capabilities.relaxed_float32_to_float16_performance_tensor
+    return lookup(capabilities.operand_performance, type)
+
+
+def operation_performance(
+    capabilities: Capabilities,
+    model: Model,
+    operation: Operation,
+    subgraph: Subgraph | None = None,
+) -> PerformanceInfo:
+    """The figures of an operation of a legal model, of its main subgraph if no other is named.
+
+    They are those of its first input's type. An IF adds the mean of its branches, a WHILE its
+    condition and its body, once; a subgraph counts as the sum of its operations.
+    """
+    place = subgraph or model.main
+    known: dict[int, PerformanceInfo] = {}
+    for index in _in_order(model, _referred(place, operation)):
+        inner = model.referenced[index]
+        known[index] = _sum(
+            _rate(capabilities, model, inner, operation, known) for operation in inner.operations
+        )
+    return _rate(capabilities, model, place, operation, known)
+
+
+def subgraph_performance(
+    capabilities: Capabilities, model: Model, subgraph: Subgraph
+) -> PerformanceInfo:
+    """The sum of the figures of a subgraph's operations."""
+    return _sum(
+        operation_performance(capabilities, model, operation, subgraph)
+        for operation in subgraph.operations
+    )
+
+
+def _type_of(entry: OperandPerformance) -> int:
+    return entry.type
+
+
+def _sum(infos: Iterable[PerformanceInfo]) -> PerformanceInfo:
+    exec_time = power_usage = 0.0
+    for info in infos:
+        exec_time += info.exec_time
+        power_usage += info.power_usage
+    return PerformanceInfo(exec_time, power_usage)
+
+
+def _referred(subgraph: Subgraph, operation: Operation) -> list[int]:
+    """Indices of the two subgraphs that an IF or a WHILE runs; none of other operations."""
+    positions = _REFERRING.get(operation.type, ())
+    return [subgraph.operands[operation.inputs[p]].location.offset for p in positions]
+
+
+def _in_order(model: Model, roots: Sequence[int]) -> list[int]:
+    """The subgraphs reached from `roots`, each after those that it refers to; iterative."""
+    order: dict[int, None] = {}
+    path = list(roots)
+    while path:
+        index = path[-1]
+        inner = model.referenced[index]
+        missing = [
+            target
+            for operation in inner.operations
+            for target in _referred(inner, operation)
+            if target not in order
+        ]
+        if missing:
+            path += missing
+        else:
+            order[path.pop()] = None
+    return list(order)
+
+
+def _rate(
+    capabilities: Capabilities,
+    model: Model,
+    subgraph: Subgraph,
+    operation: Operation,
+    known: dict[int, PerformanceInfo],
+) -> PerformanceInfo:
+    referred = [known[index] for index in _referred(subgraph, operation)]
+    if operation.type == OperationType.IF:
+        both = _sum(referred)
+        mean = PerformanceInfo(both.exec_time / 2, both.power_usage / 2)
+        return _sum([capabilities.if_performance, mean])
+    if operation.type == OperationType.WHILE:
+        return _sum([capabilities.while_performance, *referred])
+    if not operation.inputs:
+        return PerformanceInfo(1.0, 1.0)
+    type = subgraph.operands[operation.inputs[0]].type
+    relaxed = model.relax_computation_float32_to_float16
+    return type_performance(capabilities, type, relaxed=relaxed)

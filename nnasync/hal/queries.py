@@ -1,0 +1,170 @@
+"""Questions about types and shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync.hal.enums import HalVersion, OperandLifeTime, OperandType, OperationType
+from nnasync.hal.structs import Operand
+
+__all__ = [
+    "is_extension",
+    "is_scalar",
+    "is_constant",
+    "dtype_of",
+    "has_dtype",
+    "is_fully_specified",
+    "byte_size",
+    "type_name",
+    "operation_name",
+    "operand_type_since",
+    "operation_since",
+    "version_name",
+    "zero_points",
+]
+
+_NUMPY_TYPES: dict[int, np.dtype[Any]] = {
+    OperandType.FLOAT32: np.dtype(np.float32),
+    OperandType.INT32: np.dtype(np.int32),
+    OperandType.UINT32: np.dtype(np.uint32),
+    OperandType.TENSOR_FLOAT32: np.dtype(np.float32),
+    OperandType.TENSOR_INT32: np.dtype(np.int32),
+    OperandType.TENSOR_QUANT8_ASYMM: np.dtype(np.uint8),
+    OperandType.BOOL: np.dtype(np.bool_),
+    OperandType.TENSOR_QUANT16_SYMM: np.dtype(np.int16),
+    OperandType.TENSOR_FLOAT16: np.dtype(np.float16),
+    OperandType.TENSOR_BOOL8: np.dtype(np.bool_),
+    OperandType.FLOAT16: np.dtype(np.float16),
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.dtype(np.int8),
+    OperandType.TENSOR_QUANT16_ASYMM: np.dtype(np.uint16),
+    OperandType.TENSOR_QUANT8_SYMM: np.dtype(np.int8),
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: np.dtype(np.int8),
+    OperandType.TENSOR_OEM_BYTE: np.dtype(np.uint8),
+}
+
+_SCALARS = frozenset(
+    {
+        OperandType.FLOAT32,
+        OperandType.INT32,
+        OperandType.UINT32,
+        OperandType.BOOL,
+        OperandType.FLOAT16,
+        OperandType.SUBGRAPH,
+        OperandType.OEM,
+    }
+)
+
+_ZERO_POINTS: dict[int, tuple[int, int]] = {
+    OperandType.TENSOR_QUANT8_ASYMM: (0, 255),
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 127),
+    OperandType.TENSOR_QUANT16_ASYMM: (0, 65535),
+    OperandType.TENSOR_QUANT8_SYMM: (0, 0),
+    OperandType.TENSOR_QUANT16_SYMM: (0, 0),
+}
+
+_LAST_OPERAND_TYPES = (
+    (OperandType.TENSOR_QUANT8_ASYMM, HalVersion.V1_0),
+    (OperandType.TENSOR_QUANT8_SYMM, HalVersion.V1_2),
+    (OperandType.SUBGRAPH, HalVersion.V1_3),
+)
+
+_LAST_OPERATIONS = (
+    (OperationType.TANH, HalVersion.V1_0),
+    (OperationType.TRANSPOSE, HalVersion.V1_1),
+    (OperationType.RESIZE_NEAREST_NEIGHBOR, HalVersion.V1_2),
+    (OperationType.RANK, HalVersion.V1_3),
+)
+
+
+def is_extension(type: int) -> bool:
+    """Whether an operand or operation type belongs to a vendor extension."""
+    return type > 0xFFFF
+
+
+def is_scalar(type: int) -> bool:
+    """Whether an operand type has no dimensions by its nature."""
+    return type in _SCALARS
+
+
+def is_constant(operand: Operand) -> bool:
+    """Whether the model itself holds the operand's value."""
+    return operand.lifetime in (
+        OperandLifeTime.CONSTANT_COPY,
+        OperandLifeTime.CONSTANT_REFERENCE,
+    )
+
+
+def dtype_of(type: int) -> np.dtype[Any]:
+    """Numpy type of one element; raises KeyError for SUBGRAPH, OEM and extension types."""
+    return _NUMPY_TYPES[type]
+
+
+def has_dtype(type: int) -> bool:
+    """Whether an element of this operand type has a numpy type."""
+    return type in _NUMPY_TYPES
+
+
+def is_fully_specified(type: int, dimensions: Sequence[int]) -> bool:
+    """Whether every dimension is known, so that the size in bytes is."""
+    return is_scalar(type) or (len(dimensions) > 0 and 0 not in dimensions)
+
+
+def byte_size(type: int, dimensions: Sequence[int]) -> int:
+    """Size in bytes of a value; 0 where a dimension or the rank is unknown."""
+    if is_scalar(type):
+        return _NUMPY_TYPES[type].itemsize if type in _NUMPY_TYPES else 0
+    if not dimensions:
+        return 0
+    return _NUMPY_TYPES[type].itemsize * math.prod(dimensions)
+
+
+def type_name(type: int) -> str:
+    """Name of an operand type for messages."""
+    try:
+        return OperandType(type).name
+    except ValueError:
+        return f"operand type {type:#x}"
+
+
+def operation_name(type: int) -> str:
+    """Name of an operation type for messages."""
+    try:
+        return OperationType(type).name
+    except ValueError:
+        return f"operation type {type:#x}"
+
+
+def operand_type_since(type: int) -> HalVersion | None:
+    """The HAL version that introduced an operand type, extension types included; None if none."""
+    if type in (OperandType.OEM, OperandType.TENSOR_OEM_BYTE):
+        return HalVersion.V1_0
+    return _since(type, _LAST_OPERAND_TYPES)
+
+
+def operation_since(type: int) -> HalVersion | None:
+    """The HAL version that introduced an operation, those of extensions included; None if none."""
+    return (
+        HalVersion.V1_0 if type == OperationType.OEM_OPERATION else _since(type, _LAST_OPERATIONS)
+    )
+
+
+def version_name(version: HalVersion) -> str:
+    """Name of a HAL version for messages."""
+    return f"HAL {version.name[1:].replace('_', '.')}"
+
+
+def zero_points(type: int) -> tuple[int, int] | None:
+    """Smallest and largest zero point of a type with one scale above 0; None for other types."""
+    return _ZERO_POINTS.get(type)
+
+
+def _since(type: int, table: Sequence[tuple[int, HalVersion]]) -> HalVersion | None:
+    if is_extension(type):
+        return HalVersion.V1_2
+    if type < 0:
+        return None
+    return next((version for last, version in table if type <= last), None)

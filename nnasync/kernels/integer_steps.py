@@ -1,0 +1,105 @@
+"""Fixed-point arithmetic as bound calls on int64 arrays: exact, in place, without allocation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync.hal import Array, Shape
+from nnasync.kernels.fixed_point import quantize_multiplier
+from nnasync.kernels.steps import Call, clip
+
+__all__ = [
+    "INT8",
+    "INT16",
+    "Multiplier",
+    "exact_dtype",
+    "lookup",
+    "multiplied",
+    "product",
+    "round_shift",
+    "saturate",
+]
+
+INT8 = (np.asarray(-128), np.asarray(127))
+INT16 = (np.asarray(-(2**15)), np.asarray(2**15 - 1))
+_HALF = np.asarray(2**30)
+_EXACT = 2**24
+_multiply = functools.partial(np.multiply, dtype=np.int64)
+
+
+def exact_dtype(weights: Array, largest: int) -> np.dtype[Any]:
+    """The smaller float type that holds every sum of integer weights [terms, sums] times inputs.
+
+    `largest` is the greatest magnitude of an input.
+    """
+    total = np.abs(weights.astype(np.float64)).sum(axis=0).max(initial=0)
+    return np.dtype(np.float32 if total * largest < _EXACT else np.float64)
+
+
+def product(a: Array, b: Array, target: Array) -> Call:
+    """The call that multiplies integers of any size into int64."""
+    return _multiply, (a, b, target)
+
+
+def saturate(values: Array, bounds: tuple[Array, Array], target: Array | None = None) -> Call:
+    """The call that clips to bounds, in place if there is no target."""
+    return clip, (values, *bounds, values if target is None else target)
+
+
+def lookup(table: Array, words: Array, target: Array) -> Call:
+    """The call that looks contiguous 16-bit words up in a table by unsigned word."""
+    return table.take, (words.view(np.uint16), None, target, "clip")
+
+
+def round_shift(values: Array, exponent: Array | int, work: Array) -> list[Call]:
+    """Calls of values / 2**exponent in place, rounded to nearest, halves away from zero."""
+    right = np.asarray(exponent, np.int64)
+    if not right.any():
+        return []
+    half = np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
+    calls: list[Call] = [(np.right_shift, (values, np.asarray(63), work))]
+    if not right.all():
+        calls.append((np.bitwise_and, (work, -(right > 0).astype(np.int64), work)))
+    return [
+        *calls,
+        (np.add, (values, work, values)),
+        (np.add, (values, half, values)),
+        (np.right_shift, (values, right, values)),
+    ]
+
+
+def multiplied(values: Array, q: Array | int, shift: Array | int) -> Array:
+    """values * q * 2**(shift - 31) as the fixed-point rule computes it."""
+    left, right = np.maximum(shift, 0), np.maximum(np.negative(shift), 0)
+    high = ((values << left) * q + 2**30) >> 31
+    half = np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
+    return np.asarray((high + half - ((high < 0) & (right > 0))) >> right)
+
+
+class Multiplier:
+    """Multiplication of int64 arrays by real factors, one for all or an array that broadcasts."""
+
+    __slots__ = ("_left", "_q", "_right")
+
+    def __init__(self, factors: Sequence[float], shape: Shape = ()) -> None:
+        pairs = [quantize_multiplier(float(factor)) for factor in factors]
+        q, shift = np.asarray(pairs, np.int64).T.reshape(2, *shape)
+        self._q = np.ascontiguousarray(q)
+        self._left, self._right = np.maximum(shift, 0), np.maximum(-shift, 0)
+
+    def calls(self, values: Array, work: Array) -> list[Call]:
+        """Calls that multiply in place; `work` is like `values`."""
+        calls: list[Call] = []
+        if self._left.any():
+            calls.append((np.left_shift, (values, self._left, values)))
+        return [
+            *calls,
+            (np.multiply, (values, self._q, values)),
+            (np.add, (values, _HALF, values)),
+            (np.right_shift, (values, np.asarray(31), values)),
+            *round_shift(values, self._right, work),
+        ]

@@ -1,0 +1,65 @@
+"""ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN and SQRT: mathematics on single elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
+from nnasync.kernels.steps import Call, sequence
+from nnasync.kernels.uniform import FLOATS, UP_TO_4, signatures
+
+__all__ = ["OPERATIONS", "ABS", "EXP", "FLOOR", "LOG", "NEG", "RSQRT", "SIN", "SQRT"]
+
+_ABS = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_3}
+_NEG = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_2}
+_FLOOR = {**FLOATS, OperandType.TENSOR_FLOAT32: HalVersion.V1_0}
+
+
+def _infer(arguments: Arguments) -> list[Tensor]:
+    source = arguments.tensor(0)
+    return [Tensor(type=source.type, shape=source.shape)]
+
+
+def _unary(
+    type: OperationType,
+    *functions: Callable[..., Any],
+    types: Mapping[OperandType, HalVersion] = FLOATS,
+    ranks: tuple[int, ...] = (),
+) -> Operation:
+    """An operation that applies ufuncs one after the other."""
+
+    def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
+            target = outputs[0]
+            calls: list[Call] = [(functions[0], (inputs[0], target))]
+            calls += [(function, (target, target)) for function in functions[1:]]
+            return sequence(calls)
+
+        return Kernel(bind)
+
+    return Operation(type, signatures(types, ("input",), ranks=ranks), _infer, prepare)
+
+
+ABS = _unary(OperationType.ABS, np.absolute, types=_ABS)
+EXP = _unary(OperationType.EXP, np.exp)
+FLOOR = _unary(OperationType.FLOOR, np.floor, types=_FLOOR, ranks=UP_TO_4)
+LOG = _unary(OperationType.LOG, np.log)
+NEG = _unary(OperationType.NEG, np.negative, types=_NEG)
+RSQRT = _unary(OperationType.RSQRT, np.sqrt, np.reciprocal)
+SIN = _unary(OperationType.SIN, np.sin)
+SQRT = _unary(OperationType.SQRT, np.sqrt)
+
+OPERATIONS: tuple[Operation, ...] = (
+    ABS,
+    EXP,
+    FLOOR,
+    LOG,
+    NEG,
+    RSQRT,
+    SIN,
+    SQRT,
+)

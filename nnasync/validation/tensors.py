@@ -1,0 +1,68 @@
+"""Operands of a model in the form that the kernels take, and shapes of which parts are unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnasync import hal
+from nnasync.hal import (
+    Array,
+    ChannelQuant,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Shape,
+    Subgraph,
+)
+from nnasync.kernels.operation import Tensor
+
+__all__ = ["combine_dimensions", "operand_tensor", "operand_value", "subgraph_tensors"]
+
+
+def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
+    """The dimensions that satisfy both, where 0 and an empty shape are unknown; None if none do."""
+    if not first or not second:
+        return first or second
+    if len(first) != len(second):
+        return None
+    if any(a != b and a and b for a, b in zip(first, second, strict=True)):
+        return None
+    return tuple(a or b for a, b in zip(first, second, strict=True))
+
+
+def operand_value(model: Model, operand: Operand) -> Array | None:
+    """A read-only view of a constant operand's value; None where the operand is no constant.
+
+    OEM and extension types have no values that anybody but their vendor knows.
+    """
+    opaque = operand.type == OperandType.TENSOR_OEM_BYTE or not hal.has_dtype(operand.type)
+    if opaque or not hal.is_constant(operand):
+        return None
+    location = operand.location
+    if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+        source = memoryview(model.operand_values)
+    else:
+        source = model.pools[location.pool_index].view
+    data = source[location.offset : location.offset + location.length].toreadonly()
+    return np.frombuffer(data, hal.dtype_of(operand.type)).reshape(operand.dimensions)
+
+
+def operand_tensor(model: Model, operand: Operand) -> Tensor | None:
+    """What the kernels want to know of an operand; None where it has no value (omitted)."""
+    if operand.lifetime == OperandLifeTime.NO_VALUE:
+        return None
+    quant = operand.extra_params if isinstance(operand.extra_params, ChannelQuant) else None
+    return Tensor(
+        type=operand.type,
+        shape=operand.dimensions,
+        scale=operand.scale,
+        zero_point=operand.zero_point,
+        channel_quant=quant,
+        value=operand_value(model, operand),
+    )
+
+
+def subgraph_tensors(model: Model, subgraph: Subgraph) -> list[Tensor | None]:
+    """What the kernels want to know of each operand of a subgraph."""
+    return [operand_tensor(model, operand) for operand in subgraph.operands]

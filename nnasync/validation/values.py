@@ -1,0 +1,90 @@
+"""Extensions, preferences and priorities: names and values that are legal."""
+
+from __future__ import annotations
+
+import re
+
+from nnasync import hal
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.hal import ExecutionPreference, Extension, HalVersion, Model, Priority
+
+__all__ = [
+    "check_extensions",
+    "validate_extension",
+    "validate_extension_name",
+    "validate_preference",
+    "validate_priority",
+]
+
+_EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
+_MAX_PREFIX = 2**15 - 1
+
+
+def validate_extension_name(name: str) -> None:
+    """Raise InvalidArgument unless a name is legal for an extension.
+
+    It consists of lower-case latin letters, digits, "_" and ".", of which one at least, since it
+    begins with the vendor's domain reversed.
+    """
+    if not _EXTENSION_NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"extension name {name!r} must be words of a-z, 0-9 and _ with dots between, such as "
+            "org.vendor.extension"
+        )
+
+
+def validate_extension(extension: Extension, *, version: HalVersion = HalVersion.V1_3) -> None:
+    """Raise InvalidArgument unless a device may offer an extension so described."""
+    if version < HalVersion.V1_2:
+        raise InvalidArgument(f"extension {extension.name!r}: extensions exist since HAL 1.2")
+    validate_extension_name(extension.name)
+    types = [operand_type.type for operand_type in extension.operand_types]
+    if len(set(types)) < len(types):
+        raise InvalidArgument(f"extension {extension.name!r} has an operand type twice: {types}")
+    for operand_type in extension.operand_types:
+        if not 0 <= operand_type.type <= 0xFFFF:
+            raise InvalidArgument(
+                f"extension {extension.name!r}: operand type {operand_type.type} must be in "
+                "[0, 65535]"
+            )
+        if not 0 < operand_type.byte_size <= hal.MAX_TENSOR_BYTES:
+            raise InvalidArgument(
+                f"extension {extension.name!r}: operand type {operand_type.type} has "
+                f"{operand_type.byte_size} bytes; they must be in [1, 2^32 - 1]"
+            )
+
+
+def check_extensions(model: Model) -> None:
+    """Raise ModelError unless the model's extensions are legal and map to prefixes one to one."""
+    entries = model.extension_name_to_prefix
+    if len({e.name for e in entries}) < len(entries) or len({e.prefix for e in entries}) < len(
+        entries
+    ):
+        raise ModelError("extension names and prefixes must map one to one")
+    for entry in entries:
+        try:
+            validate_extension_name(entry.name)
+        except InvalidArgument as error:
+            raise ModelError(str(error)) from error
+        if not 0 < entry.prefix <= _MAX_PREFIX:
+            raise ModelError(
+                f"extension {entry.name!r} has prefix {entry.prefix}; it must be in [1, 32767]"
+            )
+
+
+def validate_preference(preference: int) -> None:
+    """Raise InvalidArgument unless this is an ExecutionPreference."""
+    if preference not in list(ExecutionPreference):
+        raise InvalidArgument(
+            f"preference {preference!r} must be one of {_names(ExecutionPreference)}"
+        )
+
+
+def validate_priority(priority: int) -> None:
+    """Raise InvalidArgument unless this is a Priority."""
+    if priority not in list(Priority):
+        raise InvalidArgument(f"priority {priority!r} must be one of {_names(Priority)}")
+
+
+def _names(kind: type[ExecutionPreference] | type[Priority]) -> str:
+    return ", ".join(f"{member.name} ({member.value})" for member in kind)

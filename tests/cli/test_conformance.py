@@ -1,0 +1,190 @@
+"""`nnasync conformance`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nnasync.cli import conformance, main
+from nnasync.drivers import cpu
+from tests.conformance.small_cases import addition, impossible, quantized_sum, rectified, write
+
+REFERENCE = "nnasync-reference"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "a.jsonl", [addition(), quantized_sum(), impossible()])
+    write(tmp_path / "b.jsonl.gz", [rectified(version="V1_2")])
+    return tmp_path
+
+
+def call(folder: Path, *options: str, device: str = REFERENCE) -> int:
+    return main(["conformance", str(folder), "--device", device, *options])
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of the printed tables by their first cell."""
+    cells = [[cell for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+    return {row[0]: [cell.strip() for cell in row[1:]] for row in cells if len(row) > 1}
+
+
+def test_counts_per_operation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "--jobs", "1") == 0
+    told = rows(capsys.readouterr().out)
+    assert told["ADD"] == ["3", "0", "0", "0"]
+    assert told["RELU"] == ["1", "0", "0", "0"]
+    assert told["all cases"] == ["4", "0", "0", "0"]
+    assert told["as given, sync"] == ["3", "0", "0"]
+    assert told["signed twin, sync"] == ["2", "0", "0"]
+
+
+def test_all_paths_with_timing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "--jobs", "1", "--path", "all", "--timing") == 0
+    told = rows(capsys.readouterr().out)
+    for path in ("sync", "async", "fenced", "burst", "runtime"):
+        assert told[f"as given, {path}"] == ["3", "0", "0"]
+        assert told[f"as given, {path}, measured"] == ["3", "0", "0"]
+
+
+def test_failures_are_told_and_exit_with_1(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder / "c.jsonl", [addition(f"wrong_{n}", wrong=1) for n in range(5)])
+    assert call(folder, "--jobs", "2") == 1
+    told = capsys.readouterr().out
+    assert rows(told)["ADD"][:2] == ["3", "5"]
+    line = "ADD: c.jsonl: wrong_0: as given, sync: output 0 'y': 1 of 4 differ, the first at [1, 1]"
+    assert [each for each in told.splitlines() if "wrong_" in each][0][:9] == line[:9]
+    assert sum("wrong_" in each for each in told.splitlines()) == 3
+    assert "... and 2 more, which --json lists" in told
+    assert f"{REFERENCE}: 4 passed, 5 failed, 0 unsupported" in told
+
+
+def test_json(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder / "c.jsonl", [addition("wrong", wrong=1)])
+    result = tmp_path / "result.json"
+    assert call(folder, "--jobs", "1", "--json", str(result)) == 1
+    data: dict[str, Any] = msgspec.json.decode(result.read_bytes())
+    assert data["device"] == REFERENCE
+    assert data["cases"] == {"passed": 4, "failed": 1, "unsupported": 0, "known_gaps": 0}
+    assert [failure["name"] for failure in data["failures"]] == ["wrong"]
+    assert data["duration_s"] >= 0
+
+
+def test_known_gaps_do_not_fail(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps = {"wrong*": "it never adds up", "relu*": "was broken once"}
+    monkeypatch.setattr(cpu, "KNOWN_GAPS", gaps)
+    write(folder / "c.jsonl", [addition("wrong", wrong=1)])
+    assert call(folder, "--jobs", "1") == 0
+    told = capsys.readouterr().out
+    assert rows(told)["ADD"] == ["3", "0", "0", "1"]
+    assert "known gap: wrong: it never adds up" in told
+    assert "relu*: listed as a known gap, but passes" in told
+
+
+def test_a_device_that_computes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "--jobs", "1", device="null") == 1
+    assert rows(capsys.readouterr().out)["RELU"][:2] == ["0", "1"]
+
+
+def test_selection(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "--jobs", "1", "--spec", "re*") == 0
+    assert rows(capsys.readouterr().out)["all cases"][0] == "1"
+    for text in ("1.2", "V1_2"):
+        assert call(folder, "--jobs", "1", "--version", text) == 0
+        assert rows(capsys.readouterr().out)["all cases"][0] == "1"
+    assert call(folder / "a.jsonl", "--jobs", "1") == 0
+    assert rows(capsys.readouterr().out)["all cases"][0] == "3"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--spec", "none*"], "no case in"),
+        (["--version", "none"], "no case in"),
+    ],
+)
+def test_nothing_selected(
+    folder: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "--jobs", "1", *options) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_expected_errors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, device="nothing") == 1
+    assert "no device 'nothing'; there are: nnasync-reference" in capsys.readouterr().err
+    assert call(folder / "none") == 1
+    assert "no case files" in capsys.readouterr().err
+    (folder / "c.jsonl").write_text("{}\n")
+    for jobs in ("1", "2"):
+        assert call(folder, "--jobs", jobs) == 1
+        assert "c.jsonl:1: not a conformance case" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--jobs", "0"], ["--version", "2.0"], ["--path", "pigeon"], ["--jobs", "x"]],
+)
+def test_wrong_arguments(
+    folder: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call(folder, *options)
+    assert ended.value.code == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["conformance", "--help"])
+    told = capsys.readouterr().out
+    assert "examples:" in told
+    assert "{async,sync,fenced,burst,runtime,all}" in told
+
+
+def test_progress(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance, "_TOLD_EVERY", 2)
+    assert call(folder, "--jobs", "1") == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["2 cases, 0 failed, 0 unsupported", "4 cases, 0 failed, 0 unsupported"]
+
+
+def test_progress_on_a_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert call(folder, "--jobs", "1") == 0
+    told = capsys.readouterr().err
+    assert told.startswith("\r1 cases, 0 failed, 0 unsupported")
+    assert told.endswith("\r")
+
+
+def test_interrupted_run_tells_what_it_has(folder: Path) -> None:
+    """A case file that never ends: the run is still at it when the signal comes."""
+    fifo = folder / "z.jsonl"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "nnasync", "conformance", str(folder), "--device", REFERENCE]
+    with subprocess.Popen(
+        [*command, "--jobs", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        writers = [os.open(fifo, os.O_WRONLY) for _ in range(1)]
+        process.send_signal(signal.SIGINT)
+        told, errors = process.communicate(timeout=60)
+        for writer in writers:
+            os.close(writer)
+    assert process.returncode == 130, errors
+    assert f"{REFERENCE}: " in told
+    assert " passed, 0 failed" in told

@@ -1,0 +1,111 @@
+"""Networks whose shapes the model leaves open: inputs bring them, outputs get memory as needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnasync.hal import OperationType
+from tests.rigs import INLINE, POOL, both, runtime
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+
+def adder(shape: nn.hal.Shape = (0, 3)) -> nn.Model:
+    """Sum of two inputs, of any number of rows."""
+    m = nn.ModelBuilder("adder")
+    x, y = m.input("x", shape), m.input("y", shape)
+    m.output("sum", m.operation(OperationType.ADD, x, y, 0, output=x))
+    return m.build()
+
+
+def counting(limit: float) -> nn.Model:
+    """Doubles x until it is at least the limit."""
+    m = nn.ModelBuilder("counting")
+    x = m.input("x", (1,))
+
+    def small(g: nn.ModelBuilder, value: Any) -> Any:
+        return g.operation(OperationType.LESS, value, np.array([limit], np.float32))
+
+    m.output("y", m.while_loop(small, lambda g, value: g.add(value, value), x))
+    return m.build()
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+@both
+async def test_each_call_brings_its_shape(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(adder())
+        for rows in (1, 5, 2000, 3):
+            found = await net(ones(rows, 3), ones(rows, 3))
+            assert found.shape == (rows, 3)
+            assert (found == 2).all()
+
+
+async def test_an_unknown_rank_and_an_empty_tensor() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(adder(()))
+        assert (await net(ones(2, 2), ones(2, 2))).shape == (2, 2)
+        assert (await net(ones(7), ones(7))).shape == (7,)
+    async with runtime() as rt:
+        net = await rt.compile(adder())
+        assert (await net(ones(0, 3), ones(0, 3))).shape == (0, 3)
+
+
+async def test_out_and_measure() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(adder())
+        out = np.zeros((2, 3), np.float32)
+        result, timing = await net(ones(2, 3), ones(2, 3), out=out, measure=True)
+        assert result is out
+        assert (out == 2).all()
+        assert 0 < timing.time_on_device_ns <= timing.time_in_driver_ns
+        with pytest.raises(InvalidArgument, match="out for 'sum' must be"):
+            await net(ones(1, 3), ones(1, 3), out=out)
+
+
+async def test_shapes_that_do_not_fit() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(adder())
+        with pytest.raises(
+            InvalidArgument, match=r"input 'x' has shape \[2, 4\].*\[0, 3\].*any size"
+        ):
+            await net(ones(2, 4), ones(2, 3))
+        with pytest.raises(GeneralFailure, match=r"operation 0 \(ADD\)"):
+            await net(ones(2, 3), ones(5, 3))
+
+
+async def test_what_needs_fixed_shapes_says_so() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(adder())
+        with pytest.raises(InvalidArgument, match="a launch needs a model whose shapes"):
+            await net.launch(ones(1, 3), ones(1, 3))
+        with pytest.raises(InvalidArgument, match="a burst needs a model whose shapes"):
+            net.burst()
+
+
+@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+async def test_a_loop_never_runs_on_the_loop_of_the_caller(options: nn.Options) -> None:
+    async with runtime(options=options) as rt:
+        net = await rt.compile(counting(1000))
+        before = rt.statistics().workers.inline_runs
+        for _ in range(20):
+            assert (await net(np.ones(1, np.float32))).tolist() == [1024]
+        assert rt.statistics().workers.inline_runs == before
+
+
+async def test_a_loop_without_end_misses_its_timeout_or_deadline() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(counting(1000))
+        launched = await net.launch(np.zeros(1, np.float32), loop_timeout=0.001)
+        with pytest.raises(MissedDeadline, match="the loop took more than"):
+            await launched.fence
+        with pytest.raises(MissedDeadline):
+            await net(np.zeros(1, np.float32), deadline=nn.within(ms=5))
