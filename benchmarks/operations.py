@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from benchmarks._report import arguments, interleave, median, publish, table, timed
+from benchmarks._report import arguments, interleave, median, publish, table
+from benchmarks.kernels import timed
 from nnasync.hal import ChannelQuant, FusedActivationFunc, OperandType, OperationType, dtype_of
 from nnasync.kernels import OPERATIONS, Tensor, is_quantized
 
@@ -166,15 +167,22 @@ def label(size: tuple[Any, ...]) -> str:
     return f"{operation.name} {filter}x{filter}/{stride} {image}x{image}x{channels} to {outputs}"
 
 
-def measure(size: tuple[Any, ...], rounds: int) -> dict[str, list[float]]:
+def measure(size: Size, rounds: int) -> dict[str, list[float]]:
     """Microseconds of all contestants of a size, in turn."""
     runs: dict[str, Run] = {"plain": plain_run(size)}
     for kind in KINDS:
-        if size[0] == DENSE and kind == "int8 per channel":
+        if size.operation == DENSE and kind == "int8 per channel":
             continue
         runs[kind] = operation_run(size, kind, FusedActivationFunc.NONE)
         runs[f"{kind} fused"] = operation_run(size, kind, FusedActivationFunc.RELU6)
-    return asyncio.run(interleave({name: timed(run) for name, run in runs.items()}, rounds))
+    contestants = {}
+    for name, run in runs.items():
+        run()
+        started = time.perf_counter()
+        run()
+        repeats = max(1, int(1e-3 / (time.perf_counter() - started)))
+        contestants[name] = timed(run, repeats)
+    return asyncio.run(interleave(contestants, rounds))
 
 
 def ratios(times: Mapping[str, list[float]], kind: str) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Vendor extensions: their names, their types inside a model, and the registry of what devices offer.
+"""Vendor extensions: names, types inside a model, and the registry of what devices offer.
 
 An extension adds operand and operation types to those of the HAL. Inside one model its name is
 stood for by a prefix, a number from 1 on, and its types are `(prefix << 16) | type`; every model
@@ -78,9 +78,7 @@ def type_within(type: int) -> int:
     return type % _TYPES
 
 
-def extension_of(
-    entries: Sequence[ExtensionNameAndPrefix], type: int
-) -> tuple[str, int] | None:
+def extension_of(entries: Sequence[ExtensionNameAndPrefix], type: int) -> tuple[str, int] | None:
     """Extension name and type within it of a model's type; None where the model names none."""
     prefix = prefix_of(type)
     for entry in entries:
@@ -145,7 +143,7 @@ class Registry:
         return tuple(ExtensionNameAndPrefix(*entry) for entry in self._prefixes.items())
 
     def operand_type(self, type: int) -> ExtensionOperandType:
-        """What is known of an operand type with a prefix from here; raises ModelError if nothing."""
+        """What a device says of a type with a prefix from here; ModelError if none does."""
         found = extension_of(self.entries(), type)
         if found is None:
             raise ModelError(f"operand type {type:#x}: no extension has prefix {prefix_of(type)}")

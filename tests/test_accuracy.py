@@ -114,7 +114,7 @@ def test_shapes_must_be_the_same() -> None:
 def test_scalars_and_empty_tensors() -> None:
     type = OperandType.TENSOR_FLOAT32
     assert not compare(np.zeros((0, 3)), np.zeros((0, 3)), type, Criterion()).fault
-    assert compare(np.float32(1)[()], np.zeros(()), type, Criterion()).differing == 1
+    assert compare(np.ones(()), np.zeros(()), type, Criterion()).differing == 1
 
 
 def test_booleans_are_compared_by_truth() -> None:
@@ -181,7 +181,7 @@ def test_bias_and_mean_square_need_ten_elements() -> None:
         agreement = compare(expected + 0.5, expected, OperandType.TENSOR_FLOAT32, criterion)
         assert agreement.fault == fault
         assert (agreement.bias, agreement.mse) == (0.5, 0.25)
-    swings = np.tile(np.float32([0.5, -0.5]), 5)
+    swings = np.tile([0.5, -0.5], 5)
     agreement = compare(swings, np.zeros(10), OperandType.TENSOR_FLOAT32, criterion)
     assert agreement.fault == "the mean square deviation is 0.25, beyond 0.02"
 

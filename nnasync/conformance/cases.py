@@ -1,14 +1,9 @@
-"""Conformance cases as data: files of JSON lines, each a model with inputs and expected outputs.
-
-A line is an object with `name`, `spec`, `version`, `relaxed`, perhaps `expect_failure` and
-`multinomial_tolerance`, and the subgraphs `main` and `referenced`. Operands have `name`, `type`,
-`dims`, `lifetime`, and where they apply `scale`, `zero_point`, `channel_dim`, `channel_scales`,
-`ignored` (do not compare) and `data`: base64 of the little-endian values; for the type SUBGRAPH it
-is an index into `referenced`. A constant without data is an omitted argument.
+"""Conformance cases: a model each, with its inputs and expected outputs, read from case files.
 
 `dims` of a main input or output is also the shape that is fed or expected; a 0 there is an empty
-tensor, of which the model knows only that the dimension is unknown. An input whose data is empty
-is an omitted argument, unless it is an empty tensor and no operation that reads it can do without.
+tensor, of which the model knows only that the dimension is unknown. A constant without data is an
+omitted argument, and so is an input whose data is empty, unless it is an empty tensor and no
+operation that reads it can do without.
 
 A file is not trusted: sizes, indices, names and lengths are checked here. Whether the model is
 legal is left to the device under test, as some cases are there to be refused.
@@ -16,18 +11,24 @@ legal is left to the device under test, as some cases are there to be refused.
 
 from __future__ import annotations
 
-import gzip
 import math
 import zlib
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from nnasync import hal
+from nnasync.conformance.lines import (
+    CaseLine,
+    OperandLine,
+    SubgraphLine,
+    decoded_head,
+    decoded_line,
+    read_lines,
+)
 from nnasync.errors import InvalidArgument
 from nnasync.hal import (
     Array,
@@ -46,17 +47,19 @@ from nnasync.hal import (
 from nnasync.kernels import OPERATIONS
 from nnasync.memory import Pool
 
-__all__ = ["Case", "Expected", "Selection", "case_files", "parse_case", "read_cases"]
-
-MAX_LINE_BYTES = 256 << 20
-MAX_RANK = 32
+__all__ = [
+    "EVERYTHING",
+    "Case",
+    "Expected",
+    "Selection",
+    "case_files",
+    "parse_case",
+    "pools_of",
+    "read_cases",
+]
 
 _ALIGNMENT = 8
 _SUFFIXES = (".jsonl", ".jsonl.gz")
-
-_Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-_Dimension = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Expected(Struct, frozen=True):
@@ -101,6 +104,9 @@ class Selection(Struct, frozen=True):
     parts: int = 1
 
 
+EVERYTHING = Selection()
+
+
 def case_files(place: Path) -> list[Path]:
     """The case files of a folder, or the one that is named; raises InvalidArgument for none."""
     if place.is_file():
@@ -113,16 +119,16 @@ def case_files(place: Path) -> list[Path]:
     return found
 
 
-def read_cases(path: Path, selection: Selection = Selection()) -> Iterator[Case]:  # noqa: B008
+def read_cases(path: Path, selection: Selection = EVERYTHING) -> Iterator[Case]:
     """The selected cases of a file, one at a time.
 
     Raises InvalidArgument that names file and line where something is not as it should be.
     """
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         if selection.parts > 1 and zlib.crc32(line) % selection.parts != selection.part:
             continue
         where = f"{path.name}:{number}"
-        head = _decoded(_heads, line, where)
+        head = decoded_head(line, where)
         if not fnmatchcase(head.spec, selection.spec):
             continue
         if selection.version is not None and selection.version != (head.version or "none"):
@@ -132,93 +138,17 @@ def read_cases(path: Path, selection: Selection = Selection()) -> Iterator[Case]
 
 def parse_case(line: bytes, source: str = "", where: str = "case") -> Case:
     """The case of one line; raises InvalidArgument, whose message begins with `where`."""
-    parsed: _Case = _decoded(_cases, line, where)
+    parsed = decoded_line(line, where)
     try:
         return _case(parsed, source)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {parsed.name}: {error}") from error
 
 
-# -- files
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as raw:
-            file = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw
-            number = 0
-            while line := file.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                if len(line) > MAX_LINE_BYTES:
-                    raise InvalidArgument(
-                        f"{path.name}:{number}: longer than {MAX_LINE_BYTES} bytes"
-                    )
-                if not line.isspace():
-                    yield number, line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidArgument(f"{path.name}: is no gzip file, or damaged: {error}") from error
-
-
-# -- the form of a line
-
-
-class _Operand(msgspec.Struct):
-    type: str
-    dims: Annotated[list[_Dimension], msgspec.Meta(max_length=MAX_RANK)]
-    lifetime: str
-    name: str = ""
-    scale: float = 0.0
-    zero_point: _Int32 = 0
-    channel_dim: _Index = 0
-    channel_scales: list[float] | None = None
-    ignored: bool = False
-    data: bytes | _Index | None = None
-
-
-class _Operation(msgspec.Struct, rename={"inputs": "in", "outputs": "out"}):
-    op: str
-    inputs: list[_Index]
-    outputs: list[_Index]
-
-
-class _Subgraph(msgspec.Struct):
-    operands: list[_Operand]
-    operations: list[_Operation]
-    inputs: list[_Index]
-    outputs: list[_Index]
-
-
-class _Case(msgspec.Struct):
-    name: str
-    spec: str
-    main: _Subgraph
-    version: str | None = None
-    relaxed: bool = False
-    expect_failure: bool = False
-    multinomial_tolerance: float | None = None
-    referenced: list[_Subgraph] = []
-
-
-class _Head(msgspec.Struct):
-    spec: str
-    version: str | None = None
-
-
-_cases = msgspec.json.Decoder(_Case)
-_heads = msgspec.json.Decoder(_Head)
-
-
-def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes, where: str) -> Any:
-    try:
-        return decoder.decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{where}: not a conformance case: {error}") from error
-
-
 # -- from a line to a case
 
 
-def _case(parsed: _Case, source: str) -> Case:
+def _case(parsed: CaseLine, source: str) -> Case:
     constants = _Constants()
     main = _subgraph(parsed.main, constants, "main")
     referenced = [
@@ -251,12 +181,12 @@ def _case(parsed: _Case, source: str) -> Case:
     )
 
 
-def _counted(main: _Subgraph) -> tuple[str, ...]:
+def _counted(main: SubgraphLine) -> tuple[str, ...]:
     names = dict.fromkeys(operation.op for operation in main.operations)
     return tuple(name for name in names if name != "ADD") or tuple(names)
 
 
-def _subgraph(parsed: _Subgraph, constants: _Constants, where: str) -> Subgraph:
+def _subgraph(parsed: SubgraphLine, constants: _Constants, where: str) -> Subgraph:
     count = len(parsed.operands)
     consumers = [0] * count
     operations = []
@@ -282,7 +212,7 @@ def _check_index(index: int, count: int, where: str) -> None:
         raise InvalidArgument(f"{where}: names operand {index}, but there are {count}")
 
 
-def _operand(parsed: _Operand, consumers: int, constants: _Constants, where: str) -> Operand:
+def _operand(parsed: OperandLine, consumers: int, constants: _Constants, where: str) -> Operand:
     type = _named(OperandType, parsed.type)
     lifetime = _named(OperandLifeTime, parsed.lifetime)
     constant = lifetime in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
@@ -312,7 +242,7 @@ def _operand(parsed: _Operand, consumers: int, constants: _Constants, where: str
     )
 
 
-def _value(parsed: _Operand, where: str) -> Array:
+def _value(parsed: OperandLine, where: str) -> Array:
     """The data of an operand as an array of its type and shape."""
     type = _named(OperandType, parsed.type)
     if not isinstance(parsed.data, bytes) or not hal.has_dtype(type):
@@ -330,7 +260,7 @@ def _value(parsed: _Operand, where: str) -> Array:
         raise InvalidArgument(f"{where}: no array has the shape {list(shape)}: {error}") from error
 
 
-def _input(main: _Subgraph, index: int) -> Array | None:
+def _input(main: SubgraphLine, index: int) -> Array | None:
     parsed = main.operands[index]
     empty = 0 in parsed.dims and not _may_be_omitted(main, index)
     if parsed.data is None or (parsed.data == b"" and not empty):
@@ -338,7 +268,7 @@ def _input(main: _Subgraph, index: int) -> Array | None:
     return _value(parsed, f"input operand {index}")
 
 
-def _may_be_omitted(main: _Subgraph, index: int) -> bool:
+def _may_be_omitted(main: SubgraphLine, index: int) -> bool:
     """Whether an operation that reads the operand can do without, for all that is known of it."""
     for operation in main.operations:
         if index not in operation.inputs:
@@ -354,7 +284,7 @@ def _may_be_omitted(main: _Subgraph, index: int) -> bool:
     return False
 
 
-def _expected(main: _Subgraph, index: int, *, expect_failure: bool) -> Expected:
+def _expected(main: SubgraphLine, index: int, *, expect_failure: bool) -> Expected:
     parsed = main.operands[index]
     type = _named(OperandType, parsed.type)
     if parsed.data is None and expect_failure and hal.has_dtype(type):

@@ -10,7 +10,7 @@ from nnasync.conformance.driver import gap_of
 from nnasync.conformance.results import CaseResult, Outcome
 from nnasync.hal import Struct
 
-__all__ = ["Counts", "Failure", "Report", "RunCounts"]
+__all__ = ["Counts", "Failure", "Report", "RunCounts", "Unsupported"]
 
 
 class Counts(Struct, frozen=True):
@@ -43,6 +43,14 @@ class Failure(Struct, frozen=True):
     gap: str = ""
 
 
+class Unsupported(Struct, frozen=True):
+    """A case that the device does not take, and the operations that are missing."""
+
+    name: str
+    source: str
+    missing: tuple[str, ...]
+
+
 class Report:
     """Collects results; a failed case that a known gap of the driver names is counted as that."""
 
@@ -51,22 +59,23 @@ class Report:
         self._total: Counter[str] = Counter()
         self._operations: dict[str, Counter[str]] = {}
         self._runs: dict[tuple[str, str, bool], Counter[str]] = {}
-        self._unsupported: dict[str, tuple[str, ...]] = {}
         self._matched: Counter[str] = Counter()
         self.failures: list[Failure] = []
         self.gaps: list[Failure] = []
+        self.unsupported: list[Unsupported] = []
 
     def add(self, result: CaseResult) -> None:
         """Count a result."""
         gap = gap_of(result.name, self._gaps)
         outcome = result.outcome.value
-        if gap is not None:
+        if gap is not None and result.outcome is Outcome.PASSED:
             self._matched[gap] += 0
         if result.outcome is Outcome.FAILED:
             self._add_failure(result, gap)
             outcome = outcome if gap is None else "known_gaps"
         elif result.outcome is Outcome.UNSUPPORTED:
-            self._unsupported[result.name] = result.runs[0].missing
+            missing = result.runs[0].missing
+            self.unsupported.append(Unsupported(result.name, result.source, missing))
         self._total[outcome] += 1
         for operation in result.operations:
             self._operations.setdefault(operation, Counter())[outcome] += 1
@@ -103,7 +112,7 @@ class Report:
             "failures": self.failures,
             "known_gaps": self.gaps,
             "closed_gaps": self.closed_gaps(),
-            "unsupported": self._unsupported,
+            "unsupported": self.unsupported,
         }
 
     def _add_failure(self, result: CaseResult, gap: str | None) -> None:

@@ -64,7 +64,7 @@ class Trial:
 
     async def run_too_small(self, path: Path) -> Iterable[Run]:
         """Execute with a first output that lacks a byte, if it has more than one."""
-        if self.case.outputs[0].value.nbytes <= 1:
+        if not self.case.outputs or self.case.outputs[0].value.nbytes <= 1:
             return ()
         self._buffers.clear()
         request = self._buffers.request(too_small=True)

@@ -9,6 +9,7 @@ standard error.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import msgspec
@@ -23,7 +24,8 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Carry out the plan that standard input holds."""
+    """Carry out the plan that standard input holds; Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     encode = msgspec.json.Encoder().encode
@@ -39,6 +41,8 @@ def main() -> int:
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
     try:
         run(run_plan, plan, lambda result: send(Done(result)), begun)
+    except BrokenPipeError:
+        return 1  # Nobody listens any more.
     except (NNError, OSError) as error:
         send(Stopped(f"{error}"))
         return 1

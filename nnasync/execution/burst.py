@@ -79,6 +79,12 @@ class _State:
             for side in (0, 1)
         ]
         self.current = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Make the state zero, which is the zero point where it is quantised."""
+        for array, port in zip(self.arrays[self.current], self.ports, strict=True):
+            array.fill(port.zero_point)
 
 
 class _Call:
@@ -240,9 +246,7 @@ class Burst:
         """Set the state to zeroes, as at the beginning of the stream."""
         if self._state is None:
             return
-        state = self._settled_state()
-        for array in state.arrays[state.current]:
-            array.fill(0)
+        self._settled_state().begin()
 
     def statistics(self) -> BurstStatistics:
         """Counts so far; `hot` while the device is in its fast state for this burst."""

@@ -80,19 +80,23 @@ class Net:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
         Takes one value per input, or one mapping by name: whatever numpy can read. `out` is written
-        instead of fresh arrays. Where the model leaves shapes open, inputs bring theirs along, and
-        None omits an optional one. With `measure=True` returns (result, Timing). States start from
-        zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted, DeviceError.
+        instead of fresh arrays. None omits an optional input. Where the model leaves shapes open,
+        the inputs bring theirs along. With `measure=True` returns (result, Timing). States start
+        from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted, DeviceError.
         """
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
         if self._flexible is not None:
-            values = in_order(self._ports.inputs, arrays, "input")
-            value, timing = await self._flexible.call(values, deadline, out, measure=measure)
-            return (value, timing) if measure else value
+            return await self._call_flexibly(self._flexible, arrays, deadline, out, measure=measure)
         outs = check_out(self._ports.outputs, out)
-        slot = self._filled(arrays)
+        try:
+            slot = self._filled(arrays)
+        except InvalidArgument:
+            if all(value is not None for value in in_order(self._ports.inputs, arrays, "input")):
+                raise
+            calls = FlexibleCalls(self.model, self._ports, self._prepared)
+            return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
         result = await self._prepared.execute_synchronously(
             slot.request, measure=measure, deadline=deadline
         )
@@ -172,6 +176,19 @@ class Net:
             raise InvalidArgument(
                 f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
             )
+
+    async def _call_flexibly(
+        self,
+        calls: FlexibleCalls,
+        arrays: Sequence[Any],
+        deadline: Deadline | None,
+        out: Any,
+        *,
+        measure: bool,
+    ) -> Any:
+        values = in_order(self._ports.inputs, arrays, "input")
+        value, timing = await calls.call(values, deadline, out, measure=measure)
+        return (value, timing) if measure else value
 
     def _require_shapes(self, what: str) -> None:
         if self._flexible is not None:

@@ -110,6 +110,8 @@ def as_array(value: Any, port: Port) -> Array:
     An array of another dtype is refused rather than converted: it hints at a missing step
     (scaling, quantisation) of the caller.
     """
+    if value is None:
+        raise InvalidArgument(f"input {port.name!r} is None; only a plain call can omit an input")
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             array = np.from_dlpack(value)

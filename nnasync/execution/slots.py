@@ -24,7 +24,7 @@ _KEPT_SLOTS = 4
 
 
 class Slot:
-    """Memory of one execution; states are read from zeroes and written to where nobody reads."""
+    """Memory of one execution; states are read as zero and written to where nobody reads."""
 
     __slots__ = ("_requests", "inputs", "locations", "outputs", "pool", "request")
 
@@ -43,6 +43,8 @@ class Slot:
         self.outputs = [self._array(port, offsets[count + port.position]) for port in ports.outputs]
         self.request = Request(tuple(arguments[:count]), tuple(arguments[count:]), (self.pool,))
         self._requests: dict[tuple[int, ...], Request] = {}
+        for port in ports.state_inputs:
+            self._array(port, offsets[port.position]).fill(port.zero_point)
 
     def _array(self, port: Port, offset: int) -> Array:
         return self.pool.array(port.dtype, port.shape, offset)

@@ -3,17 +3,20 @@
 Names are those of the TFLite schema. An entry says which HAL operation an operator becomes, which
 options it has (with the schema's defaults), and which types of its inputs the HAL can take: one
 tuple per choice, whose last type stands for all further inputs. Results have the type of the first
-input unless `outputs` says otherwise.
+input unless `outputs` says otherwise. A second table has the operations of our extension, for types
+that the HAL cannot take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nnasync.extensions import TfliteOperation
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, PaddingScheme, Struct
 
 __all__ = [
     "ACTIVATIONS",
+    "EXTENSION_OPERATORS",
     "OPERATORS",
     "PADDINGS",
     "RECURRENT_ACTIVATIONS",
@@ -28,7 +31,7 @@ Default = int | float | bool | tuple[int, ...]
 class Operator(Struct, frozen=True):
     """One operator of TFLite."""
 
-    type: OperationType
+    type: OperationType | TfliteOperation
     kinds: tuple[tuple[str, ...], ...]
     options: str = ""
     defaults: Mapping[str, Default] = {}
@@ -140,3 +143,43 @@ OPERATORS: dict[str, Operator] = {
         {**_FUSED, **_CLIPS, "TimeMajor": False, "DiagonalRecurrentTensors": False},
     ),
 }
+
+_LSTM_KIND = (
+    "INT8",
+    *("INT8",) * 8,
+    *("INT16",) * 3,
+    *("INT32",) * 4,
+    "INT8",
+    "INT32",
+    "INT8",
+    "INT16",
+    *("INT16",) * 4,
+)
+
+EXTENSION_OPERATORS: dict[str, tuple[Operator, ...]] = {
+    "QUANTIZE": (
+        Operator(TfliteOperation.QUANTIZE, _FLOAT, outputs=("INT16",)),
+        Operator(
+            TfliteOperation.QUANTIZE,
+            (("UINT8",), ("INT8",), ("INT16",), ("INT32",)),
+            outputs=("UINT8", "INT8", "INT16", "INT32"),
+        ),
+    ),
+    "DEQUANTIZE": (Operator(TfliteOperation.DEQUANTIZE, (("INT16",),), outputs=("FLOAT32",)),),
+    "SOFTMAX": (
+        Operator(TfliteOperation.SOFTMAX, (("UINT8",), ("INT8",), ("INT16",)), outputs=("INT16",)),
+    ),
+    "SVDF": (
+        Operator(
+            TfliteOperation.SVDF,
+            (
+                ("INT8", "INT8", "INT8", "INT32", "INT8"),
+                ("INT8", "INT8", "INT16", "INT32", "INT16"),
+            ),
+        ),
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        Operator(TfliteOperation.UNIDIRECTIONAL_SEQUENCE_LSTM, (_LSTM_KIND,)),
+    ),
+}
+"""What operations of `extensions.TFLITE` take; options are those of the operator above."""

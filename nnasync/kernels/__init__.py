@@ -11,6 +11,7 @@ from nnasync.kernels import (
     convolution,
     dense,
     elementwise,
+    grouped_convolution,
     heatmap,
     joining,
     lookup,
@@ -29,6 +30,7 @@ from nnasync.kernels import (
     quantized_16bit_lstm,
     quantized_lstm,
     reduction,
+    resize,
     rnn,
     roi,
     selection,
@@ -38,6 +40,7 @@ from nnasync.kernels import (
     softmax,
     space,
     svdf,
+    transpose_convolution,
     unary,
 )
 from nnasync.kernels.operation import (
@@ -79,6 +82,7 @@ _FAMILIES = (
     convolution,
     dense,
     elementwise,
+    grouped_convolution,
     heatmap,
     joining,
     lookup,
@@ -97,6 +101,7 @@ _FAMILIES = (
     quantized_16bit_lstm,
     quantized_lstm,
     reduction,
+    resize,
     rnn,
     roi,
     selection,
@@ -106,6 +111,7 @@ _FAMILIES = (
     softmax,
     space,
     svdf,
+    transpose_convolution,
     unary,
 )
 

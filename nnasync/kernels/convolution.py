@@ -8,17 +8,27 @@ the window in one einsum per block, whose innermost loop runs along whole rows o
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperationType, Shape
 from nnasync.kernels.convolution_form import check_filter, forms, requires, signatures
 from nnasync.kernels.linear import Linear, activation, pack
-from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
+from nnasync.kernels.operation import (
+    Arguments,
+    ArraySpec,
+    Kernel,
+    Operation,
+    Step,
+    Tensor,
+    is_quantized,
+)
 from nnasync.kernels.rescale import Halves
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, sequence
 from nnasync.kernels.window import (
@@ -37,6 +47,8 @@ __all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
 _ROW_ELEMENTS = 4096
 """Longest innermost loop of a depthwise convolution; the row is then in the first-level cache."""
 
+_FEW_OUTPUTS, _FEW_TERMS = 16, 64
+"""Columns and rows of a matrix product that is cheaper than laying out its windows."""
 _MANY_CHANNELS = 256
 """From here on a single pixel is enough for an innermost loop."""
 
@@ -66,12 +78,38 @@ def _infer_convolution(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    filter = arguments.value(1)
-    weights = filter.reshape(filter.shape[0], -1).T
-    linear = pack(arguments, weights, outputs[0], _activation(arguments))
-    shape, window = image_shape(arguments), _window(arguments)
-    kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
+    filter, window = arguments.value(1), _window(arguments)
+    copies = 1
+    if _is_small(filter.shape, window):
+        copies = 2
+        filter, window = _doubled(arguments.tensor(1), filter, window)
+    weights = np.ascontiguousarray(filter.reshape(filter.shape[0], -1).T)
+    linear = pack(arguments, weights, outputs[0], _activation(arguments), copies=copies)
+    kernel = _convolution_kernel(linear, image_shape(arguments), window, arguments.tensor(0))
     return in_layout(arguments, outputs, kernel)
+
+
+def _is_small(shape: Shape, window: Window) -> bool:
+    """Whether a matrix product is so cheap that it pays to make it larger with fewer rows."""
+    outputs, *terms = shape
+    return (
+        2 * outputs <= _FEW_OUTPUTS
+        and math.prod(terms) <= _FEW_TERMS
+        and window.width.output % 2 == 0
+        and window.width.dilation == 1
+        and window.width.stride < window.width.filter
+    )
+
+
+def _doubled(given: Tensor, filter: Array, window: Window) -> tuple[Array, Window]:
+    """Filter and window that make two pixels, which are neighbours in a row, at once."""
+    outputs, height, width, channels = filter.shape
+    stride = window.width.stride
+    zero = given.zero_point if is_quantized(given.type) else 0
+    both = np.full((2, outputs, height, stride + width, channels), zero, filter.dtype)
+    both[0, :, :, :width] = both[1, :, :, stride:] = filter
+    axis = msgspec.structs.replace(window.width, filter=stride + width, stride=2 * stride)
+    return both.reshape(-1, *both.shape[2:]), Window(height=window.height, width=axis)
 
 
 def _convolution_kernel(linear: Linear, shape: Shape, window: Window, source: Tensor) -> Kernel:
@@ -218,7 +256,7 @@ class _Taps:
         columns, step = width.filter, 1
         if self.phases > 1:
             columns, step = -(-width.extent // self.phases), width.dilation
-        spread = np.zeros((height.filter, columns * self.phases, channels), weights.dtype)
+        spread: Array = np.zeros((height.filter, columns * self.phases, channels), weights.dtype)
         taps = weights.reshape(height.filter, width.filter, channels)
         spread[:, : (width.filter - 1) * step + 1 : step] = taps
         spread = spread.reshape(height.filter, columns, self.phases, channels)

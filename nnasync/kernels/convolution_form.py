@@ -1,4 +1,4 @@
-"""What the four convolutions share: operand types, scalars, and what their quantisation requires."""
+"""What the four convolutions share: operand types, scalars, and what their scales require."""
 
 from __future__ import annotations
 

@@ -48,7 +48,9 @@ class _Word:
 
     def multiply(self, a: Array, b: Array | int) -> Array:
         """The high half of 2 * a * b, rounded, halves up; the integer bits add up."""
-        return np.minimum((a * b + 2 ** (self.bits - 2)) >> (self.bits - 1), self.largest)
+        high = (a * b + 2 ** (self.bits - 2)) >> (self.bits - 1)
+        result: Array = np.minimum(high, self.largest)
+        return result
 
     def shift(self, x: Array, exponent: int) -> Array:
         """x * 2**exponent, saturated or rounded."""

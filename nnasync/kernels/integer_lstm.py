@@ -10,14 +10,13 @@ points in which they differ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from nnasync.hal import Array, OperandType, Struct
+from nnasync.hal import Array, HalVersion, OperandType, Struct
 from nnasync.kernels.fixed_functions import inverse_root, logistic_table, tanh_table
-from nnasync.kernels.fixed_point import quantize_multiplier
+from nnasync.kernels.fixed_point import quantize_multiplier, single
 from nnasync.kernels.integer_steps import (
     INT8,
     INT16,
@@ -26,8 +25,11 @@ from nnasync.kernels.integer_steps import (
     lookup,
     multiplied,
     product,
+    ratio,
     round_shift,
     saturate,
+    scale_of,
+    state_exponent,
 )
 from nnasync.kernels.lstm_sizes import (
     CELL_STATE,
@@ -40,15 +42,24 @@ from nnasync.kernels.lstm_sizes import (
     cell_parameters,
     norm_parameters,
 )
-from nnasync.kernels.operation import Arguments, ArraySpec, Parameter
+from nnasync.kernels.operation import Arguments, ArraySpec, Parameter, Tensor
 from nnasync.kernels.steps import Call, copy
 
-__all__ = ["PLACES", "Dialect", "IntegerCell", "parameters"]
+__all__ = ["PLACES", "Dialect", "IntegerCell", "parameters", "require_quantization"]
 
 PLACES = Places(tuple(range(20)), (20, 21, 22, 23))
 _CLIPS, _SCALES, _HIDDEN_ZERO, _HIDDEN_SCALE = (24, 25), (26, 27, 28, 29), 30, 31
 _LARGEST = np.asarray(2**15 - 1, np.int16)
-_FINEST, _COARSEST = -15, -9
+
+
+def require_quantization(arguments: Arguments, outputs: Sequence[Tensor] = ()) -> HalVersion:
+    """Raises ModelError unless all scales that count are positive and the cell state's is legal."""
+    roles = PLACES.roles
+    for index in (*roles[:12], roles[PROJECTION], roles[OUTPUT_STATE], *PLACES.norms):
+        if arguments.has(index):
+            scale_of(arguments, index)
+    state_exponent(arguments, roles[CELL_STATE])
+    return HalVersion.V1_3
 
 
 class Dialect(Struct, frozen=True):
@@ -107,8 +118,10 @@ class _Products:
             offset = offset + np.concatenate([arguments.value(index) for index in biases])
         count = len(weights)
         self.bias = offset.reshape(count, 1, -1)
-        steps = [_scale(arguments, index) * _scale(arguments, source) for index in weights]
-        factors = [step / scale for step, scale in zip(steps, scales, strict=True)]
+        factors = [
+            ratio(scale_of(arguments, index), scale_of(arguments, source), scale)
+            for index, scale in zip(weights, scales, strict=True)
+        ]
         self.multiplier = Multiplier(factors, (count, 1, 1))
 
     def finish(self, sums: Array, wide: Array, work: Array) -> list[Call]:
@@ -147,42 +160,22 @@ class _Norm:
 
 def _truncated(x: Array, divisor: int) -> Array:
     """x / divisor, cut towards zero."""
-    return np.sign(x) * (np.abs(x) // divisor)
+    magnitude: Array = np.abs(x) // divisor
+    return np.where(x < 0, -magnitude, magnitude)
 
 
-def _scale(arguments: Arguments, index: int) -> np.float32:
-    """The scale of a quantised operand."""
-    scale = arguments.tensor(index).scale
-    if not scale > 0:
-        raise arguments.error(index, f"has scale {scale}, expected a positive one")
-    return np.float32(scale)
-
-
-def _positive(arguments: Arguments, index: int) -> np.float32:
+def _positive(arguments: Arguments, index: int) -> float:
     """The value of a scale that is an argument."""
     value = arguments.number(index)
     if not value > 0:
         raise arguments.error(index, f"is {value}, expected a positive scale")
-    return np.float32(value)
-
-
-def cell_exponent(arguments: Arguments, index: int) -> int:
-    """The binary logarithm of the cell state's scale."""
-    scale = _scale(arguments, index)
-    exponent = round(math.log2(scale))
-    near = abs(math.log2(scale) - exponent) < 1e-3
-    if not near or not _FINEST <= exponent <= _COARSEST:
-        raise arguments.error(
-            index,
-            f"has scale {scale}, expected a power of two from 2**{_FINEST} to 2**{_COARSEST}",
-        )
-    return exponent
+    return single(value)
 
 
 def _clip(arguments: Arguments, index: int, scale: float, largest: int) -> int:
     """A clip in steps of `scale`; 0 for none."""
     limit = arguments.number(index)
-    return int(min(np.float32(limit) / np.float32(scale), largest)) if limit > 0 else 0
+    return int(np.float32(min(single(limit) / scale, largest))) if limit > 0 else 0
 
 
 class IntegerCell:
@@ -199,33 +192,32 @@ class IntegerCell:
         self.from_input = _Products(arguments, roles[INPUT], weights[0], scales, counted)
         self.from_output = _Products(arguments, roles[OUTPUT_STATE], weights[1], scales)
         self.count = len(gates)
-        self.exponent = cell_exponent(arguments, roles[CELL_STATE])
+        self.exponent = state_exponent(arguments, roles[CELL_STATE])
         self.peepholes = self._peepholes(scales) if sizes.peephole else [None] * self.count
         self.norms = [
             self._norm(sizes.places.norms[gate], bias, dialect.variance_per_scale)
             for gate, bias in zip(gates, biases, strict=True)
         ]
-        cell_scale = arguments.tensor(roles[CELL_STATE]).scale
+        cell_scale = scale_of(arguments, roles[CELL_STATE])
         self.cell_clip = _clip(arguments, _CLIPS[0], cell_scale, 2**15 - 1)
         self._set_output(arguments, dialect)
 
-    def _peepholes(self, scales: Sequence[np.float32]) -> list[tuple[Array, Multiplier] | None]:
+    def _peepholes(self, scales: Sequence[float]) -> list[tuple[Array, Multiplier] | None]:
         """Weights and multipliers of [input,] forget and output gate."""
         arguments, roles = self.sizes.arguments, self.sizes.places.roles
         indices = [roles[role] for role in ((10, 11) if self.sizes.cifg else (9, 10, 11))]
-        return [
-            (
-                arguments.value(index).reshape(-1),
-                Multiplier([_float32(2.0**self.exponent * float(_scale(arguments, index)) / float(s))]),
-            )
-            for index, s in zip(indices, scales, strict=False)
-        ]
+        found: list[tuple[Array, Multiplier] | None] = []
+        for index, scale in zip(indices, scales, strict=False):
+            step = 2.0**self.exponent * scale_of(arguments, index)
+            multiplier = Multiplier([single(step / scale)])
+            found.append((arguments.value(index).reshape(-1), multiplier))
+        return found
 
     def _norm(self, weights: int, bias: int, variance_per_scale: int) -> _Norm | None:
         if not self.sizes.norm:
             return None
-        arguments, scale = self.sizes.arguments, float(_scale(self.sizes.arguments, weights))
-        limit = max(1, int(variance_per_scale * scale))
+        arguments, scale = self.sizes.arguments, scale_of(self.sizes.arguments, weights)
+        limit = min(max(1, int(single(variance_per_scale * scale))), 2**31 - 1)
         return _Norm(
             arguments.value(weights).reshape(-1), arguments.value(bias).reshape(-1), scale, limit
         )
@@ -234,7 +226,7 @@ class IntegerCell:
         """What follows the cell state: the hidden state and its projection."""
         scale = _positive(arguments, _HIDDEN_SCALE)
         zero = arguments.integer(_HIDDEN_ZERO) * dialect.hidden_sign
-        self.hidden = Multiplier([_float32(2.0**-30 / float(scale))])
+        self.hidden = Multiplier([single(2.0**-30 / scale)])
         self.hidden_zero = np.asarray(zero)
         projects = self.sizes.projection
         self.projection = _Projection(self.sizes, scale, zero, dialect) if projects else None
@@ -277,7 +269,7 @@ class IntegerCell:
         (last_output, last_cell), (output, cell) = states, targets
         rows, more, base, gates, work, words, active, *rest = scratch
         early = self.count - (2 if self.sizes.peephole else 1)
-        calls = [
+        calls: list[Call] = [
             *self.from_input.finish(sums, base, work),
             saturate(base, INT16),
             copy(rows, last_output),
@@ -307,7 +299,8 @@ class IntegerCell:
 
     def _gate(self, index: int, gates: Array, cell: Array, work: Array) -> list[Call]:
         """Calls of peephole and layer norm on one gate."""
-        gate, calls = gates[index], []
+        gate = gates[index]
+        calls: list[Call] = []
         peephole = self.peepholes[index] if index < self.count - 1 else None
         if peephole is not None:
             weights, multiplier = peephole
@@ -328,7 +321,8 @@ class IntegerCell:
         """Calls of forget * last cell + input * candidate."""
         kept, added = (array[0] for array in wide)
         work = wide[1][1]
-        forget, update, calls = active[-3], active[0], []
+        forget, update = active[-3], active[0]
+        calls: list[Call] = []
         if self.sizes.cifg:
             update = spare
             calls.append((np.subtract, (_LARGEST, forget, update)))
@@ -348,18 +342,18 @@ class IntegerCell:
 class _Projection:
     """From the 8-bit hidden state to the output."""
 
-    def __init__(self, sizes: LstmSizes, scale: np.float32, zero: int, dialect: Dialect) -> None:
+    def __init__(self, sizes: LstmSizes, scale: float, zero: int, dialect: Dialect) -> None:
         arguments, roles = sizes.arguments, sizes.places.roles
         weights = arguments.value(roles[PROJECTION]).astype(np.int64).T
         self.weights = np.ascontiguousarray(weights, exact_dtype(weights, 128))
         self.bias = -zero * weights.sum(axis=0)
         if sizes.has(PROJECTION_BIAS):
             self.bias = self.bias + arguments.value(roles[PROJECTION_BIAS])
-        state, step = roles[OUTPUT_STATE], _scale(arguments, roles[PROJECTION])
-        self.multiplier = Multiplier([step * scale / _scale(arguments, state)])
+        state, step = roles[OUTPUT_STATE], scale_of(arguments, roles[PROJECTION])
+        self.multiplier = Multiplier([ratio(step, scale, scale_of(arguments, state))])
         self.zero = np.asarray(arguments.tensor(state).zero_point)
-        clip_scale = _scale(arguments, state) if dialect.clip_by_output else step
-        self.clip = _clip(arguments, _CLIPS[1], float(clip_scale), 127)
+        clip_scale = scale_of(arguments, state) if dialect.clip_by_output else step
+        self.clip = _clip(arguments, _CLIPS[1], clip_scale, 127)
 
     def scratch(self, batches: int) -> list[ArraySpec]:
         """Scratch: the hidden state and the sums as floats, the sums as integers."""
@@ -374,7 +368,7 @@ class _Projection:
     def calls(self, hidden: Array, output: Array, scratch: Sequence[Array]) -> list[Call]:
         """Calls from the hidden state to the output."""
         rows, sums, wide, work = scratch
-        calls = [
+        calls: list[Call] = [
             copy(rows, hidden),
             (rows.dot, (self.weights, sums)),
             copy(wide, sums),
@@ -390,7 +384,3 @@ class _Projection:
 
 def _within(limit: int) -> tuple[Array, Array]:
     return np.asarray(-limit), np.asarray(limit)
-
-
-def _float32(value: float) -> float:
-    return float(np.float32(value))

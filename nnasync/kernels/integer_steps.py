@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from nnasync.hal import Array, Shape
-from nnasync.kernels.fixed_point import quantize_multiplier
+from nnasync.kernels.fixed_point import quantize_multiplier, single
+from nnasync.kernels.operation import Arguments
 from nnasync.kernels.steps import Call, clip
 
 __all__ = [
@@ -20,12 +22,18 @@ __all__ = [
     "lookup",
     "multiplied",
     "product",
+    "ratio",
     "round_shift",
     "saturate",
+    "scale_of",
+    "state_exponent",
 ]
 
 INT8 = (np.asarray(-128), np.asarray(127))
 INT16 = (np.asarray(-(2**15)), np.asarray(2**15 - 1))
+_INT32 = (np.asarray(-(2**31)), np.asarray(2**31 - 1))
+_MOST_SHIFT = 31
+_FINEST, _COARSEST = -15, -9
 _HALF = np.asarray(2**30)
 _EXACT = 2**24
 _multiply = functools.partial(np.multiply, dtype=np.int64)
@@ -38,6 +46,32 @@ def exact_dtype(weights: Array, largest: int) -> np.dtype[Any]:
     """
     total = np.abs(weights.astype(np.float64)).sum(axis=0).max(initial=0)
     return np.dtype(np.float32 if total * largest < _EXACT else np.float64)
+
+
+def scale_of(arguments: Arguments, index: int) -> float:
+    """The scale of a quantised operand, which must be positive, as float32 holds it."""
+    scale = arguments.tensor(index).scale
+    if not scale > 0:
+        raise arguments.error(index, f"has scale {scale}, expected a positive one")
+    return single(scale)
+
+
+def ratio(a: float, b: float, c: float) -> float:
+    """a * b / c of scales, in float32."""
+    return single(single(a * b) / c)
+
+
+def state_exponent(arguments: Arguments, index: int) -> int:
+    """The binary logarithm of the cell state's scale."""
+    scale = scale_of(arguments, index)
+    exponent = round(math.log2(scale))
+    near = abs(math.log2(scale) - exponent) < 1e-3
+    if not near or not _FINEST <= exponent <= _COARSEST:
+        raise arguments.error(
+            index,
+            f"has scale {scale}, expected a power of two from 2**{_FINEST} to 2**{_COARSEST}",
+        )
+    return exponent
 
 
 def product(a: Array, b: Array, target: Array) -> Call:
@@ -74,8 +108,8 @@ def round_shift(values: Array, exponent: Array | int, work: Array) -> list[Call]
 
 def multiplied(values: Array, q: Array | int, shift: Array | int) -> Array:
     """values * q * 2**(shift - 31) as the fixed-point rule computes it."""
-    left, right = np.maximum(shift, 0), np.maximum(np.negative(shift), 0)
-    high = ((values << left) * q + 2**30) >> 31
+    left, right = np.clip(shift, 0, _MOST_SHIFT), np.maximum(np.negative(shift), 0)
+    high = (np.clip(values << left, *_INT32) * q + 2**30) >> 31
     half = np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
     return np.asarray((high + half - ((high < 0) & (right > 0))) >> right)
 
@@ -89,13 +123,14 @@ class Multiplier:
         pairs = [quantize_multiplier(float(factor)) for factor in factors]
         q, shift = np.asarray(pairs, np.int64).T.reshape(2, *shape)
         self._q = np.ascontiguousarray(q)
-        self._left, self._right = np.maximum(shift, 0), np.maximum(-shift, 0)
+        self._left, self._right = np.clip(shift, 0, _MOST_SHIFT), np.maximum(-shift, 0)
 
     def calls(self, values: Array, work: Array) -> list[Call]:
         """Calls that multiply in place; `work` is like `values`."""
         calls: list[Call] = []
         if self._left.any():
             calls.append((np.left_shift, (values, self._left, values)))
+            calls.append(saturate(values, _INT32))
         return [
             *calls,
             (np.multiply, (values, self._q, values)),

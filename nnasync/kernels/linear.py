@@ -8,7 +8,6 @@ moves into the bias, and padding is written as the zero point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -93,14 +92,16 @@ def pack(
     channel_dim: int = 0,
     halves: Halves = Halves.UP,
     centred: bool = False,
+    copies: int = 1,
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
     `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
-    With `centred`, inputs enter with their zero point already subtracted.
+    With `centred`, inputs enter with their zero point already subtracted. The outputs of `weights`
+    may be several `copies` of those of the filter.
     """
     source = arguments.tensor(0)
-    bias = arguments.value(2).reshape(-1)
+    bias = np.tile(arguments.value(2).reshape(-1), copies)
     if not is_quantized(source.type):
         return Linear(weights, bias, _float_limits(fused))
     scales = _product_scales(arguments, channel_dim)
@@ -115,6 +116,8 @@ def pack(
     if not centred:
         folded = folded - source.zero_point * shifted.sum(axis=0)
     multiplier = scales.astype(np.float64) / output.scale
+    if multiplier.size > 1:
+        multiplier = np.tile(multiplier, copies)
     return Linear(
         np.ascontiguousarray(shifted, dtype),
         folded,

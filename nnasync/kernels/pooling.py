@@ -106,7 +106,7 @@ class _Pool:
     __slots__ = ("_clamp", "_limits", "_output", "border", "dtype", "function")
 
     def __init__(
-        self, function: Callable[..., Any], dtype: Any, border: float, fused: int, output: Tensor
+        self, function: np.ufunc, dtype: Any, border: float, fused: int, output: Tensor
     ) -> None:
         self.function = function
         self.dtype = np.dtype(dtype)
@@ -120,7 +120,7 @@ class _Pool:
     @property
     def in_place(self) -> bool:
         """Whether cells are combined in the output's memory."""
-        return self.dtype == self._output.dtype
+        return bool(self.dtype == self._output.dtype)
 
     def before(self, cells: Array) -> list[Call]:
         """Calls on the cells, padding among them, before they are combined."""
@@ -249,7 +249,7 @@ def _kernel(pool: _Pool, shape: Shape, window: Window) -> Kernel:
 
 
 def _fold(
-    function: Callable[..., Any], source: Array, axis: Axis, dimension: int, target: Array
+    function: np.ufunc, source: Array, axis: Axis, dimension: int, target: Array
 ) -> list[Call]:
     """Calls that combine the cells of windows along a dimension."""
     views = np.moveaxis(
@@ -262,7 +262,7 @@ def _fold(
     if len(views) == 1:
         return [copy(target, views[0])]
     if len(views) > _MOST_CALLS:
-        return [(partial(function.reduce, views, 0, out=target), ())]  # type: ignore[attr-defined]
+        return [(partial(function.reduce, views, 0, out=target), ())]
     onto = partial(function, out=target)
     return [(onto, (views[0], views[1])), *((onto, (target, view)) for view in views[2:])]
 

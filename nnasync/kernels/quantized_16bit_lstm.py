@@ -23,6 +23,8 @@ from nnasync.kernels.integer_steps import (
     product,
     round_shift,
     saturate,
+    scale_of,
+    state_exponent,
 )
 from nnasync.kernels.operation import (
     Arguments,
@@ -40,7 +42,7 @@ __all__ = ["OPERATIONS", "QUANTIZED_16BIT_LSTM"]
 
 _Q8, _Q16 = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT16_SYMM
 _SOURCE, _CELL, _OUTPUT = 0, 13, 14
-_SCALE, _ZERO, _CELL_SCALE = 1 / 128, 128, 2.0**-11
+_SCALE, _ZERO, _CELL_EXPONENT = 1 / 128, 128, -11
 _GATES = (0, 2, 1, 3)
 """Operands come as input, forget, cell, output; inside the cell's gate is second."""
 _HALF = np.asarray(1 << 14)
@@ -65,9 +67,7 @@ def _signature() -> Signature:
     )
 
 
-def _check_quantization(
-    arguments: Arguments, index: int, scale: float, zero_point: int
-) -> None:
+def _check_quantization(arguments: Arguments, index: int, scale: float, zero_point: int) -> None:
     tensor = arguments.tensor(index)
     if (tensor.scale, tensor.zero_point) != (scale, zero_point):
         raise arguments.error(
@@ -79,19 +79,19 @@ def _check_quantization(
 
 def _requires(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:
     """All scales and zero points are fixed or follow from those of the first weights."""
-    weights = arguments.tensor(1)
-    if not weights.scale > 0:
-        raise arguments.error(1, f"has scale {weights.scale}, expected a positive one")
+    weights, scale = arguments.tensor(1), scale_of(arguments, 1)
     for index in (_SOURCE, _OUTPUT):
         _check_quantization(arguments, index, _SCALE, _ZERO)
     for index in range(1, 9):
         _check_quantization(arguments, index, weights.scale, weights.zero_point)
     bias = arguments.tensor(9)
-    if np.float32(bias.scale) != np.float32(weights.scale) / 128:
+    if scale_of(arguments, 9) != scale / 128:
         raise arguments.error(9, f"has scale {bias.scale}, expected {weights.scale / 128}")
     for index in range(9, 13):
         _check_quantization(arguments, index, bias.scale, 0)
-    _check_quantization(arguments, _CELL, _CELL_SCALE, 0)
+    exponent = state_exponent(arguments, _CELL)
+    if exponent != _CELL_EXPONENT:
+        raise arguments.error(_CELL, f"has scale 2**{exponent}, expected 2**{_CELL_EXPONENT}")
     return HalVersion.V1_2
 
 
@@ -108,7 +108,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
         if given != shape:
             raise arguments.error(index, f"has shape {given}, expected {shape}")
     return [
-        Tensor(type=_Q16, shape=(batches, units), scale=_CELL_SCALE),
+        Tensor(type=_Q16, shape=(batches, units), scale=arguments.tensor(_CELL).scale),
         Tensor(type=_Q8, shape=(batches, units), scale=_SCALE, zero_point=_ZERO),
     ]
 
@@ -125,7 +125,7 @@ class _Cell:
         self.weights = np.ascontiguousarray(weights, exact_dtype(weights, 255))
         bias = np.concatenate([value(9 + gate) for gate in _GATES])
         self.bias = (bias - _ZERO * weights.sum(axis=0)).reshape(4, 1, -1)
-        self.multiplier = Multiplier([4096 * float(np.float32(arguments.tensor(9).scale))])
+        self.multiplier = Multiplier([4096 * scale_of(arguments, 9)])
 
     def scratch(self, batches: int) -> list[ArraySpec]:
         terms, columns = self.weights.shape
@@ -138,7 +138,10 @@ class _Cell:
         ]
 
     def calls(
-        self, sources: Sequence[Array], cell: tuple[Array, Array], output: Array,
+        self,
+        sources: Sequence[Array],
+        cell: tuple[Array, Array],
+        output: Array,
         scratch: Sequence[Array],
     ) -> list[Call]:
         """Calls from input and last output to the new cell state and output."""
@@ -179,9 +182,7 @@ def _fraction_product(a: Array, b: Array, target: Array) -> list[Call]:
     ]
 
 
-def _new_cell(
-    active: Array, cell: tuple[Array, Array], wide: Array, work: Array
-) -> list[Call]:
+def _new_cell(active: Array, cell: tuple[Array, Array], wide: Array, work: Array) -> list[Call]:
     """Calls that leave the new cell state in wide[0] too."""
     last, new = cell
     return [

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
-from nnasync.kernels.integer_lstm import PLACES, Dialect, IntegerCell, parameters
+from nnasync.kernels.integer_lstm import (
+    PLACES,
+    Dialect,
+    IntegerCell,
+    parameters,
+    require_quantization,
+)
 from nnasync.kernels.lstm_sizes import CELL_STATE, INPUT, OUTPUT_STATE, LstmSizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Signature, Step, Tensor
 from nnasync.kernels.recurrent import named
@@ -14,9 +20,7 @@ from nnasync.kernels.steps import copy, sequence
 
 __all__ = ["OPERATIONS", "QUANTIZED_LSTM"]
 
-_DIALECT = Dialect(
-    bias_always=False, hidden_sign=-1, clip_by_output=False, variance_per_scale=0
-)
+_DIALECT = Dialect(bias_always=False, hidden_sign=-1, clip_by_output=False, variance_per_scale=0)
 
 
 def _signature() -> Signature:
@@ -30,6 +34,7 @@ def _signature() -> Signature:
 
 
 def _infer(arguments: Arguments) -> list[Tensor]:
+    require_quantization(arguments)
     sizes = LstmSizes(arguments, PLACES)
     batches = arguments.tensor(INPUT, 2).shape[0]
     sizes.check_state(batches)
@@ -52,6 +57,8 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     return Kernel(bind, [*cell.input_scratch(batches), *cell.scratch(batches)])
 
 
-QUANTIZED_LSTM = Operation(OperationType.QUANTIZED_LSTM, [_signature()], _infer, _prepare)
+QUANTIZED_LSTM = Operation(
+    OperationType.QUANTIZED_LSTM, [_signature()], _infer, _prepare, requires=require_quantization
+)
 
 OPERATIONS: tuple[Operation, ...] = (QUANTIZED_LSTM,)

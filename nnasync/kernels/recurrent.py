@@ -8,7 +8,7 @@ import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, Shape
 from nnasync.kernels.activation import logistic
-from nnasync.kernels.operation import Arguments, Parameter, Tensor
+from nnasync.kernels.operation import Arguments, Parameter, Signature, Tensor
 from nnasync.kernels.steps import Call, clip, copy
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "activation_calls",
     "all_or_none",
     "bidirectional_results",
+    "bidirectional_signatures",
     "named",
 ]
 
@@ -65,13 +66,11 @@ def activation_calls(kind: int, source: Array, target: Array) -> list[Call]:
 
 def all_or_none(arguments: Arguments, *indices: int) -> bool:
     """Whether these arguments are there; ModelError unless all are or none is."""
-    present = [arguments.has(index) for index in indices]
-    if any(present) and not all(present):
-        missing = indices[present.index(False)]
-        raise arguments.error(
-            missing, f"must not be omitted where input {indices[present.index(True)]} is given"
-        )
-    return all(present)
+    given = [index for index in indices if arguments.has(index)]
+    for index in indices:
+        if given and index not in given:
+            raise arguments.error(index, f"must not be omitted where input {given[0]} is given")
+    return bool(given)
 
 
 class Timeline:
@@ -113,6 +112,17 @@ class Timeline:
             return (self.steps(outputs[0]), self.steps(outputs[1])), outputs[2:]
         both = self.steps(outputs[0])
         return (both[..., :forward], both[..., forward:]), outputs[1:]
+
+
+def bidirectional_signatures(
+    type: OperandType, inputs: tuple[Parameter, ...], states: tuple[Parameter, ...]
+) -> list[Signature]:
+    """Two outputs or a merged one, since 1.3 also with the states behind."""
+    return [
+        Signature(since, inputs, (*named(type, 3, *results), *more))
+        for since, more in ((HalVersion.V1_2, ()), (HalVersion.V1_3, states))
+        for results in (("fw_output", "bw_output"), ("output",))
+    ]
 
 
 def bidirectional_results(

@@ -93,7 +93,8 @@ class _Places(Struct, frozen=True):
         whole = np.floor(places)
         if self.align_corners:
             whole += places - whole >= 0.5
-        return np.minimum(whole, self.input - 1).astype(np.intp)
+        found: Array = np.minimum(whole, self.input - 1).astype(np.intp)
+        return found
 
     def between(self) -> tuple[Array, Array, Array]:
         """The input pixels around each output pixel, and the weight of the second."""

@@ -29,6 +29,7 @@ from nnasync.kernels.recurrent import (
     activation_calls,
     all_or_none,
     bidirectional_results,
+    bidirectional_signatures,
     named,
 )
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
@@ -218,7 +219,7 @@ def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 def _bi_signatures() -> list[Signature]:
-    signatures = []
+    signatures: list[Signature] = []
     for type, _, _ in FLOATS:
         names = ("aux_input", "fw_aux_input_weights", "bw_aux_input_weights")
         inputs = (
@@ -231,9 +232,7 @@ def _bi_signatures() -> list[Signature]:
             Parameter("merge_outputs", OperandType.BOOL),
         )
         states = named(type, 2, "fw_hidden_state", "bw_hidden_state")
-        for since, more in ((HalVersion.V1_2, ()), (HalVersion.V1_3, states)):
-            for results in (("fw_output", "bw_output"), ("output",)):
-                signatures.append(Signature(since, inputs, (*named(type, 3, *results), *more)))
+        signatures += bidirectional_signatures(type, inputs, states)
     return signatures
 
 

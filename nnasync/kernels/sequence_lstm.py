@@ -33,7 +33,13 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent import FLOATS, Timeline, bidirectional_results, named
+from nnasync.kernels.recurrent import (
+    FLOATS,
+    Timeline,
+    bidirectional_results,
+    bidirectional_signatures,
+    named,
+)
 from nnasync.kernels.steps import Call, copy, sequence
 
 __all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
@@ -145,7 +151,7 @@ def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 def _bi_signatures() -> list[Signature]:
-    signatures = []
+    signatures: list[Signature] = []
     for type, scalar, _ in FLOATS:
         types = [type] * 20
         forward = cell_parameters(types, prefix="fw_", rank=3)
@@ -161,9 +167,7 @@ def _bi_signatures() -> list[Signature]:
         inputs += (*norm_parameters(type, "fw_"), *norm_parameters(type, "bw_"))
         names = ("fw_output_state", "fw_cell_state", "bw_output_state", "bw_cell_state")
         states = named(type, 2, *names)
-        for since, more in ((HalVersion.V1_2, ()), (HalVersion.V1_3, states)):
-            for results in (("fw_output", "bw_output"), ("output",)):
-                signatures.append(Signature(since, inputs, (*named(type, 3, *results), *more)))
+        signatures += bidirectional_signatures(type, inputs, states)
     return signatures
 
 
@@ -184,7 +188,7 @@ def _directions(arguments: Arguments) -> tuple[LstmSizes, LstmSizes]:
         aux = arguments.tensor(_AUX, 3)
         if aux.shape[:2] != source.shape[:2]:
             raise arguments.error(_AUX, f"has shape {aux.shape}, the input {source.shape}")
-        if not forward.aux:
+        if not forward.aux and not arguments.has(_BACKWARD.aux[1]):
             places = Places((_AUX, *places.roles[1:]), places.norms, places.aux)
     backward = LstmSizes(arguments, places)
     if forward.aux != backward.aux:
@@ -205,7 +209,7 @@ def _bi_timeline(arguments: Arguments) -> Timeline:
 
 
 def _infer_bi(arguments: Arguments) -> list[Tensor]:
-    source, timeline = arguments.tensor(0, 3), _bi_timeline(arguments)
+    timeline = _bi_timeline(arguments)
     directions = _directions(arguments)
     states = []
     for sizes in directions:
@@ -219,7 +223,7 @@ def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     timeline, merged = _bi_timeline(arguments), arguments.flag(_MERGE)
     walks = [
         _Direction(sizes, _OPTIONS, timeline, backward=backward, direct=not merged)
-        for backward, sizes in enumerate(_directions(arguments))
+        for backward, sizes in zip((False, True), _directions(arguments), strict=True)
     ]
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:

@@ -1,9 +1,10 @@
 """Bound calls: numpy functions with their arguments, and what keeps a pass over memory fast.
 
 A step is a short list of calls on views that are made once. Three facts about numpy shape it: a
-ufunc pays for every inner loop, so a row of few channels is repeated until it is long; `clip` is
-vectorised against scalars where `maximum` is not; `ndarray.dot` costs a third of `matmul` on tiny
-matrices. Work on large arrays goes through blocks that stay in the second-level cache.
+ufunc pays for every inner loop, and copies a row that it repeats if several fit into its buffer, so
+a row of few channels is joined until it is long; `clip` is vectorised against scalars where
+`maximum` is not; `ndarray.dot` costs a third of `matmul` on tiny matrices. Work on large arrays
+goes through blocks that stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ BLOCK_ELEMENTS = 1 << 18
 Smaller blocks cost more than they gain: every call takes the interpreter lock anew, and where
 other threads want it too, each taking may cost as much as the block itself.
 """
-_ROW_ELEMENTS = 512
+_ROW_ELEMENTS = (4096, 16384)
+"""A row longer than the first is not copied, and up to the second it stays in the first cache."""
 _FLOAT_BOUNDS: dict[int, tuple[float, float]] = {
     FusedActivationFunc.NONE: (-math.inf, math.inf),
     FusedActivationFunc.RELU: (0.0, math.inf),
@@ -98,9 +100,12 @@ def copy(target: Array, source: Array) -> Call:
 
 
 def repeats(rows: int, channels: int) -> int:
-    """How many rows to join into one long row: a divisor of `rows`, at most about 512 elements."""
-    limit = max(1, _ROW_ELEMENTS // max(channels, 1))
-    return max(count for count in range(1, min(limit, rows) + 1) if rows % count == 0)
+    """How many rows to join into one long row: a divisor of `rows`, all of them if they are few."""
+    shortest, longest = (limit // max(channels, 1) for limit in _ROW_ELEMENTS)
+    if rows <= longest:
+        return rows
+    counts = [count for count in range(1, longest + 1) if rows % count == 0]
+    return next((count for count in counts if count > shortest), counts[-1] if counts else 1)
 
 
 def tiled(array: Array, row: Array) -> tuple[Array, Array]:

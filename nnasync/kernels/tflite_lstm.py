@@ -13,7 +13,13 @@ import numpy as np
 
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import Array, HalVersion, OperandType
-from nnasync.kernels.integer_lstm import PLACES, Dialect, IntegerCell, parameters
+from nnasync.kernels.integer_lstm import (
+    PLACES,
+    Dialect,
+    IntegerCell,
+    parameters,
+    require_quantization,
+)
 from nnasync.kernels.lstm_sizes import CELL_STATE, INPUT, OUTPUT_STATE, LstmSizes
 from nnasync.kernels.operation import (
     Arguments,
@@ -32,9 +38,7 @@ from nnasync.kernels.tflite_quantization import tflite_operation
 __all__ = ["OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
 _MAJOR = 32
-_DIALECT = Dialect(
-    bias_always=True, hidden_sign=1, clip_by_output=True, variance_per_scale=10_000
-)
+_DIALECT = Dialect(bias_always=True, hidden_sign=1, clip_by_output=True, variance_per_scale=10_000)
 
 
 def _signature() -> Signature:
@@ -53,15 +57,15 @@ def _timeline(arguments: Arguments) -> Timeline:
 
 
 def _infer(arguments: Arguments) -> list[Tensor]:
+    require_quantization(arguments)
     timeline, sizes = _timeline(arguments), LstmSizes(arguments, PLACES)
     sizes.check_state(timeline.batches)
     state, cell = arguments.tensor(OUTPUT_STATE), arguments.tensor(CELL_STATE)
-    quantization = {"scale": state.scale, "zero_point": state.zero_point}
-    return [
-        Tensor(type=state.type, shape=(*timeline.leading, sizes.output), **quantization),
-        Tensor(type=state.type, shape=state.shape, **quantization),
-        Tensor(type=cell.type, shape=cell.shape, scale=cell.scale),
+    results = [
+        Tensor(type=state.type, shape=shape, scale=state.scale, zero_point=state.zero_point)
+        for shape in ((*timeline.leading, sizes.output), state.shape)
     ]
+    return [*results, Tensor(type=cell.type, shape=cell.shape, scale=cell.scale)]
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:

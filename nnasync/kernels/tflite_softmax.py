@@ -40,7 +40,8 @@ def softmax_of_bytes(beta_scale: float) -> Callable[[Array], Array]:
         inverse, bits = reciprocal(total, _SUM_BITS)
         share = (powers * inverse + 2**30) >> 31
         drop = bits + 15
-        return np.minimum((share + (1 << (drop - 1))) >> drop, 2**16 - 1)
+        rounded: Array = (share + (1 << (drop - 1))) >> drop
+        return np.minimum(rounded, 2**16 - 1)
 
     return softmax
 
@@ -57,7 +58,8 @@ def softmax_of_words(beta_scale: float) -> Callable[[Array], Array]:
         rest = ((total << (headroom - 1)) + (1 << 13)) >> 14
         inverse = _looked_up(_inverses(), np.clip(rest - 3 * 2**15, -_LARGEST - 1, _LARGEST))
         drop = 31 - headroom
-        return np.clip((powers * inverse + (1 << (drop - 1))) >> drop, 0, _LARGEST)
+        rounded: Array = (powers * inverse + (1 << (drop - 1))) >> drop
+        return np.clip(rounded, 0, _LARGEST)
 
     return softmax
 
@@ -75,7 +77,7 @@ def _inverses() -> Array:
 
 
 def _table(function: Callable[[Array], Array], lowest: float, highest: float) -> Array:
-    """A function in steps of 2**-15 at the ends of all pieces, lowered by half the middle's error."""
+    """A function in steps of 2**-15 at the ends of pieces, lowered by half the middle's error."""
     ends = lowest + np.arange(_PIECES + 1) * ((highest - lowest) / _PIECES)
     exact = function(ends) * 2.0**15
     at_ends = _rounded(exact)

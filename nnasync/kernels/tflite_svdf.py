@@ -13,9 +13,18 @@ import numpy as np
 
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import Array, HalVersion, OperandType
-from nnasync.kernels.integer_steps import Multiplier, exact_dtype, saturate
+from nnasync.kernels.fixed_point import single
+from nnasync.kernels.integer_steps import Multiplier, exact_dtype, ratio, saturate, scale_of
 from nnasync.kernels.linear import activation
-from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Signature, Step, Tensor
+from nnasync.kernels.operation import (
+    Arguments,
+    ArraySpec,
+    Kernel,
+    Operation,
+    Signature,
+    Step,
+    Tensor,
+)
 from nnasync.kernels.recurrent import named
 from nnasync.kernels.steps import Call, copy, quantized_bounds, sequence
 from nnasync.kernels.svdf import SvdfSizes, svdf_parameters, svdf_sizes
@@ -42,18 +51,9 @@ def _signatures() -> list[Signature]:
 def _infer(arguments: Arguments) -> list[Tensor]:
     sizes, state = svdf_sizes(arguments), arguments.tensor(_STATE)
     return [
-        Tensor(
-            type=state.type, shape=state.shape, scale=state.scale, zero_point=state.zero_point
-        ),
+        Tensor(type=state.type, shape=state.shape, scale=state.scale, zero_point=state.zero_point),
         Tensor(type=_Q8S, shape=(sizes.batches, sizes.units)),
     ]
-
-
-def _scale(arguments: Arguments, index: int) -> np.float32:
-    scale = arguments.tensor(index).scale
-    if not scale > 0:
-        raise arguments.error(index, f"has scale {scale}, expected a positive one")
-    return np.float32(scale)
 
 
 class _Layer:
@@ -68,10 +68,10 @@ class _Layer:
         self.state_zero = np.asarray(state.zero_point)
         limits = np.iinfo(state.dtype)
         self.state_limits = np.asarray(limits.min), np.asarray(limits.max)
-        scales = [_scale(arguments, index) for index in range(5) if index != _BIAS]
+        scales = [scale_of(arguments, index) for index in range(5) if index != _BIAS]
         by_source, by_feature, by_time, by_state = scales
-        self.to_state = Multiplier([by_source * by_feature / by_state])
-        self.to_output = Multiplier([by_state * by_time / np.float32(output.scale)])
+        self.to_state = Multiplier([ratio(by_source, by_feature, by_state)])
+        self.to_output = Multiplier([ratio(by_state, by_time, single(output.scale))])
         time = arguments.value(_TIME).astype(np.float64)
         self.by_time = time
         self.bias = -state.zero_point * time.reshape(sizes.units, -1).sum(axis=1).astype(np.int64)
@@ -94,7 +94,9 @@ class _Layer:
             *[ArraySpec(units, np.int64)] * 2,
         ]
 
-    def new_state(self, source: Array, before: Array, after: Array, scratch: Sequence[Array]) -> list[Call]:
+    def new_state(
+        self, source: Array, before: Array, after: Array, scratch: Sequence[Array]
+    ) -> list[Call]:
         """Calls that move the state [batches, filters, memory] and add the newest features."""
         rows, features, wide, work = scratch
         return [

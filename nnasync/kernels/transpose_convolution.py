@@ -122,8 +122,8 @@ def _kernel(linear: Linear, shape: Shape, window: Window, source: Tensor) -> Ker
     taps = window.height.filter * window.width.filter
     batches, rows, columns, terms = shape
     channels = linear.weights.shape[1]
-    weights = linear.weights.reshape(taps, terms, channels).transpose(1, 0, 2)
-    weights = np.ascontiguousarray(weights).reshape(terms, taps * channels)
+    by_pixel = linear.weights.reshape(taps, terms, channels).transpose(1, 0, 2)
+    weights = np.ascontiguousarray(by_pixel).reshape(terms, taps * channels)
     parts = list(blocks(rows, columns * max(terms, taps * channels)))
     largest = parts[0].stop
     size = (window.height.input, window.width.input, channels)

@@ -144,9 +144,7 @@ def is_implicit(arguments: Arguments) -> bool:
     return any(parameter.name == "padding_scheme" for parameter in arguments.signature.inputs)
 
 
-def read_axes(
-    arguments: Arguments, sizes: tuple[int, int], filters: tuple[int, int]
-) -> Window:
+def read_axes(arguments: Arguments, sizes: tuple[int, int], filters: tuple[int, int]) -> Window:
     """The window that padding, strides and dilations describe, in the order width, height.
 
     `sizes` and `filters` are (height, width). Raises ModelError for a window that is not legal.

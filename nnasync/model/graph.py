@@ -57,7 +57,8 @@ _QUANTIZED_TYPES: dict[np.dtype[Any], OperandType] = {
     np.dtype(np.uint16): OperandType.TENSOR_QUANT16_ASYMM,
 }
 
-
+_SCALED = frozenset({*_QUANTIZED_TYPES.values(), OperandType.TENSOR_QUANT8_SYMM})
+"""Types of which even an omitted operand has a scale."""
 _RESHAPED = (
     OperandType.TENSOR_FLOAT32,
     OperandType.TENSOR_FLOAT16,
@@ -343,7 +344,8 @@ class GraphBuilder:
         given = [None if p in omitted else t for p, t in enumerate(types)]
         parameters = rule.signature(given).parameters(len(given)) or ()
         for position in omitted:
-            tensor = Tensor(type=parameters[position].type)
+            type = parameters[position].type
+            tensor = Tensor(type=type, scale=1.0 if type in _SCALED else 0.0)
             self._drafts[operands[position]].tensor = tensor
 
     def _known(self, operand: int) -> Tensor | None:

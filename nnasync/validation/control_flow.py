@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Operand, OperandType, Operation, Subgraph
+from nnasync.hal import Operand, OperandLifeTime, OperandType, Operation, Subgraph
 from nnasync.validation.place import Place
 from nnasync.validation.tensors import combine_dimensions
 
@@ -75,6 +75,8 @@ def _check_condition(where: str, operand: Operand) -> None:
             f"{where} is {hal.type_name(operand.type)} {list(operand.dimensions)}, "
             "expected TENSOR_BOOL8 [1]"
         )
+    if operand.lifetime == OperandLifeTime.NO_VALUE:
+        raise ModelError(f"{where} must not be omitted")
 
 
 def _inputs(subgraph: Subgraph) -> list[Operand]:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from nnasync import hal
 from nnasync.errors import ModelError
+from nnasync.extensions import extension_of
 from nnasync.hal import Model, Operand, OperandLifeTime, OperandType, Subgraph
-from nnasync.validation.place import Place, extension_name
+from nnasync.validation.place import Place
 
 __all__ = [
     "check_graph",
@@ -48,7 +49,7 @@ def check_indices(place: Place) -> None:
 
 def _is_operation(model: Model, type: int) -> bool:
     if hal.is_extension(type):
-        return extension_name(model, type) is not None
+        return extension_of(model.extension_name_to_prefix, type) is not None
     return hal.operation_since(type) is not None
 
 

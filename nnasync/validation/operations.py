@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 from nnasync import hal, kernels
 from nnasync.errors import ModelError
+from nnasync.extensions import extension_of
 from nnasync.hal import HalVersion, Model, Operation, OperationType
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Signature, Tensor
 from nnasync.validation.control_flow import check_if, check_while
-from nnasync.validation.place import Place, extension_name
+from nnasync.validation.place import Place
 from nnasync.validation.tensors import combine_dimensions, subgraph_tensors
 
 __all__ = ["check_operations", "find_operation", "fitting_signatures", "operation_version"]
@@ -40,8 +41,8 @@ def find_operation(model: Model, type: int) -> kernels.Operation | None:
     """The signatures, shape rule and kernels of an operation type; None if there are none."""
     if not hal.is_extension(type):
         return OPERATIONS.get(OperationType(type))
-    name = extension_name(model, type)
-    return None if name is None else EXTENSION_OPERATIONS.get((name, type & 0xFFFF))
+    found = extension_of(model.extension_name_to_prefix, type)
+    return None if found is None else EXTENSION_OPERATIONS.get(found)
 
 
 def operation_version(

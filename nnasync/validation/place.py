@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnasync import hal
 from nnasync.hal import Model, Subgraph
 
-__all__ = ["Place", "extension_name", "places_of"]
+__all__ = ["Place", "places_of"]
 
 
 class Place:
@@ -43,12 +43,3 @@ def places_of(model: Model) -> list[Place]:
             for index, subgraph in enumerate(model.referenced)
         ),
     ]
-
-
-def extension_name(model: Model, type: int) -> str | None:
-    """The extension that an operand or operation type belongs to; None if the model names none."""
-    prefix = type >> hal.EXTENSION_PREFIX_SHIFT
-    for entry in model.extension_name_to_prefix:
-        if entry.prefix == prefix:
-            return entry.name
-    return None

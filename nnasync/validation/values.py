@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from nnasync import hal
 from nnasync.errors import InvalidArgument, ModelError
+from nnasync.extensions import MAX_PREFIX, is_legal_name
 from nnasync.hal import ExecutionPreference, Extension, HalVersion, Model, Priority
 
 __all__ = [
@@ -16,9 +15,6 @@ __all__ = [
     "validate_priority",
 ]
 
-_EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
-_MAX_PREFIX = 2**15 - 1
-
 
 def validate_extension_name(name: str) -> None:
     """Raise InvalidArgument unless a name is legal for an extension.
@@ -26,7 +22,7 @@ def validate_extension_name(name: str) -> None:
     It consists of lower-case latin letters, digits, "_" and ".", of which one at least, since it
     begins with the vendor's domain reversed.
     """
-    if not _EXTENSION_NAME.fullmatch(name):
+    if not is_legal_name(name):
         raise InvalidArgument(
             f"extension name {name!r} must be words of a-z, 0-9 and _ with dots between, such as "
             "org.vendor.extension"
@@ -66,9 +62,10 @@ def check_extensions(model: Model) -> None:
             validate_extension_name(entry.name)
         except InvalidArgument as error:
             raise ModelError(str(error)) from error
-        if not 0 < entry.prefix <= _MAX_PREFIX:
+        if not 0 < entry.prefix <= MAX_PREFIX:
             raise ModelError(
-                f"extension {entry.name!r} has prefix {entry.prefix}; it must be in [1, 32767]"
+                f"extension {entry.name!r} has prefix {entry.prefix}; it must be in "
+                f"[1, {MAX_PREFIX}]"
             )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from nnasync.conformance.cases import Case, parse_case
+from nnasync.hal import Array
+from nnasync.validation import operand_value
 
 Line = dict[str, Any]
 
@@ -90,7 +92,7 @@ def addition(name: str = "add_float", *, wrong: float = 0.0, **more: Any) -> Lin
 
 def rectified(name: str = "relu_quant8", **more: Any) -> Line:
     """RELU of unsigned bytes with zero point 100."""
-    quant = {"type": "TENSOR_QUANT8_ASYMM", "scale": 0.5, "zero_point": 100}
+    quant: Line = {"type": "TENSOR_QUANT8_ASYMM", "scale": 0.5, "zero_point": 100}
     operands = [
         tensor("x", [[0, 99, 100, 255]], "SUBGRAPH_INPUT", **quant),
         tensor("y", [[100, 100, 100, 255]], "SUBGRAPH_OUTPUT", **quant),
@@ -100,7 +102,7 @@ def rectified(name: str = "relu_quant8", **more: Any) -> Line:
 
 def quantized_sum(name: str = "add_quant8", **more: Any) -> Line:
     """Unsigned bytes plus a constant in operand values, and one in a pool."""
-    quant = {"type": "TENSOR_QUANT8_ASYMM", "scale": 1.0, "zero_point": 10}
+    quant: Line = {"type": "TENSOR_QUANT8_ASYMM", "scale": 1.0, "zero_point": 10}
     lifetime = more.pop("lifetime", "CONSTANT_COPY")
     operands = [
         tensor("x", [10, 20, 30], "SUBGRAPH_INPUT", **quant),
@@ -154,6 +156,13 @@ def endless(name: str = "while_endless") -> Line:
             subgraph(body, [("ADD", [0, 1, 2], [3])]),
         ],
     )
+
+
+def constant(read: Case, index: int) -> Array:
+    """The value of a constant of the main subgraph."""
+    value = operand_value(read.model, read.model.main.operands[index])
+    assert value is not None
+    return value
 
 
 def case(made: Line) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import itertools
 import json
 import random
 from pathlib import Path
@@ -14,13 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnasync.conformance import lines
 from nnasync.conformance.cases import Selection, case_files, parse_case, read_cases
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion, OperandLifeTime, OperandType, OperationType
-from nnasync.validation import operand_value, validate_model
+from nnasync.validation import validate_model
 from tests.conformance.small_cases import (
     addition,
     case,
+    constant,
     endless,
     line,
     quantized_sum,
@@ -40,8 +43,8 @@ def test_a_case_is_model_inputs_and_outputs() -> None:
     main = read.model.main
     assert [operand.number_of_consumers for operand in main.operands] == [1, 1, 1, 0]
     assert main.operands[1].lifetime is OperandLifeTime.CONSTANT_REFERENCE
-    assert np.array_equal(operand_value(read.model, main.operands[1]), [10, 20])
-    assert operand_value(read.model, main.operands[2]) == 0
+    assert constant(read, 1).tolist() == [10, 20]
+    assert constant(read, 2) == 0
     assert read.inputs[0] is not None
     assert np.array_equal(read.inputs[0], [[1, 2], [3, 4]])
     assert np.array_equal(read.outputs[0].value, [[11, 22], [13, 24]])
@@ -144,7 +147,7 @@ def test_parts_share_the_cases(tmp_path: Path) -> None:
     path = write(tmp_path / "some.jsonl", [addition(f"add_{n}") for n in range(40)])
     shares = [names(path, part=part, parts=3) for part in range(3)]
     assert all(shares)
-    assert sorted(sum(shares, [])) == sorted(names(path))
+    assert sorted(itertools.chain(*shares)) == sorted(names(path))
 
 
 def test_folder_of_files(tmp_path: Path) -> None:
@@ -170,6 +173,13 @@ def test_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "some.jsonl.gz"
     path.write_bytes(content)
     with pytest.raises(InvalidArgument, match=r"some\.jsonl\.gz"):
+        list(read_cases(path))
+
+
+def test_lines_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "some.jsonl", LINES[:2])
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
+    with pytest.raises(InvalidArgument, match=r"some\.jsonl:1: longer than 100 bytes"):
         list(read_cases(path))
 
 
@@ -238,7 +248,24 @@ def test_no_json_object(content: bytes) -> None:
 
 
 SEEDS = [addition(), rectified(), quantized_sum(), endless(), squeeze(lifetime="CONSTANT_COPY")]
-VALUES = [None, 0, 1, -1, 3, 2**31, 2**63, 1.5, "", "AAAA", "ADD", [], [0], [0, 0], {}, True]
+VALUES: list[Any] = [
+    None,
+    0,
+    1,
+    -1,
+    3,
+    2**31,
+    2**63,
+    1.5,
+    "",
+    "AAAA",
+    "ADD",
+    [],
+    [0],
+    [0, 0],
+    {},
+    True,
+]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -262,7 +289,7 @@ def test_mutated_lines_are_read_or_refused(seed: int) -> None:
         if generator.random() < 0.2:
             del target[last]
         else:
-            target[last] = generator.choice(VALUES)
+            target[last] = copy.deepcopy(generator.choice(VALUES))
     try:
         read = case(made)
         validate_model(read.model)

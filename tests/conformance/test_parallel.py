@@ -162,7 +162,7 @@ def test_workers_are_killed_when_nobody_waits(
         return processes[-1]
 
     monkeypatch.setattr(parallel, "WORKER", ("-c", "import signal; signal.pause()"))
-    monkeypatch.setattr(parallel.anyio, "open_process", spying)
+    monkeypatch.setattr(anyio, "open_process", spying)
 
     async def main() -> None:
         async with anyio.create_task_group() as tasks:

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from nnasync.conformance import driver as driver_module
 from nnasync.conformance.driver import driver_facts, gap_of
 from nnasync.conformance.paths import Path
 from nnasync.conformance.report import Counts, Report
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
-from nnasync.drivers import cpu
+from nnasync.drivers import DRIVERS, cpu
 from nnasync.errors import InvalidArgument
 
 PASSED = Run(Variant.AS_GIVEN, Outcome.PASSED, Path.SYNC)
@@ -72,7 +71,8 @@ def test_data_is_json() -> None:
     data: dict[str, Any] = json.loads(msgspec.json.encode(report().as_data()))
     assert data["cases"] == {"passed": 1, "failed": 1, "unsupported": 1, "known_gaps": 0}
     assert data["operations"]["RELU"]["failed"] == 1
-    assert data["unsupported"] == {"sub_1": ["SUB"]}
+    missing = {"name": "sub_1", "source": "some.jsonl", "missing": ["SUB"]}
+    assert data["unsupported"] == [missing]
     assert data["failures"][0]["reasons"] == ["dynamic output shapes, burst, measured: it is 3"]
     assert {run["path"] for run in data["runs"]} == {"sync", "burst", ""}
 
@@ -86,7 +86,7 @@ def test_facts_of_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts.known_gaps == cpu.KNOWN_GAPS
     assert not driver_facts("null").exact_coupling
     assert driver_facts("null").known_gaps == {}
-    monkeypatch.setitem(driver_module.DRIVERS, "other", "tests.conformance.test_report:Report")
+    monkeypatch.setitem(DRIVERS, "other", "tests.conformance.test_report:Report")
     monkeypatch.setattr("tests.conformance.test_report.KNOWN_GAPS", {"a*": "b"}, raising=False)
     assert driver_facts("other").known_gaps == {"a*": "b"}
 

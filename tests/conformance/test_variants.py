@@ -7,10 +7,11 @@ import pytest
 
 from nnasync.conformance.variants import UNCOUPLED, shifted, signed_twin, with_dynamic_outputs
 from nnasync.hal import HalVersion, OperandType, OperationType
-from nnasync.validation import operand_value, validate_model
+from nnasync.validation import validate_model
 from tests.conformance.small_cases import (
     addition,
     case,
+    constant,
     endless,
     impossible,
     int32,
@@ -55,15 +56,14 @@ def test_twin_is_shifted_everywhere(lifetime: str) -> None:
     signed = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
     assert [operand.type for operand in main.operands] == [signed, signed, 1, signed]
     assert [operand.zero_point for operand in main.operands] == [-118, -118, 0, -118]
-    assert np.array_equal(operand_value(twin.model, main.operands[1]), [-117, -119, -118])
-    assert operand_value(twin.model, main.operands[2]) == 0
+    assert constant(twin, 1).tolist() == [-117, -119, -118]
+    assert constant(twin, 2) == 0
     assert twin.inputs[0] is not None
     assert twin.inputs[0].tolist() == [-118, -108, -98]
     assert twin.outputs[0].type == signed
     assert twin.outputs[0].value.tolist() == [-117, -109, -98]
     assert twin.version is HalVersion.V1_3
-    unsigned = operand_value(given.model, given.model.main.operands[1])
-    assert np.array_equal(unsigned, [11, 9, 10])
+    assert constant(given, 1).tolist() == [11, 9, 10]
 
 
 def test_which_cases_have_no_twin() -> None:

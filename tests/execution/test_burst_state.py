@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
 from nnasync.errors import (
     BadState,
@@ -48,6 +49,31 @@ async def test_a_burst_carries_the_state(options: nn.Options) -> None:
             for n in range(1, 20):
                 assert (await burst(ROW)).tolist() == (n * ROW).tolist()
                 assert total(burst) == (n * ROW[0]).tolist()
+
+
+def quantized_counter() -> nn.Model:
+    """A counter whose state is 8-bit around a zero point."""
+    type = nn.OperandType.TENSOR_QUANT8_ASYMM_SIGNED
+    builder = nn.ModelBuilder("counter")
+    x = builder.input("x", SHAPE, type=type, scale=1.0, zero_point=-4)
+    total = builder.state("total", SHAPE, type=type, scale=1.0, zero_point=-4)
+    new = builder.add(total, x, scale=1.0, zero_point=-4)
+    builder.output("y", builder.relu6(new))
+    builder.update(total, new)
+    return builder.build()
+
+
+async def test_a_quantized_state_begins_at_its_zero_point() -> None:
+    async with runtime(ReferenceEngine()) as rt:
+        net = await rt.compile(quantized_counter())
+        one = np.full(SHAPE, -3, np.int8)
+        async with net.burst() as burst:
+            assert set(total(burst)) == {-4}
+            assert set((await burst(one)).reshape(-1)) == {-3}
+            assert set((await burst(one)).reshape(-1)) == {-2}
+            burst.reset()
+            assert set((await burst(one)).reshape(-1)) == {-3}
+        assert set((await net(one)).reshape(-1)) == {-3}
 
 
 async def test_queued_calls_carry_the_state() -> None:

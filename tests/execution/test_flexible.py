@@ -109,3 +109,24 @@ async def test_a_loop_without_end_misses_its_timeout_or_deadline() -> None:
             await launched.fence
         with pytest.raises(MissedDeadline):
             await net(np.zeros(1, np.float32), deadline=nn.within(ms=5))
+
+
+async def test_an_optional_input_can_be_omitted_where_shapes_are_known() -> None:
+    m = nn.ModelBuilder("svdf")
+    x, feature, time = m.input("x", (1, 2)), m.input("feature", (1, 2)), m.input("time", (1, 3))
+    bias, state = m.input("bias", (1,)), m.input("state", (1, 3))
+    inputs = (x, feature, time, bias, state, 1, 0)
+    after, y = m.operation_outputs(OperationType.SVDF, *inputs)
+    m.output("after", after)
+    m.output("y", y)
+    async with runtime() as rt:
+        net = await rt.compile(m.build())
+        values = [ones(1, 2), ones(1, 2), ones(1, 3), None, ones(1, 3)]
+        _, without = await net(*values)
+        values[3] = ones(1)
+        _, with_bias = await net(*values)
+        assert (with_bias - without).tolist() == [[1]]
+        with pytest.raises(GeneralFailure, match="must not be omitted"):
+            await net(None, *values[1:])
+        with pytest.raises(InvalidArgument, match="'bias' is None; only a plain call"):
+            await net.launch(*values[:3], None, values[4])

@@ -36,6 +36,7 @@ class Op(Struct, frozen=True):
     options_type: str = ""
     options: Mapping[str, Any] = {}
     custom: str = ""
+    intermediates: tuple[int, ...] = ()
 
 
 def tflite_file(
@@ -130,6 +131,7 @@ def operator_code(b: Any, op: Op) -> int:
 def operator_table(b: Any, index: int, op: Op) -> int:
     inputs = vector(b, op.inputs, 4, b.PrependInt32)
     outputs = vector(b, op.outputs, 4, b.PrependInt32)
+    intermediates = vector(b, op.intermediates, 4, b.PrependInt32)
     options = None
     if op.options_type:
         values = {
@@ -144,6 +146,7 @@ def operator_table(b: Any, index: int, op: Op) -> int:
     tflite.OperatorAddOpcodeIndex(b, index)
     tflite.OperatorAddInputs(b, inputs)
     tflite.OperatorAddOutputs(b, outputs)
+    tflite.OperatorAddIntermediates(b, intermediates)
     if options is not None:
         number = getattr(tflite.BuiltinOptions, op.options_type)
         tflite.OperatorAddBuiltinOptionsType(b, number)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels import OPERATIONS, Tensor
+from nnasync.kernels import OPERATIONS, Operation, Tensor
 
 T = OperandType
 
@@ -68,7 +68,7 @@ def without_value(given: Tensor) -> Tensor:
 
 
 def run(
-    operation: OperationType,
+    operation: OperationType | Operation,
     *inputs: Tensor | None,
     runtime: Sequence[int] = (0,),
     scale: float = 0.0,
@@ -79,7 +79,7 @@ def run(
 
     Inputs listed in `runtime` are given without their value to `prepare`.
     """
-    known = OPERATIONS[operation]
+    known = operation if isinstance(operation, Operation) else OPERATIONS[operation]
     outputs = [
         Tensor(
             type=out.type,

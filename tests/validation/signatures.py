@@ -8,7 +8,7 @@ from nnasync import hal
 from nnasync.hal import ChannelQuant, Model, Operand, OperandType, Operation, Subgraph
 from nnasync.hal import OperationType as O
 from nnasync.kernels import OPERATIONS, Parameter, Signature
-from tests.validation.models import INPUT, OUTPUT
+from tests.validation.models import INPUT, OUTPUT, replace
 
 T = OperandType
 
@@ -24,6 +24,7 @@ _FIXED: dict[tuple[int, str], tuple[float, int]] = {
     (O.QUANTIZED_16BIT_LSTM, "input"): (1 / 128, 128),
     (O.QUANTIZED_16BIT_LSTM, "output_in"): (1 / 128, 128),
     (O.QUANTIZED_16BIT_LSTM, "cell_state_in"): (2**-11, 0),
+    (O.QUANTIZED_LSTM, "cell_state_in"): (2**-11, 0),
     **{
         (O.QUANTIZED_16BIT_LSTM, name): (0.5 / 128, 0)
         for name in ("input_gate_bias", "forget_gate_bias", "cell_bias", "output_gate_bias")
@@ -65,6 +66,13 @@ def model_of(
 ) -> Model:
     """One operation whose operands are all inputs and outputs of the model."""
     operands = [operand(parameter, type, operation) for parameter, type in inputs]
+    if not any(type == T.TENSOR_QUANT8_SYMM_PER_CHANNEL for _, type in inputs):
+        operands = [
+            replace(each, scale=0.5 * 0.5)
+            if parameter.name == "bias" and type == parameter.type == T.TENSOR_INT32
+            else each
+            for each, (parameter, type) in zip(operands, inputs, strict=True)
+        ]
     operands += [operand(p, type, operation, is_output=True) for p, type in outputs]
     ins = tuple(range(len(inputs)))
     outs = tuple(range(len(inputs), len(operands)))

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from nnasync.errors import InvalidArgument
-from nnasync.hal import BufferDesc, BufferRole, HalVersion, Model, OperandType
+from nnasync.hal import BufferDesc, BufferRole, ChannelQuant, HalVersion, Model, OperandType
 from nnasync.model import ModelBuilder
 from nnasync.validation import validate_buffer_desc
+from tests.validation.models import changed
 
 QUANT8 = OperandType.TENSOR_QUANT8_ASYMM
 NONE = BufferDesc()
@@ -117,6 +118,17 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     with pytest.raises(InvalidArgument, match=message):
         validate_buffer_desc(desc, models, inputs, outputs)
+
+
+def test_scales_per_channel_must_be_the_same() -> None:
+    per_channel = {"type": OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, "scale": 0.0}
+    models = [
+        changed(FLOATS, 0, extra_params=ChannelQuant(scales, 0), **per_channel)
+        for scales in ((1.0, 2.0), (1.0, 3.0))
+    ]
+    validate_buffer_desc(NONE, models[:1], [role()], [])
+    with pytest.raises(InvalidArgument, match="input role 1: has other extra parameters"):
+        validate_buffer_desc(NONE, models, [role(), role(1)], [])
 
 
 def test_an_input_and_an_output_of_one_number_are_two_roles() -> None:

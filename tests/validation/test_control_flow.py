@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nnasync.errors import ModelError
-from nnasync.hal import HalVersion, Model, OperandType, OperationType
+from nnasync.hal import HalVersion, Model, OperandLifeTime, OperandType, OperationType
 from nnasync.validation import compliant_with, minimum_version, noncompliance, validate_model
 from tests.validation.models import (
     BOOL8,
@@ -15,6 +15,7 @@ from tests.validation.models import (
     branching,
     changed,
     counted,
+    find,
     looping,
     operand,
     replace,
@@ -104,6 +105,14 @@ QUANT8 = {"type": OperandType.TENSOR_QUANT8_ASYMM, "scale": 1.0}
 def test_what_does_not_fit_is_named(model: Model, message: str) -> None:
     with pytest.raises(ModelError, match=rf"operation 0 \((IF|WHILE)\): .*{message}"):
         validate_model(model)
+
+
+def test_a_condition_must_not_be_omitted() -> None:
+    index = find(IF, "which")
+    omitted = changed(IF, index, lifetime=OperandLifeTime.NO_VALUE)
+    inputs = tuple(i for i in IF.main.input_indexes if i != index)
+    with pytest.raises(ModelError, match=r"operation 0 \(IF\): input 0 must not be omitted"):
+        validate_model(with_main(omitted, input_indexes=inputs))
 
 
 def test_quantisation_counts() -> None:

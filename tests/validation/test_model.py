@@ -25,6 +25,7 @@ from nnasync.hal import (
 from nnasync.model import ModelBuilder
 from nnasync.validation import combine_dimensions, validate_model
 from tests.validation.models import EXAMPLE, TEMPORARY, changed, find, replace, with_main
+from tests.validation.test_request import Foreign
 
 
 def test_the_example_is_legal() -> None:
@@ -138,6 +139,22 @@ ADD, MUL = EXAMPLE.main.operations
 def test_illegal_structure(model: Model, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         validate_model(model)
+
+
+def test_pools_are_of_known_kinds() -> None:
+    with pytest.raises(ModelError, match="pool 0 is of unknown kind 'disk'; known are ashmem"):
+        validate_model(replace(EXAMPLE, pools=(Foreign("disk"),)))
+
+
+def test_constants_of_oem_types_are_opaque() -> None:
+    """Their sizes are nobody's business, but they need a shape."""
+    index = find(EXAMPLE, "factor")
+    odd = changed(EXAMPLE, index, type=OperandType.TENSOR_OEM_BYTE)
+    first, second = EXAMPLE.main.operations
+    model = with_main(odd, operations=(first, replace(second, type=OperationType.OEM_OPERATION)))
+    validate_model(model)
+    with pytest.raises(ModelError, match="a constant needs known dimensions"):
+        validate_model(changed(model, index, dimensions=()))
 
 
 def test_wrong_signature_names_operation_and_argument() -> None:

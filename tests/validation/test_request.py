@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import DataLocation, HalVersion, Model, OperandType, Request, RequestArgument
@@ -195,3 +197,28 @@ def test_older_versions_need_known_outputs_and_have_no_tokens() -> None:
             validate_request(model(0, 3), asked, version=HalVersion.V1_1)
     with pytest.raises(InvalidArgument, match="pool 0 is a token; those exist since HAL 1.3"):
         validate_request(EXAMPLE, request(7, *(at(0, 0),) * 4), version=HalVersion.V1_2)
+
+
+numbers = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 4, 8, 24, 48, 96, 97, 2**32 - 1, 2**32, 2**64])
+arguments = st.builds(
+    RequestArgument,
+    st.booleans(),
+    st.builds(DataLocation, st.sampled_from([-1, 0, 0, 0, 1]), numbers, numbers),
+    st.lists(numbers, max_size=4).map(tuple),
+)
+
+
+@given(st.lists(arguments, max_size=3), st.lists(arguments, max_size=3), st.integers(-1, 1))
+def test_whatever_a_request_says(
+    inputs: list[RequestArgument], outputs: list[RequestArgument], token: int
+) -> None:
+    """It is legal, and then lies within its pool, or it is refused with InvalidArgument."""
+    memory = Foreign("ashmem")
+    asked = Request(tuple(inputs), tuple(outputs), (memory if token == 0 else token,))
+    for shape in ((2, 3), (0, 3), ()):
+        try:
+            validate_request(model(*shape), asked)
+        except InvalidArgument:
+            continue
+        (location,) = (argument.location for argument in inputs)
+        assert token == 1 or 0 <= location.offset <= location.offset + location.length <= 96

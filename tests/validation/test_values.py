@@ -12,9 +12,12 @@ from nnasync.hal import (
     ExtensionOperandType,
     HalVersion,
     Operation,
+    OperationType,
     Priority,
 )
+from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS
 from nnasync.validation import (
+    compliant_with,
     minimum_version,
     validate_extension,
     validate_extension_name,
@@ -108,3 +111,24 @@ def test_values_of_the_enums() -> None:
         validate_preference(preference)
     for priority in Priority:
         validate_priority(priority)
+
+
+def test_operations_of_known_extensions_take_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once an extension has kernels, its operations have signatures like all others."""
+    first, second = EXAMPLE.main.operations
+    named = (ExtensionNameAndPrefix("com.vendor.known", 3),)
+    odd = with_main(EXAMPLE, operations=(first, replace(second, type=0x30007)))
+    model = replace(odd, extension_name_to_prefix=named)
+    validate_model(model)
+    product = OPERATIONS[OperationType.MUL]
+    monkeypatch.setitem(EXTENSION_OPERATIONS, ("com.vendor.known", 7), product)
+    validate_model(model)
+    assert minimum_version(model) == HalVersion.V1_2
+    assert not compliant_with(HalVersion.V1_1, model)
+    monkeypatch.setitem(
+        EXTENSION_OPERATIONS, ("com.vendor.known", 7), OPERATIONS[OperationType.LOG]
+    )
+    with pytest.raises(
+        ModelError, match=r"operation 1 \(operation type 0x30007\): LOG: has 3 inputs"
+    ):
+        validate_model(model)

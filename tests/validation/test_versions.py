@@ -29,11 +29,16 @@ from tests.validation.test_request import Foreign
 V1_0, V1_1, V1_2, V1_3 = HalVersion
 
 
+BY_HAND = {"mobilenet_224_gender_basic_fixed"}
+"""Cases whose authors state a later version than their operations need."""
+
+
 def test_official_cases_state_the_first_version_that_has_them(shared: Path) -> None:
     wrong = [
         (case.name, found.name, case.version.name)
         for case in official(shared)
         if case.version is not None
+        and case.name not in BY_HAND
         and (found := minimum_version(without_defaults(case.model))) != case.version
     ]
     assert wrong == []

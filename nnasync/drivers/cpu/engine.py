@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from importlib import metadata
 
+from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.plan import ReferencePlan
 from nnasync.drivers.cpu.resolve import is_supported, tensors_of
+from nnasync.extensions import TFLITE
 from nnasync.hal import (
     Capabilities,
     DeviceType,
@@ -35,7 +37,7 @@ class ReferenceEngine:
 
     name = "nnasync-reference"
     type = DeviceType.CPU
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple[Extension, ...] = (TFLITE,)
     concurrency = 0
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_ONE,
@@ -49,8 +51,10 @@ class ReferenceEngine:
         while_performance=_ONE,
     )
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
+        """An execution whose operands and scratch would take more than the limit is refused."""
         self.version = _version()
+        self._memory_limit_bytes = memory_limit_bytes
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph, with what it refers to, has kernels."""
@@ -62,4 +66,4 @@ class ReferenceEngine:
 
         All preferences give the same plan. Raises ModelError that names the operation at fault.
         """
-        return ReferencePlan(model)
+        return ReferencePlan(model, self._memory_limit_bytes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.clock import now_ns
-from nnasync.drivers.cpu.limits import check_memory
+from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.program import Program, Unresolved
 from nnasync.drivers.cpu.resolve import declared, operation_at, tensors_of
 from nnasync.errors import MissedDeadlineTransient, ModelError
@@ -38,10 +38,10 @@ _REMEMBERED = 16
 class Interpreter:
     """A model whose main subgraph, or one that it refers to, needs a run to know its shapes."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
         self._model = model
-        self._main = _Graph(model, model.main)
-        self._referenced = [_Graph(model, each) for each in model.referenced]
+        self._main = _Graph(model, model.main, memory_limit_bytes)
+        self._referenced = [_Graph(model, each, memory_limit_bytes) for each in model.referenced]
 
     def run(self, inputs: Sequence[Array | None], stop: StopFlag) -> Run:
         """Execute the main subgraph; the loop timeout is that of the stop flag."""
@@ -109,12 +109,14 @@ class Interpreter:
 class _Graph:
     """A subgraph with what is remembered of its runs."""
 
-    def __init__(self, model: Model, subgraph: Subgraph) -> None:
+    def __init__(self, model: Model, subgraph: Subgraph, memory_limit_bytes: int) -> None:
         self.subgraph = subgraph
         self.tensors = tensors_of(model, subgraph)
         self.nodes = [
-            _Node(model, subgraph, place, self.tensors) for place in range(len(subgraph.operations))
+            _Node(model, subgraph, place, self.tensors, memory_limit_bytes)
+            for place in range(len(subgraph.operations))
         ]
+        self._limit_bytes = memory_limit_bytes
         self._model = model
         self._programs: dict[tuple[Shape | None, ...], Program | None] = {}
         _find_last_uses(self.nodes, subgraph)
@@ -129,7 +131,7 @@ class _Graph:
         program: Program | None = None
         try:
             self._check_inputs(inputs)
-            program = Program(self._model, self.subgraph, key)
+            program = Program(self._model, self.subgraph, key, memory_limit_bytes=self._limit_bytes)
         except Unresolved:
             pass
         if len(self._programs) >= _REMEMBERED:
@@ -184,8 +186,14 @@ class _Node:
     """An operation of a subgraph, with the kernels that it has prepared so far."""
 
     def __init__(
-        self, model: Model, subgraph: Subgraph, place: int, tensors: Sequence[Tensor | None]
+        self,
+        model: Model,
+        subgraph: Subgraph,
+        place: int,
+        tensors: Sequence[Tensor | None],
+        memory_limit_bytes: int,
     ) -> None:
+        self._limit_bytes = memory_limit_bytes
         operation = subgraph.operations[place]
         self.type = operation.type
         self.inputs = operation.inputs
@@ -209,7 +217,7 @@ class _Node:
             source: Any = arrays[kernel.view_of]
             return [source.reshape(results[0].shape)]
         nbytes = [tensor.size * tensor.dtype.itemsize for tensor in results]
-        check_memory(sum(nbytes) + sum(spec.nbytes for spec in kernel.scratch))
+        check_memory(sum(nbytes) + sum(spec.nbytes for spec in kernel.scratch), self._limit_bytes)
         outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in results]
         scratch = [np.empty(spec.shape, spec.dtype) for spec in kernel.scratch]
         kernel.bind(arrays, outputs, scratch)()

@@ -7,12 +7,10 @@ from nnasync.errors import ModelError
 __all__ = ["MAX_EXECUTION_BYTES", "check_memory"]
 
 MAX_EXECUTION_BYTES = 1 << 32
-"""Most bytes that the operands and the scratch of one execution may take together."""
+"""Most bytes that the operands and the scratch of one execution may take together, by default."""
 
 
-def check_memory(nbytes: int) -> None:
+def check_memory(nbytes: int, limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
     """Raise ModelError where an execution would need more than the limit."""
-    if nbytes > MAX_EXECUTION_BYTES:
-        raise ModelError(
-            f"an execution needs {nbytes} bytes of memory, of at most {MAX_EXECUTION_BYTES}"
-        )
+    if nbytes > limit_bytes:
+        raise ModelError(f"an execution needs {nbytes} bytes of memory, of at most {limit_bytes}")

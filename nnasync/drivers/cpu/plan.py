@@ -14,6 +14,7 @@ import numpy as np
 
 from nnasync.drivers.cpu.arena import MemoryPlan
 from nnasync.drivers.cpu.interpreter import Interpreter, Run
+from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
 from nnasync.drivers.cpu.resolve import tensors_of
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, fit
@@ -32,11 +33,13 @@ _Key = tuple[Shape | None, ...]
 class ReferencePlan:
     """A model prepared for the processor; any number of its calls may run at once.
 
-    Raises ModelError that names the operation at fault.
+    Raises ModelError that names the operation at fault, or says that an execution would need more
+    memory than the limit.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
         self._model = model
+        self._limit_bytes = memory_limit_bytes
         tensors = tensors_of(model, model.main)
         self._inputs = [tensors[index] for index in model.main.input_indexes]
         self._outputs = [tensors[index] for index in model.main.output_indexes]
@@ -45,11 +48,11 @@ class ReferencePlan:
         try:
             if all(tensor is not None and tensor.is_known for tensor in self._inputs):
                 key = tuple(tensor.shape for tensor in self._inputs if tensor is not None)
-                self._programs[key] = Program(model, model.main)
+                self._programs[key] = self._new_program(None)
                 return
         except Unresolved:
             self._programs[key] = None
-        self._interpreter = Interpreter(model)
+        self._interpreter = Interpreter(model, memory_limit_bytes)
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call on C-contiguous arrays of the operands' dtypes and shapes.
@@ -85,7 +88,7 @@ class ReferencePlan:
             pass
         program: Program | None = None
         try:
-            program = Program(self._model, self._model.main, key)
+            program = self._new_program(key)
         except (Unresolved, ModelError):
             # What does not fit is an error of the run, and the interpreter raises it there.
             pass
@@ -96,8 +99,12 @@ class ReferencePlan:
 
     def _flexible(self) -> Interpreter:
         if self._interpreter is None:
-            self._interpreter = Interpreter(self._model)
+            self._interpreter = Interpreter(self._model, self._limit_bytes)
         return self._interpreter
+
+    def _new_program(self, shapes: _Key | None) -> Program:
+        limit_bytes = self._limit_bytes
+        return Program(self._model, self._model.main, shapes, memory_limit_bytes=limit_bytes)
 
 
 def memory_plan(model: Model) -> MemoryPlan:

@@ -16,7 +16,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.drivers.cpu.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
-from nnasync.drivers.cpu.limits import check_memory
+from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at, tensors_of
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
@@ -77,9 +77,15 @@ class Program:
     """
 
     def __init__(
-        self, model: Model, subgraph: Subgraph, shapes: Sequence[Shape | None] | None = None
+        self,
+        model: Model,
+        subgraph: Subgraph,
+        shapes: Sequence[Shape | None] | None = None,
+        *,
+        memory_limit_bytes: int = MAX_EXECUTION_BYTES,
     ) -> None:
         self._subgraph = subgraph
+        self._limit_bytes = memory_limit_bytes
         self._tensors = tensors_of(model, subgraph)
         if shapes is not None:
             self._take_shapes(shapes)
@@ -195,7 +201,7 @@ class Program:
         ]
         layout = lay_out(self._blocks)
         self._total = layout.total
-        check_memory(layout.total)
+        check_memory(layout.total, self._limit_bytes)
         self._offsets = dict(zip(self._uses, layout.offsets, strict=False))
         self._scratch_offsets = layout.offsets[len(self._uses) :]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from nnasync.errors import ModelError
-from nnasync.formats.tflite import OPERATORS
+from nnasync.formats.tflite import EXTENSION_OPERATORS, OPERATORS, Operator
 from nnasync.hal import Model
-from nnasync.importers.tflite.operators import CONVERTERS
+from nnasync.importers.tflite.extension import EXTENSION_CONVERTERS
+from nnasync.importers.tflite.operators import CONVERTERS, Converter
 from nnasync.importers.tflite.reader import Graph, OperatorInfo
 from nnasync.importers.tflite.tensors import Tensors
 from nnasync.memory import Pool
@@ -15,13 +16,13 @@ __all__ = ["convert"]
 
 def convert(graph: Graph, pool: Pool, name: str) -> Model:
     """The model of a graph whose constants lie in `pool`; raises ModelError."""
-    _refuse_unsupported(graph)
+    converters = _converters(graph)
     tensors = Tensors(graph, pool, name)
     for position, index in enumerate(graph.inputs):
         tensors.add_input(index, position)
-    for operator in graph.operators:
+    for operator, converter in zip(graph.operators, converters, strict=True):
         try:
-            CONVERTERS[operator.name].convert(tensors, operator)
+            converter.convert(tensors, operator)
         except ModelError as error:
             raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
     for position, index in enumerate(graph.outputs):
@@ -29,35 +30,47 @@ def convert(graph: Graph, pool: Pool, name: str) -> Model:
     return tensors.builder.build()
 
 
-def _refuse_unsupported(graph: Graph) -> None:
-    """Raise one ModelError that lists every kind of operator without a counterpart in the HAL."""
+def _converters(graph: Graph) -> list[Converter]:
+    """The converter of each operator; one ModelError lists every kind that has none."""
+    chosen = []
     found: dict[str, list[OperatorInfo]] = {}
     for operator in graph.operators:
-        reason = _reason(graph, operator)
-        if reason is not None:
-            found.setdefault(f"{operator.name} {reason}".strip(), []).append(operator)
+        choice = _choice(graph, operator)
+        if isinstance(choice, Converter):
+            chosen.append(choice)
+        else:
+            found.setdefault(f"{operator.name} {choice}".strip(), []).append(operator)
     if found:
         lines = [
             f"{len(operators)} x {what}, first operator {operators[0].index}"
             for what, operators in found.items()
         ]
         raise ModelError(f"has operators that the HAL does not have: {'; '.join(lines)}")
+    return chosen
 
 
-def _reason(graph: Graph, operator: OperatorInfo) -> str | None:
-    """Why an operator is not supported, or None."""
+def _choice(graph: Graph, operator: OperatorInfo) -> Converter | str:
+    """The converter of an operator, to the HAL's operations if it can be; or why there is none."""
     if operator.name not in CONVERTERS:
         return ""
-    entry = OPERATORS[operator.name]
-    types = [graph.tensors[index].type for index in operator.inputs if index >= 0]
+    types = [graph.tensors[index].type if index >= 0 else "" for index in operator.inputs]
     results = {graph.tensors[index].type for index in operator.outputs}
-    legal_results = set(entry.outputs or types[:1])
-    fits = any(_fits(types, kind) for kind in entry.kinds)
-    if not fits or not results <= legal_results:
-        return f"of {'/'.join(dict.fromkeys(types))} to {'/'.join(sorted(results))}"
-    return CONVERTERS[operator.name].refuse(graph, operator)
+    converter = CONVERTERS[operator.name]
+    if not _takes(OPERATORS[operator.name], types, results):
+        others = EXTENSION_OPERATORS.get(operator.name, ())
+        if not any(_takes(entry, types, results) for entry in others):
+            given = "/".join(dict.fromkeys(filter(None, types)))
+            return f"of {given} to {'/'.join(sorted(results))}"
+        converter = EXTENSION_CONVERTERS[operator.name]
+    return converter.refuse(graph, operator) or converter
+
+
+def _takes(entry: Operator, types: list[str], results: set[str]) -> bool:
+    """Whether an entry has these types of inputs, "" where one is left out, and of outputs."""
+    legal = set(entry.outputs or types[:1])
+    return results <= legal and any(_fits(types, kind) for kind in entry.kinds)
 
 
 def _fits(types: list[str], kind: tuple[str, ...]) -> bool:
     wanted = [*kind, *[kind[-1]] * len(types)]
-    return bool(types) and all(a == b for a, b in zip(types, wanted, strict=False))
+    return any(types) and all(a in ("", b) for a, b in zip(types, wanted, strict=False))

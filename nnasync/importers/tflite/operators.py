@@ -23,7 +23,7 @@ from nnasync.model import Value
 from nnasync.model.graph import Input, int32_array
 from nnasync.model.layers import bias_scale
 
-__all__ = ["CONVERTERS", "Converter"]
+__all__ = ["CONVERTERS", "Converter", "option", "refuse_recurrent", "update"]
 
 Convert = Callable[[Tensors, OperatorInfo], None]
 Refuse = Callable[[Graph, OperatorInfo], str | None]
@@ -67,9 +67,9 @@ def _convolution(tensors: Tensors, operator: OperatorInfo) -> None:
     bias = tensors.bias(operator, 2, bias_scale(x.scale, weights.scale), channels)
     inputs: list[Input] = [x, weights, bias, *_window(operator)]
     if operator.name == "DEPTHWISE_CONV_2D":
-        inputs.append(_option(operator, "DepthMultiplier") or channels // max(x.shape[-1], 1))
+        inputs.append(option(operator, "DepthMultiplier") or channels // max(x.shape[-1], 1))
     inputs.append(_fused(operator))
-    dilation = (_option(operator, "DilationWFactor"), _option(operator, "DilationHFactor"))
+    dilation = (option(operator, "DilationWFactor"), option(operator, "DilationHFactor"))
     if dilation != (1, 1):
         inputs += [False, *dilation]
     tensors.emit(operator, OPERATORS[operator.name].type, inputs)
@@ -118,13 +118,13 @@ def _refuse_fully_connected(graph: Graph, operator: OperatorInfo) -> str | None:
 
 
 def _pool(tensors: Tensors, operator: OperatorInfo) -> None:
-    size = (_option(operator, "FilterWidth"), _option(operator, "FilterHeight"))
+    size = (option(operator, "FilterWidth"), option(operator, "FilterHeight"))
     inputs = [tensors.input(operator, 0), *_window(operator), *size, _fused(operator)]
     tensors.emit(operator, OPERATORS[operator.name].type, inputs)
 
 
 def _softmax(tensors: Tensors, operator: OperatorInfo) -> None:
-    beta = float(_option(operator, "Beta"))
+    beta = float(option(operator, "Beta"))
     tensors.emit(operator, OperationType.SOFTMAX, [tensors.input(operator, 0), beta])
 
 
@@ -136,7 +136,7 @@ def _reshape(tensors: Tensors, operator: OperatorInfo) -> None:
     if constant is None and tensors.is_given(operator, 1):
         tensors.emit(operator, OperationType.RESHAPE, [x, tensors.input(operator, 1)])
         return
-    target = tuple(constant or _option(operator, "NewShape") or declared)
+    target = tuple(constant or option(operator, "NewShape") or declared)
     tensors.emit(operator, OperationType.RESHAPE, [x, int32_array(_target(target, x))])
 
 
@@ -191,8 +191,8 @@ def _lstm(tensors: Tensors, operator: OperatorInfo) -> None:
     """One step of an LSTM: its state is in inputs 18 and 19."""
     inputs = [*_gates(tensors, operator), *_clips(operator), *_layer_norm(tensors, operator)]
     values = tensors.emit(operator, OperationType.LSTM, inputs, results=4, position=3)
-    _update(tensors, operator, 18, values[1])
-    _update(tensors, operator, 19, values[2])
+    update(tensors, operator, 18, values[1])
+    update(tensors, operator, 19, values[2])
 
 
 def _sequence_lstm(tensors: Tensors, operator: OperatorInfo) -> None:
@@ -201,8 +201,8 @@ def _sequence_lstm(tensors: Tensors, operator: OperatorInfo) -> None:
     inputs: list[Input] = [*_gates(tensors, operator), *_clips(operator), time_major, *norm]
     type = OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM
     values = tensors.emit(operator, type, inputs, results=3)
-    _update(tensors, operator, 18, values[1])
-    _update(tensors, operator, 19, values[2])
+    update(tensors, operator, 18, values[1])
+    update(tensors, operator, 19, values[2])
 
 
 def _refuse_lstm(graph: Graph, operator: OperatorInfo) -> str | None:
@@ -210,23 +210,23 @@ def _refuse_lstm(graph: Graph, operator: OperatorInfo) -> str | None:
         return "of the basic kernel type"
     if operator.options.get("DiagonalRecurrentTensors"):
         return "with diagonal recurrent tensors"
-    return _refuse_recurrent(graph, operator, states=(18, 19))
+    return refuse_recurrent(graph, operator, states=(18, 19))
 
 
 def _rnn(tensors: Tensors, operator: OperatorInfo) -> None:
     inputs = [tensors.input(operator, position) for position in range(5)]
-    act = _option(operator, "FusedActivationFunction")
+    act = option(operator, "FusedActivationFunction")
     values = tensors.emit(operator, OperationType.RNN, [*inputs, act], results=2, position=1)
-    _update(tensors, operator, 4, values[0])
+    update(tensors, operator, 4, values[0])
 
 
 def _refuse_rnn(graph: Graph, operator: OperatorInfo) -> str | None:
-    return _refuse_recurrent(graph, operator, states=(4,))
+    return refuse_recurrent(graph, operator, states=(4,))
 
 
 def _svdf(tensors: Tensors, operator: OperatorInfo) -> None:
     inputs = [tensors.optional(operator, position) for position in range(5)]
-    options = [_option(operator, "Rank"), _option(operator, "FusedActivationFunction")]
+    options = [option(operator, "Rank"), option(operator, "FusedActivationFunction")]
     state = tensors.described(operator.inputs[4])
     values = tensors.emit(
         operator,
@@ -236,14 +236,15 @@ def _svdf(tensors: Tensors, operator: OperatorInfo) -> None:
         position=1,
         others={0: state},
     )
-    _update(tensors, operator, 4, values[0])
+    update(tensors, operator, 4, values[0])
 
 
 def _refuse_svdf(graph: Graph, operator: OperatorInfo) -> str | None:
-    return _refuse_recurrent(graph, operator, states=(4,))
+    return refuse_recurrent(graph, operator, states=(4,))
 
 
-def _refuse_recurrent(graph: Graph, operator: OperatorInfo, states: tuple[int, ...]) -> str | None:
+def refuse_recurrent(graph: Graph, operator: OperatorInfo, states: tuple[int, ...]) -> str | None:
+    """Why states or activation of a recurrent operator have no counterpart, or None."""
     for position in states:
         if position >= len(operator.inputs) or operator.inputs[position] < 0:
             return "without a state"
@@ -259,8 +260,8 @@ def _gates(tensors: Tensors, operator: OperatorInfo) -> list[Input]:
 
 
 def _clips(operator: OperatorInfo) -> list[Input]:
-    clips = [float(_option(operator, name)) for name in ("CellClip", "ProjClip")]
-    return [_option(operator, "FusedActivationFunction"), *clips]
+    clips = [float(option(operator, name)) for name in ("CellClip", "ProjClip")]
+    return [option(operator, "FusedActivationFunction"), *clips]
 
 
 def _layer_norm(tensors: Tensors, operator: OperatorInfo) -> list[Input]:
@@ -269,24 +270,26 @@ def _layer_norm(tensors: Tensors, operator: OperatorInfo) -> list[Input]:
     return weights if any(weight is not None for weight in weights) else []
 
 
-def _update(tensors: Tensors, operator: OperatorInfo, position: int, new: Value) -> None:
+def update(tensors: Tensors, operator: OperatorInfo, position: int, new: Value) -> None:
+    """Make a value the next state of the input at `position`."""
     tensors.builder.update(tensors.input(operator, position), new)
 
 
-def _option(operator: OperatorInfo, name: str) -> Any:
+def option(operator: OperatorInfo, name: str) -> Any:
+    """An operator's parameter by the schema's name."""
     return operator.options[name]
 
 
 def _fused(operator: OperatorInfo) -> int:
-    return int(ACTIVATIONS[_option(operator, "FusedActivationFunction")])
+    return int(ACTIVATIONS[option(operator, "FusedActivationFunction")])
 
 
 def _window(operator: OperatorInfo) -> list[Input]:
     """Padding scheme and strides."""
-    scheme = PADDINGS.get(_option(operator, "Padding"))
+    scheme = PADDINGS.get(option(operator, "Padding"))
     if scheme is None:
-        raise ModelError(f"padding {_option(operator, 'Padding')} is neither SAME nor VALID")
-    return [int(scheme), _option(operator, "StrideW"), _option(operator, "StrideH")]
+        raise ModelError(f"padding {option(operator, 'Padding')} is neither SAME nor VALID")
+    return [int(scheme), option(operator, "StrideW"), option(operator, "StrideH")]
 
 
 def _axis(axis: Any, x: Value) -> int:

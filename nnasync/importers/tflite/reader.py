@@ -58,13 +58,17 @@ class TensorInfo(Struct, frozen=True):
 
 
 class OperatorInfo(Struct, frozen=True):
-    """One operator; inputs that are left out are -1."""
+    """One operator; inputs that are left out are -1.
+
+    `intermediates` are tensors that only say how values inside the operator are quantised.
+    """
 
     index: int
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: dict[str, Default]
+    intermediates: tuple[int, ...] = ()
 
 
 class Graph(Struct, frozen=True):
@@ -219,6 +223,7 @@ class _Reader:
             inputs=self._tensor_indices(operator, "Inputs", tensors, optional=True),
             outputs=self._tensor_indices(operator, "Outputs", tensors, optional=False),
             options=self._options(operator, name),
+            intermediates=self._tensor_indices(operator, "Intermediates", tensors, optional=True),
         )
 
     def _tensor_indices(

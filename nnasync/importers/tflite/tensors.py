@@ -11,7 +11,7 @@ import numpy as np
 from nnasync import hal
 from nnasync.errors import ModelError
 from nnasync.formats.tflite import TENSOR_TYPES
-from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, Shape
+from nnasync.hal import Array, ChannelQuant, OperandType, Shape
 from nnasync.importers.tflite.reader import Graph, OperatorInfo, TensorInfo
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
@@ -37,7 +37,7 @@ class Tensors:
         """Make a tensor an input of the model."""
         if index in self._values:
             raise ModelError(f"tensor {index} is an input of the model twice")
-        tensor = self.described(index)
+        tensor = self._stored(index)
         self._values[index] = self.builder.input(
             self.graph.tensors[index].name or f"input{position}",
             tensor.shape or (1,),
@@ -48,6 +48,7 @@ class Tensors:
 
     def add_output(self, index: int, position: int) -> None:
         """Make a tensor an output of the model."""
+        self._stored(index)
         name = self.graph.tensors[index].name or f"output{position}"
         self.builder.output(name, self.required(index))
 
@@ -65,6 +66,8 @@ class Tensors:
         if not scales:
             raise ModelError(f"{_named(index, info)} is {info.type} without quantisation")
         zero_point = zero_points[0] if zero_points else 0
+        if info.type == "INT16" and zero_point:
+            type, zero_point = OperandType.TENSOR_QUANT16_ASYMM, zero_point + 2**15
         return Tensor(type=type, shape=info.shape, scale=scales[0], zero_point=zero_point)
 
     def optional(self, operator: OperatorInfo, position: int) -> Value | None:
@@ -86,13 +89,24 @@ class Tensors:
         if value is None:
             info = self.graph.tensors[index]
             if info.length:
-                value = self._constant(index, self.described(index))
+                value = self._constant(index, self._stored(index))
             elif info.is_variable:
                 value = self._state(index)
             else:
                 raise ModelError(f"{_named(index, info)} is used before an operator writes it")
             self._values[index] = value
         return value
+
+    def symmetric(self, operator: OperatorInfo, position: int) -> Value | None:
+        """Constant 8-bit weights without a zero point, or None where they are left out."""
+        if position >= len(operator.inputs) or operator.inputs[position] < 0:
+            return None
+        index = operator.inputs[position]
+        tensor = self.described(index)
+        plain = Tensor(type=OperandType.TENSOR_QUANT8_SYMM, shape=tensor.shape, scale=tensor.scale)
+        if tensor.zero_point or not self.graph.tensors[index].length:
+            raise ModelError(f"input {position} must be constant, with zero point 0")
+        return self._constant(index, plain)
 
     def bias(self, operator: OperatorInfo, position: int, scale: float, channels: int) -> Value:
         """The bias of a layer: its scale follows from the layer; zeros where it is left out."""
@@ -135,7 +149,7 @@ class Tensors:
     def emit(
         self,
         operator: OperatorInfo,
-        type: OperationType,
+        type: int,
         inputs: Sequence[Input],
         *,
         results: int = 1,
@@ -200,8 +214,19 @@ class Tensors:
                 f"its buffer has {info.length}"
             )
 
-    def _state(self, index: int) -> Value:
+    def _stored(self, index: int) -> Tensor:
+        """What the file says of a tensor that is seen from outside, so that its bytes matter."""
         tensor = self.described(index)
+        if tensor.type == OperandType.TENSOR_QUANT16_ASYMM:
+            info = self.graph.tensors[index]
+            raise ModelError(
+                f"{_named(index, info)} is INT16 with zero point"
+                f" {info.quantization.zero_points[0]}; only values inside the network can be"
+            )
+        return tensor
+
+    def _state(self, index: int) -> Value:
+        tensor = self._stored(index)
         return self.builder.state(
             self.graph.tensors[index].name or f"state{index}",
             tensor.shape,
