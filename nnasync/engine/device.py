@@ -33,7 +33,12 @@ from nnasync.hal import (
     Priority,
 )
 from nnasync.scheduler import NEVER_NS
-from nnasync.validation import validate_model
+from nnasync.validation import (
+    validate_buffer_desc,
+    validate_model,
+    validate_preference,
+    validate_priority,
+)
 from nnasync.workers import Workers, contained
 
 __all__ = ["EngineDevice"]
@@ -106,6 +111,8 @@ class EngineDevice:
 
         Cache files are left alone: `get_number_of_cache_files_needed` asks for none.
         """
+        validate_preference(preference)
+        validate_priority(priority)
 
         def compiled() -> Plan:
             validate_model(model)
@@ -142,7 +149,16 @@ class EngineDevice:
         input_roles: Sequence[BufferRole],
         output_roles: Sequence[BufferRole],
     ) -> Buffer:
-        """Raises GeneralFailure: engines have no driver-managed buffers."""
+        """Raises InvalidArgument for roles that are not legal, else GeneralFailure.
+
+        Engines have no driver-managed buffers.
+        """
+        mine = self._all_prepared()
+        models = [
+            each.model if isinstance(each, EnginePreparedModel) and each in mine else None
+            for each in prepared_models
+        ]
+        validate_buffer_desc(desc, models, input_roles, output_roles)
         raise GeneralFailure(f"{self.name} has no driver-managed buffers; use shared memory")
 
     async def close(self) -> None:

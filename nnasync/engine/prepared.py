@@ -73,6 +73,11 @@ class EnginePreparedModel:
         self._bursts = 0
 
     @property
+    def model(self) -> Model:
+        """The model that was prepared."""
+        return self._model
+
+    @property
     def estimate(self) -> Estimate:
         """What one execution is expected to take."""
         return self._estimate

@@ -44,8 +44,8 @@ from nnasync.kernels.window import (
 
 __all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
 
-_ROW_ELEMENTS = 4096
-"""Longest innermost loop of a depthwise convolution; the row is then in the first-level cache."""
+_ROW_ELEMENTS = 8192
+"""Longest innermost loop of a depthwise convolution: 32 KiB, what a first-level cache holds."""
 
 _FEW_OUTPUTS, _FEW_TERMS = 16, 64
 """Columns and rows of a matrix product that is cheaper than laying out its windows."""
@@ -212,7 +212,7 @@ def depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
     """
     channels = linear.weights.shape[1]
     batches, width = shape[0], window.width.output
-    parts = list(blocks(window.height.output, width * channels, BLOCK_ELEMENTS // 4))
+    parts = list(blocks(window.height.output, width * channels, BLOCK_ELEMENTS // 2))
     largest = parts[0].stop
     taps = _Taps(linear.weights, window)
     padded = PaddedRows.shape(window, largest, channels, phases=taps.phases)

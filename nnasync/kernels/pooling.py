@@ -252,13 +252,9 @@ def _fold(
     function: np.ufunc, source: Array, axis: Axis, dimension: int, target: Array
 ) -> list[Call]:
     """Calls that combine the cells of windows along a dimension."""
-    views = np.moveaxis(
-        sliding_window_view(source, axis.filter, dimension)[
-            (slice(None),) * dimension + (slice(None, None, axis.stride),)
-        ],
-        -1,
-        0,
-    )[(slice(None),) * (dimension + 1) + (slice(target.shape[dimension]),)]
+    places = slice(0, (target.shape[dimension] - 1) * axis.stride + 1, axis.stride)
+    windows = sliding_window_view(source, axis.filter, dimension)
+    views = np.moveaxis(windows[places] if dimension == 0 else windows[:, places], -1, 0)
     if len(views) == 1:
         return [copy(target, views[0])]
     if len(views) > _MOST_CALLS:

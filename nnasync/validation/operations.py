@@ -40,7 +40,7 @@ def check_operations(place: Place) -> None:
 def find_operation(model: Model, type: int) -> kernels.Operation | None:
     """The signatures, shape rule and kernels of an operation type; None if there are none."""
     if not hal.is_extension(type):
-        return OPERATIONS.get(OperationType(type))
+        return OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
     found = extension_of(model.extension_name_to_prefix, type)
     return None if found is None else EXTENSION_OPERATIONS.get(found)
 

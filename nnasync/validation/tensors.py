@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnasync import hal
+from nnasync.errors import ModelError
 from nnasync.hal import (
     Array,
     ChannelQuant,
@@ -34,18 +35,27 @@ def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
 def operand_value(model: Model, operand: Operand) -> Array | None:
     """A read-only view of a constant operand's value; None where the operand is no constant.
 
-    OEM and extension types have no values that anybody but their vendor knows.
+    A value that is not aligned is copied. OEM and extension types have no values that anybody but
+    their vendor knows. Raises ModelError for a constant that leaves its memory.
     """
     opaque = operand.type == OperandType.TENSOR_OEM_BYTE or not hal.has_dtype(operand.type)
     if opaque or not hal.is_constant(operand):
         return None
     location = operand.location
-    if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
-        source = memoryview(model.operand_values)
-    else:
+    source = memoryview(model.operand_values)
+    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
+        if not 0 <= location.pool_index < len(model.pools):
+            raise ModelError(f"its constant lies in pool {location.pool_index}, which is not there")
         source = model.pools[location.pool_index].view
-    data = source[location.offset : location.offset + location.length].toreadonly()
-    return np.frombuffer(data, hal.dtype_of(operand.type)).reshape(operand.dimensions)
+    needed = hal.byte_size(operand.type, operand.dimensions)
+    if location.length != needed or not 0 <= location.offset <= len(source) - needed:
+        raise ModelError(
+            f"its constant lies at {location.offset} with {location.length} bytes; expected"
+            f" {needed} bytes within {len(source)}"
+        )
+    data = source[location.offset : location.offset + needed].toreadonly()
+    value = np.frombuffer(data, hal.dtype_of(operand.type))
+    return (value if value.flags.aligned else value.copy()).reshape(operand.dimensions)
 
 
 def operand_tensor(model: Model, operand: Operand) -> Tensor | None:
@@ -64,5 +74,11 @@ def operand_tensor(model: Model, operand: Operand) -> Tensor | None:
 
 
 def subgraph_tensors(model: Model, subgraph: Subgraph) -> list[Tensor | None]:
-    """What the kernels want to know of each operand of a subgraph."""
-    return [operand_tensor(model, operand) for operand in subgraph.operands]
+    """What the kernels want to know of each operand of a subgraph; raises ModelError."""
+    tensors = []
+    for index, operand in enumerate(subgraph.operands):
+        try:
+            tensors.append(operand_tensor(model, operand))
+        except ModelError as error:
+            raise ModelError(f"operand {index}: {error}") from error
+    return tensors

@@ -85,8 +85,12 @@ def make(form: Form, batches: int, times: int | None, seed: int) -> list[Tensor 
     ]
 
 
-def single(*values: float) -> list[Any]:
-    return [np.float32(value) for value in values]
+def sigmoid(gate: list[int]) -> list[int]:
+    return [int(value) for value in logistic(np.asarray(gate, np.int64), 3)]
+
+
+def hyperbolic(gate: list[int], bits: int) -> list[int]:
+    return [int(value) for value in tanh(np.asarray(gate, np.int64), bits)]
 
 
 class Oracle:
@@ -146,10 +150,6 @@ class Oracle:
     def step(self, x: Any, h: Any, c: Any) -> tuple[list[int], list[int]]:
         """New output and cell state of one batch."""
         form = self.form
-        sigmoid = lambda gate: [int(v) for v in logistic(np.asarray(gate, np.int64), 3)]  # noqa: E731
-        hyperbolic = lambda gate, bits: [  # noqa: E731
-            int(v) for v in tanh(np.asarray(gate, np.int64), bits)
-        ]
         forget = sigmoid(self.gate(1, x, h, c, 10))
         update = [2**15 - 1 - f for f in forget]
         if not form.cifg:

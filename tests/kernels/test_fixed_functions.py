@@ -84,7 +84,7 @@ def newton(a: Number) -> Number:
 
 
 def slow_logistic(raw: int, integer: int, bits: int) -> int:
-    largest = 2 ** (bits - 1) - 1
+    largest = int(2 ** (bits - 1)) - 1
     inverse = newton(exponential(Number(-abs(raw), integer, bits)))
     positive = Number(inverse.raw, 1, bits).with_integer_bits(0).raw
     if raw == 0:

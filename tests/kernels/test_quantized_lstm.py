@@ -19,7 +19,6 @@ from tests.kernels.integer_rule import divided, high_mul, saturated16, scaled
 from tests.kernels.running import run, tensor
 
 LSTM, LSTM16 = OperationType.QUANTIZED_LSTM, OperationType.QUANTIZED_16BIT_LSTM
-STATE = {"scale": 0.0067, "zero_point": -4}
 FORMS = st.builds(
     Form,
     *[st.booleans()] * 5,
@@ -36,7 +35,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_lstm(form: Form, batches: int, late: bool, seed: int) -> None:
     operands = make(form, batches, None, seed)
     runtime = range(len(operands)) if late else (0, 18, 19)
-    state, cell, output = run(LSTM, *operands, runtime=runtime, **STATE)
+    state, cell, output = run(LSTM, *operands, runtime=runtime, scale=0.0067, zero_point=-4)
     source = operands[0]
     assert source is not None
     assert source.value is not None
@@ -52,7 +51,9 @@ def test_biases_count_only_in_layer_norm() -> None:
         changed: list[Any] = list(operands)
         for index in range(12, 16):
             changed[index] = tensor(np.full(4, 2_000_000, np.int32))
-        one, other = (run(LSTM, *each, **STATE)[1] for each in (operands, changed))
+        one, other = (
+            run(LSTM, *each, scale=0.0067, zero_point=-4)[1] for each in (operands, changed)
+        )
         assert np.array_equal(one, other) is not norm
 
 
@@ -72,7 +73,7 @@ def test_operands_that_do_not_fit(index: int, changes: dict[str, Any], message: 
         changes["value"] = np.zeros(changes["shape"], np.int8)
     operands[index] = msgspec.structs.replace(operands[index], **changes)
     with pytest.raises(ModelError, match="QUANTIZED_LSTM: " + message):
-        run(LSTM, *operands, **STATE)
+        run(LSTM, *operands, scale=0.0067, zero_point=-4)
 
 
 def test_version_of_the_lstm() -> None:
@@ -99,14 +100,13 @@ class Cell16:
         self.cell = words(rng, batches, units)
 
     def operands(self) -> list[Tensor]:
-        around = {"scale": 1 / 128, "zero_point": 128}
-        quantized = {"scale": self.scale, "zero_point": self.zero}
+        weights = (*self.weights, *self.recurrent)
         return [
-            tensor(self.x, **around),
-            *(tensor(each, **quantized) for each in (*self.weights, *self.recurrent)),
+            tensor(self.x, scale=1 / 128, zero_point=128),
+            *(tensor(each, scale=self.scale, zero_point=self.zero) for each in weights),
             *(tensor(each, scale=self.scale / 128) for each in self.biases),
             tensor(self.cell, OperandType.TENSOR_QUANT16_SYMM, scale=2.0**-11),
-            tensor(self.h, **around),
+            tensor(self.h, scale=1 / 128, zero_point=128),
         ]
 
     def gate(self, number: int, batch: int) -> Array:

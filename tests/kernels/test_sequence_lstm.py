@@ -126,7 +126,7 @@ class Both:
         return [*outputs, *states]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     FEATURES,
     st.sampled_from(["", "cross", "parallel"]),

@@ -6,7 +6,7 @@ from importlib import metadata
 
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.plan import ReferencePlan
-from nnasync.drivers.cpu.resolve import is_supported, tensors_of
+from nnasync.drivers.cpu.resolve import is_supported
 from nnasync.extensions import TFLITE
 from nnasync.hal import (
     Capabilities,
@@ -18,6 +18,7 @@ from nnasync.hal import (
     OperandType,
     PerformanceInfo,
 )
+from nnasync.validation import subgraph_tensors
 
 __all__ = ["ReferenceEngine"]
 
@@ -58,7 +59,7 @@ class ReferenceEngine:
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph, with what it refers to, has kernels."""
-        tensors = tensors_of(model, model.main)
+        tensors = subgraph_tensors(model, model.main)
         return [is_supported(model, model.main, each, tensors) for each in model.main.operations]
 
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:

@@ -19,10 +19,11 @@ from nnasync import hal
 from nnasync.clock import now_ns
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.program import Program, Unresolved
-from nnasync.drivers.cpu.resolve import declared, operation_at, tensors_of
+from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import MissedDeadlineTransient, ModelError
 from nnasync.hal import Array, Model, OperandLifeTime, OperationType, Shape, Subgraph
 from nnasync.kernels import Kernel, NotConstant, Tensor
+from nnasync.validation import subgraph_tensors
 from nnasync.workers import StopFlag
 
 __all__ = ["Interpreter", "Run"]
@@ -111,7 +112,7 @@ class _Graph:
 
     def __init__(self, model: Model, subgraph: Subgraph, memory_limit_bytes: int) -> None:
         self.subgraph = subgraph
-        self.tensors = tensors_of(model, subgraph)
+        self.tensors = subgraph_tensors(model, subgraph)
         self.nodes = [
             _Node(model, subgraph, place, self.tensors, memory_limit_bytes)
             for place in range(len(subgraph.operations))

@@ -16,11 +16,11 @@ from nnasync.drivers.cpu.arena import MemoryPlan
 from nnasync.drivers.cpu.interpreter import Interpreter, Run
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
-from nnasync.drivers.cpu.resolve import tensors_of
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, fit
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
 from nnasync.kernels import Step, Tensor
+from nnasync.validation import subgraph_tensors
 
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
 
@@ -40,7 +40,7 @@ class ReferencePlan:
     def __init__(self, model: Model, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
         self._model = model
         self._limit_bytes = memory_limit_bytes
-        tensors = tensors_of(model, model.main)
+        tensors = subgraph_tensors(model, model.main)
         self._inputs = [tensors[index] for index in model.main.input_indexes]
         self._outputs = [tensors[index] for index in model.main.output_indexes]
         self._programs: dict[_Key, Program | None] = {}

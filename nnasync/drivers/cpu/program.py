@@ -17,10 +17,11 @@ import numpy as np
 from nnasync import hal
 from nnasync.drivers.cpu.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
-from nnasync.drivers.cpu.resolve import declared, operation_at, tensors_of
+from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
 from nnasync.kernels import Kernel, NotConstant, Step, Tensor
+from nnasync.validation import subgraph_tensors
 
 __all__ = ["Lane", "Program", "Unresolved", "silent_context"]
 
@@ -86,7 +87,7 @@ class Program:
     ) -> None:
         self._subgraph = subgraph
         self._limit_bytes = memory_limit_bytes
-        self._tensors = tensors_of(model, subgraph)
+        self._tensors = subgraph_tensors(model, subgraph)
         if shapes is not None:
             self._take_shapes(shapes)
         nodes = [self._prepare(model, place) for place in range(len(subgraph.operations))]

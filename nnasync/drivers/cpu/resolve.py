@@ -1,38 +1,20 @@
-"""What is known of the operands of a subgraph before it runs, and which operations have kernels."""
+"""Which operations of a model have kernels here, and what they write."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import ChannelQuant, Model, Operand, OperandLifeTime, OperationType, Subgraph
-from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation, Tensor
+from nnasync.hal import Model, OperandLifeTime, OperationType, Subgraph
+from nnasync.kernels import Operation, Tensor
+from nnasync.validation import find_operation, subgraph_tensors
 
-__all__ = ["find_operation", "is_supported", "operation_at", "tensors_of"]
+__all__ = ["declared", "is_supported", "operation_at"]
 
 _CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
-
-
-def tensors_of(model: Model, subgraph: Subgraph) -> list[Tensor | None]:
-    """The operands of a subgraph; None for those without a value or a numpy type.
-
-    Raises ModelError for a constant that does not lie within its memory.
-    """
-    return [_tensor(model, index, operand) for index, operand in enumerate(subgraph.operands)]
-
-
-def find_operation(model: Model, type: int) -> Operation | None:
-    """The operation with kernels, if there is one; extensions go by the model's prefixes."""
-    if not hal.is_extension(type):
-        return OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
-    for entry in model.extension_name_to_prefix:
-        if entry.prefix == type >> hal.EXTENSION_PREFIX_SHIFT:
-            return EXTENSION_OPERATIONS.get((entry.name, type & 0xFFFF))
-    return None
 
 
 def operation_at(model: Model, subgraph: Subgraph, position: int) -> Operation:
@@ -67,49 +49,13 @@ def is_supported(
         if given is None:
             return False
         if rule.is_known and not given.is_known:
-            tensors[index] = msgspec.structs.replace(given, shape=rule.shape)
+            tensors[index] = msgspec.structs.replace(given, shape=rule.shape, exact=rule.exact)
     return True
 
 
 def _runs(model: Model, subgraph: Subgraph) -> bool:
-    tensors = tensors_of(model, subgraph)
+    tensors = subgraph_tensors(model, subgraph)
     return all(is_supported(model, subgraph, each, tensors) for each in subgraph.operations)
-
-
-def _tensor(model: Model, index: int, operand: Operand) -> Tensor | None:
-    if operand.lifetime == OperandLifeTime.NO_VALUE or not hal.has_dtype(operand.type):
-        return None
-    quant = operand.extra_params
-    return Tensor(
-        type=operand.type,
-        shape=tuple(operand.dimensions),
-        scale=operand.scale,
-        zero_point=operand.zero_point,
-        channel_quant=quant if isinstance(quant, ChannelQuant) else None,
-        value=_value(model, index, operand) if hal.is_constant(operand) else None,
-    )
-
-
-def _value(model: Model, index: int, operand: Operand) -> hal.Array:
-    """The value of a constant: a view of the model's memory where that is aligned."""
-    where = operand.location
-    memory: bytes | memoryview = model.operand_values
-    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
-        if not 0 <= where.pool_index < len(model.pools):
-            raise ModelError(f"operand {index}: there is no pool {where.pool_index}")
-        memory = model.pools[where.pool_index].view
-    needed = hal.byte_size(operand.type, operand.dimensions)
-    if where.length != needed or not 0 <= where.offset <= len(memory) - needed:
-        raise ModelError(
-            f"operand {index}: its constant lies at {where.offset} with {where.length} bytes;"
-            f" expected {needed} bytes within {len(memory)}"
-        )
-    dtype = hal.dtype_of(operand.type)
-    count = needed // dtype.itemsize
-    value = np.frombuffer(memory, dtype, count, where.offset) if count else np.empty(0, dtype)
-    if not value.flags.aligned:
-        value = value.copy()
-    return value.reshape(operand.dimensions)
 
 
 def declared(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> list[Tensor]:
@@ -117,7 +63,7 @@ def declared(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> list[T
     found = []
     for index in indexes:
         tensor = tensors[index]
-        if tensor is None:
+        if tensor is None or not hal.has_dtype(tensor.type):
             raise ModelError(f"operand {index} is an output that cannot hold a value")
         found.append(tensor)
     return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnasync.conformance.random_graphs.graph import Operand
 from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor
-from nnasync.conformance.random_graphs.sketch import Pick, Sampler, TooLarge
+from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperandType, OperationType, Shape
 
 __all__ = ["SAMPLERS", "axis", "divisors", "layout", "random_axis"]
@@ -125,7 +125,8 @@ def _strided_slice(pick: Pick) -> None:
     for index, size in enumerate(shape):
         bit = 1 << index
         if pick.chance(0.15):
-            begin, end, stride = _one(pick, size)
+            begin = pick.integer(0, size - 1)
+            end, stride = begin + 1, 1
             masks["shrink_axis_mask"] |= bit
         else:
             begin, end, stride = _walk(pick, size)
@@ -136,12 +137,6 @@ def _strided_slice(pick: Pick) -> None:
         pick.integers(name, numbers)
     for name, mask in masks.items():
         pick.scalar(name, mask)
-
-
-def _one(pick: Pick, size: int) -> tuple[int, int, int]:
-    """Begin, end and stride that take one element."""
-    begin = pick.integer(0, size - 1)
-    return begin, begin + 1, 1
 
 
 def _walk(pick: Pick, size: int) -> tuple[int, int, int]:

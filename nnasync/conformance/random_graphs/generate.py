@@ -1,0 +1,135 @@
+"""Pseudo-random legal graphs: one operation, 5 or 40 of them; the same seed gives the same graph.
+
+Graphs of one operation go through the operations in turn, so that as many consecutive seeds as
+there are operations have each of them once. In larger graphs an operation mostly works on a type
+that earlier ones have made, so that the graph hangs together.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Mapping, Sequence
+
+from nnasync import hal
+from nnasync.conformance.random_graphs.graph import Graph
+from nnasync.conformance.random_graphs.samplers import SAMPLERS
+from nnasync.conformance.random_graphs.sketch import Limits, Sketch, TooLarge
+from nnasync.errors import GeneralFailure
+from nnasync.hal import OperandType, OperationType
+from nnasync.kernels import OPERATIONS, Signature
+
+__all__ = ["KINDS", "Size", "generate", "generated_operations"]
+
+_WIDE = Limits(dimension=1000, elements=10_000)
+_NARROW = Limits(dimension=10, elements=10_000)
+_ATTEMPTS = 200
+_LINKED = 0.8
+"""How often an operation works on a type that is there."""
+
+
+class Size(enum.Enum):
+    """How many operations a graph has, and how large its dimensions may be."""
+
+    SINGLE = "single"
+    SMALL = "small"
+    LARGE = "large"
+
+    @property
+    def operations(self) -> int:
+        """Number of operations."""
+        return {Size.SINGLE: 1, Size.SMALL: 5, Size.LARGE: 40}[self]
+
+    @property
+    def limits(self) -> Limits:
+        """How large operands may be."""
+        return _NARROW if self is Size.LARGE else _WIDE
+
+
+KINDS: Mapping[str, OperandType] = {
+    "float32": OperandType.TENSOR_FLOAT32,
+    "float16": OperandType.TENSOR_FLOAT16,
+    "int32": OperandType.TENSOR_INT32,
+    "bool8": OperandType.TENSOR_BOOL8,
+    "quant8": OperandType.TENSOR_QUANT8_ASYMM,
+    "quant8_signed": OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+}
+"""The types of data that a graph may be confined to."""
+
+_DATA_NAMES = ("values", "a", "scores", "heatmaps", "deltas", "logits", "input")
+"""Parameters with the data, where others may stand before it."""
+
+Candidates = Sequence[tuple[OperationType, Sequence[Signature]]]
+
+
+def generate(size: Size, seed: int, kind: str | None = None) -> Graph:
+    """The graph of a seed, all of whose operations work on one kind of data if one is named.
+
+    Raises KeyError for an unknown kind.
+    """
+    name = f"random graph: {size.value}, seed {seed}" + (f", {kind}" if kind else "")
+    sketch = Sketch(name, size.limits)
+    types = list(KINDS.values()) if kind is None else [KINDS[kind]]
+    for _ in range(size.operations):
+        _draw(sketch, size, seed, types)
+    return sketch.finish(name)
+
+
+def generated_operations(kind: str | None = None) -> list[OperationType]:
+    """The operations that graphs have, perhaps of one kind, in the order of their numbers."""
+    return [operation for operation, _ in _candidates(None if kind is None else KINDS[kind])]
+
+
+def _draw(sketch: Sketch, size: Size, seed: int, types: Sequence[int]) -> None:
+    """Add an operation, another one if it would be too large."""
+    everything = len(types) > 1
+    for _ in range(_ATTEMPTS):
+        if size is Size.SINGLE:
+            found = _candidates(None if everything else types[0])
+            operation, signatures = found[seed % len(found)]
+        else:
+            found = _candidates(_wanted(sketch, types))
+            operation, signatures = sketch.random.choice(found)
+        signature = sketch.random.choice(signatures)
+        try:
+            sketch.draw(OPERATIONS[operation], signature, SAMPLERS[operation])
+        except TooLarge:
+            continue
+        return
+    raise GeneralFailure(f"no operation was small enough in {_ATTEMPTS} attempts")
+
+
+def _wanted(sketch: Sketch, types: Sequence[int]) -> int:
+    """The type that the next operation is to work on."""
+    linkable = [type for type in sketch.linkable_types() if type in types]
+    if linkable and sketch.random.random() < _LINKED:
+        return sketch.random.choice(linkable)
+    return sketch.random.choice(types)
+
+
+@functools.cache
+def _candidates(type: int | None) -> Candidates:
+    """Operations with those of their signatures that work on a type; None for all of them."""
+    found = []
+    for operation in sorted(SAMPLERS.keys() & OPERATIONS.keys()):
+        signatures = [
+            signature
+            for signature in OPERATIONS[operation].signatures
+            if type is None or _data_type(signature) == type
+        ]
+        if signatures:
+            found.append((operation, signatures))
+    return found
+
+
+def _data_type(signature: Signature) -> int:
+    """The type of the data that an operation of this signature works on."""
+    for name in _DATA_NAMES:
+        for parameter in signature.inputs:
+            if parameter.name == name and not hal.is_scalar(parameter.type):
+                return parameter.type
+    first = signature.inputs[0].type
+    fills = signature.inputs[0].name == "dims"
+    return signature.outputs[0].type if fills else first
+
+

@@ -1,0 +1,34 @@
+"""Samplers: for each operation, a function that draws arguments with which it is legal.
+
+A sampler chooses shapes first and then whatever depends on them, so that what it draws is legal by
+construction. Only operands beyond the limits are found out afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnasync.conformance.random_graphs.samplers import (
+    detection,
+    elementwise,
+    lookup,
+    movement,
+    recurrent,
+    reduction,
+    window,
+)
+from nnasync.conformance.random_graphs.sketch import Sampler
+from nnasync.hal import OperationType
+
+__all__ = ["SAMPLERS"]
+
+SAMPLERS: Mapping[OperationType, Sampler] = {
+    **detection.SAMPLERS,
+    **elementwise.SAMPLERS,
+    **lookup.SAMPLERS,
+    **movement.SAMPLERS,
+    **recurrent.SAMPLERS,
+    **reduction.SAMPLERS,
+    **window.SAMPLERS,
+}
+"""Operations that random graphs have: all but IF, WHILE and OEM_OPERATION."""
