@@ -1,9 +1,11 @@
 """Operations of MobileNet sizes as ratios to the plainest work of the same size.
 
-A convolution and a dense layer stand against one float32 matrix product with the same multiply-adds,
-a depthwise 3x3 against nine in-place multiplications of a float32 array of its input's shape by a
-number, and each operation with RELU6 against itself without. All contestants of a size run in turn on
-one thread. The ratio is that of medians, "best" that of the best times, "RELU6" of the best times.
+A convolution and a dense layer stand against one float32 matrix product with as many multiply-adds,
+a depthwise 3x3 against nine in-place multiplications by a number of a float32 array of its input's
+shape, and each operation with RELU6 against itself without. All contestants of a size run in turn
+on one thread. "ratio" is that of the medians, "best" that of the best times, and "RELU6" what the
+activation adds to the best time. Where numpy happens to place the array that is multiplied makes a
+difference of a quarter, so that runs differ in the depthwise ratios.
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ def limit(size: Size, kind: str) -> float | None:
 def tensors(size: Size, kind: str) -> list[Tensor]:
     """Input, filter and bias; the input has no value."""
     data, weights = KINDS[kind]
+    shapes: list[tuple[int, ...]]
     if size.operation == DENSE:
         shapes = [(1, size.channels), (size.outputs, size.channels)]
     else:
@@ -154,7 +157,7 @@ def operation_run(size: Size, kind: str, fused: FusedActivationFunc) -> Run:
     scalars = [np.asarray(number, np.int32) for number in numbers]
     inputs += [Tensor(type=OperandType.INT32, value=scalar) for scalar in scalars]
     source = inputs[0]
-    shape = (1, size.outputs)
+    shape: tuple[int, ...] = (1, size.outputs)
     if size.operation != DENSE:
         shape = (1, size.result, size.result, size.outputs)
     scale = 0.05 if is_quantized(source.type) else 0.0

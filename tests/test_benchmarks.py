@@ -52,7 +52,7 @@ def figures(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("script", ["call_cost.py", "loop_lag.py", "start_up.py"])
+@pytest.mark.parametrize("script", ["call_cost.py", "loop_lag.py", "operations.py", "start_up.py"])
 def test_help_says_what_is_measured(script: str) -> None:
     text = run(script, "--help")
     assert "--rounds" in text
@@ -82,3 +82,12 @@ def test_loop_lag(tmp_path: Path) -> None:
     assert len(cells) == 12
     assert all(cell["p50"] <= cell["p99"] <= cell["worst"] for cell in cells)
     assert all(cell["runs_s"] == 0 for cell in cells if cell["load"] == "idle")
+
+
+def test_operations(tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--only", "64x64x8", "--json", str(tmp_path / "figures"))
+    text = run("operations.py", *arguments)
+    found = figures(tmp_path / "figures")
+    assert [name.split()[0] for name in found] == ["CONV_2D", "DEPTHWISE_CONV_2D"]
+    assert all(values[0] > 0 for times in found.values() for values in times.values())
+    assert "int8 per channel" in text

@@ -101,12 +101,16 @@ def _own(output: Target) -> Target:
 
 
 def array_of(request: Request, argument: RequestArgument, operand: Operand) -> Array:
-    """The piece of a pool that an argument names, as an array of the operand's type."""
+    """The piece of a pool that an input names, as an array of the operand's type.
+
+    A length of 0 stands for the rest of the pool.
+    """
     dimensions = argument.dimensions or operand.dimensions
     dtype = dtype_of(operand.type)
-    count = math.prod(dimensions)
-    memory = _memory(request, argument)
-    return memory[: count * dtype.itemsize].view(dtype).reshape(dimensions)
+    nbytes = math.prod(dimensions) * dtype.itemsize
+    offset = argument.location.offset
+    memory = _pool(request, argument)[offset : offset + nbytes]
+    return memory.view(dtype).reshape(dimensions)
 
 
 def target_of(request: Request, argument: RequestArgument, operand: Operand) -> Target:
@@ -116,7 +120,8 @@ def target_of(request: Request, argument: RequestArgument, operand: Operand) -> 
     """
     dimensions = combine_dimensions(operand.dimensions, argument.dimensions) or ()
     dtype = dtype_of(operand.type)
-    memory = _memory(request, argument)
+    location = argument.location
+    memory = _pool(request, argument)[location.offset : location.offset + location.length]
     buffer = OutputBuffer(memory, dtype, dimensions)
     if not is_fully_specified(operand.type, dimensions):
         return buffer
@@ -124,9 +129,8 @@ def target_of(request: Request, argument: RequestArgument, operand: Operand) -> 
     return buffer if array is None else array
 
 
-def _memory(request: Request, argument: RequestArgument) -> Array:
-    location = argument.location
-    pool = request.pools[location.pool_index]
+def _pool(request: Request, argument: RequestArgument) -> Array:
+    pool = request.pools[argument.location.pool_index]
     if isinstance(pool, int):
         raise InvalidArgument("this device allocates no buffers, so it knows no memory tokens")
-    return np.frombuffer(pool.view, np.uint8)[location.offset : location.offset + location.length]
+    return np.frombuffer(pool.view, np.uint8)

@@ -8,27 +8,17 @@ the window in one einsum per block, whose innermost loop runs along whole rows o
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperationType, Shape
 from nnasync.kernels.convolution_form import check_filter, forms, requires, signatures
 from nnasync.kernels.linear import Linear, activation, pack
-from nnasync.kernels.operation import (
-    Arguments,
-    ArraySpec,
-    Kernel,
-    Operation,
-    Step,
-    Tensor,
-    is_quantized,
-)
+from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
 from nnasync.kernels.rescale import Halves
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, sequence
 from nnasync.kernels.window import (
@@ -37,9 +27,9 @@ from nnasync.kernels.window import (
     image_result,
     image_shape,
     in_layout,
+    lay_out,
     position,
     read_axes,
-    windows,
 )
 
 __all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
@@ -47,8 +37,6 @@ __all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
 _ROW_ELEMENTS = 8192
 """Longest innermost loop of a depthwise convolution: 32 KiB, what a first-level cache holds."""
 
-_FEW_OUTPUTS, _FEW_TERMS = 16, 64
-"""Columns and rows of a matrix product that is cheaper than laying out its windows."""
 _MANY_CHANNELS = 256
 """From here on a single pixel is enough for an innermost loop."""
 
@@ -78,38 +66,12 @@ def _infer_convolution(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    filter, window = arguments.value(1), _window(arguments)
-    copies = 1
-    if _is_small(filter.shape, window):
-        copies = 2
-        filter, window = _doubled(arguments.tensor(1), filter, window)
+    filter = arguments.value(1)
     weights = np.ascontiguousarray(filter.reshape(filter.shape[0], -1).T)
-    linear = pack(arguments, weights, outputs[0], _activation(arguments), copies=copies)
-    kernel = _convolution_kernel(linear, image_shape(arguments), window, arguments.tensor(0))
+    linear = pack(arguments, weights, outputs[0], _activation(arguments))
+    shape, window = image_shape(arguments), _window(arguments)
+    kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
     return in_layout(arguments, outputs, kernel)
-
-
-def _is_small(shape: Shape, window: Window) -> bool:
-    """Whether a matrix product is so cheap that it pays to make it larger with fewer rows."""
-    outputs, *terms = shape
-    return (
-        2 * outputs <= _FEW_OUTPUTS
-        and math.prod(terms) <= _FEW_TERMS
-        and window.width.output % 2 == 0
-        and window.width.dilation == 1
-        and window.width.stride < window.width.filter
-    )
-
-
-def _doubled(given: Tensor, filter: Array, window: Window) -> tuple[Array, Window]:
-    """Filter and window that make two pixels, which are neighbours in a row, at once."""
-    outputs, height, width, channels = filter.shape
-    stride = window.width.stride
-    zero = given.zero_point if is_quantized(given.type) else 0
-    both = np.full((2, outputs, height, stride + width, channels), zero, filter.dtype)
-    both[0, :, :, :width] = both[1, :, :, stride:] = filter
-    axis = msgspec.structs.replace(window.width, filter=stride + width, stride=2 * stride)
-    return both.reshape(-1, *both.shape[2:]), Window(height=window.height, width=axis)
 
 
 def _convolution_kernel(linear: Linear, shape: Shape, window: Window, source: Tensor) -> Kernel:
@@ -164,7 +126,6 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
         images = inputs[0].reshape(shape)
         output = outputs[0].reshape(batches, -1, width, channels)
         rows = PaddedRows(scratch[0], window, linear.border)
-        view = windows(scratch[0], window, largest)
         calls = rows.sides()
         for batch in range(batches):
             for part in parts:
@@ -173,7 +134,7 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
                 target = output[batch, part]
                 sums, rest = linear.sums(target, scratch[2:])
                 calls += rows.rows(images[batch], part)
-                calls.append(copy(columns.reshape(view[:count].shape), view[:count]))
+                calls += lay_out(scratch[0], window, columns)
                 matrix = columns.reshape(-1, terms)
                 calls.append((matrix.dot, (linear.weights, sums.reshape(-1, channels))))
                 calls += linear.finish(sums, target, rest)
@@ -216,7 +177,9 @@ def depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
     largest = parts[0].stop
     taps = _Taps(linear.weights, window)
     padded = PaddedRows.shape(window, largest, channels, phases=taps.phases)
-    specs = [ArraySpec(padded, linear.dtype), *linear.scratch((largest, width, channels))]
+    size = (largest, width, channels)
+    extra = taps.scratch(size)
+    specs = [ArraySpec(padded, linear.dtype), *extra, *linear.scratch(size)]
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         images = inputs[0].reshape(shape)
@@ -226,9 +189,9 @@ def depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
         for batch in range(batches):
             for part in parts:
                 target = output[batch, part]
-                sums, rest = linear.sums(target, scratch[1:])
+                sums, rest = linear.sums(target, scratch[1 + len(extra) :])
                 calls += rows.rows(images[batch], part)
-                calls += taps.calls(scratch[0], sums)
+                calls += taps.calls(scratch[0], sums, scratch[1 : 1 + len(extra)])
                 calls += linear.finish(sums, target, rest)
         return sequence(calls)
 
@@ -240,53 +203,64 @@ class _Taps:
 
     Pixels of a row are summed together where they lie side by side: with a stride of 1, and with
     a larger one where the image has its columns sorted by phases (see `PaddedRows`), so that tap x
-    sees phase x % stride from column x // stride on. Where no tap is, neither in a gap of the
-    dilation nor behind the last one, the weights are 0.
+    sees phase x % stride from column x // stride on. Each of `_boxes` is a block of taps whose
+    addresses are a sum of multiples of row, column and phase: those of the whole columns of phases,
+    and those of the last column if the filter does not fill it.
     """
 
-    __slots__ = ("_joined", "_parts", "_weights", "_window", "phases")
+    __slots__ = ("_boxes", "_joined", "_parts", "_window", "phases")
 
     def __init__(self, weights: Array, window: Window) -> None:
         height, width = window.height, window.width
         channels = weights.shape[1]
-        alone = width.stride > width.extent or channels >= _MANY_CHANNELS or width.output == 1
+        alone = width.output == 1 or channels >= _MANY_CHANNELS
+        alone = alone or width.stride > width.filter or width.dilation > 1
         self.phases = 1 if alone else width.stride
         self._window = window
         self._joined = self.phases == width.stride
-        columns, step = width.filter, 1
-        if self.phases > 1:
-            columns, step = -(-width.extent // self.phases), width.dilation
-        spread: Array = np.zeros((height.filter, columns * self.phases, channels), weights.dtype)
-        taps = weights.reshape(height.filter, width.filter, channels)
-        spread[:, : (width.filter - 1) * step + 1 : step] = taps
-        spread = spread.reshape(height.filter, columns, self.phases, channels)
         limit = max(channels, min(_ROW_ELEMENTS, 10 * _ROW_ELEMENTS // len(weights)))
         self._parts = list(blocks(width.output, channels, limit))
         if not self._joined:
             self._parts = [slice(0, width.output)]
-        self._weights = np.tile(spread, self._parts[0].stop if self._joined else 1)
+        taps = weights.reshape(height.filter, width.filter, channels)
+        taps = np.tile(taps, self._parts[0].stop if self._joined else 1)
+        whole = width.filter // self.phases
+        last = whole * self.phases
+        shape = (height.filter, whole, self.phases, -1)
+        self._boxes = [(0, np.ascontiguousarray(taps[:, :last]).reshape(shape))]
+        if last < width.filter:
+            self._boxes.append((whole, np.ascontiguousarray(taps[:, None, last:])))
 
-    def calls(self, buffer: Array, sums: Array) -> list[Call]:
+    def scratch(self, shape: Shape) -> list[ArraySpec]:
+        """Scratch for sums of a shape."""
+        return [ArraySpec(shape, self._boxes[0][1].dtype)] * (len(self._boxes) - 1)
+
+    def calls(self, buffer: Array, sums: Array, scratch: Sequence[Array]) -> list[Call]:
         """Calls that sum what the rows of a padded buffer hold for [rows, columns, channels]."""
-        row, phase, column, item = buffer.strides
-        height, width = self._window.height, self._window.width
-        taps, columns, phases, _ = self._weights.shape
         channels = sums.shape[2]
-        step = width.dilation if phases == 1 else 1
-        tap_strides = (height.dilation * row, step * column, phase, item)
         calls: list[Call] = []
         for part in self._parts:
             pixels = part.stop - part.start
             pieces = (1, pixels * channels) if self._joined else (pixels, channels)
-            view = as_strided(
-                buffer[:, :, part.start :],
-                (len(sums), pieces[0], taps, columns, phases, pieces[1]),
-                (height.stride * row, width.stride * column, *tap_strides),
-            )
-            target = sums[:, part].reshape(len(sums), *pieces)
-            weights = self._weights[..., : pieces[1]]
-            calls.append((partial(_einsum, "rwyxpk,yxpk->rwk", view, weights, out=target), ()))
+            for column, weights in self._boxes:
+                into = scratch[0][: len(sums)] if column else sums
+                target = into[:, part].reshape(len(sums), *pieces)
+                view = self._view(buffer[:, :, part.start + column :], target, weights)
+                trimmed = weights[..., : pieces[1]]
+                call = partial(_einsum, "rwyxpk,yxpk->rwk", view, trimmed, out=target)
+                calls.append((call, ()))
+        calls += [(np.add, (sums, array[: len(sums)], sums)) for array in scratch]
         return calls
+
+    def _view(self, buffer: Array, target: Array, weights: Array) -> Array:
+        """What the taps of a box see: [rows, pieces, taps down, across, phases, elements]."""
+        row, phase, column, item = buffer.strides
+        height, width = self._window.height, self._window.width
+        rows, pieces, elements = target.shape
+        shape = (rows, pieces, *weights.shape[:3], elements)
+        step = width.dilation if self.phases == 1 else 1
+        strides = (height.stride * row, width.stride * column, height.dilation * row)
+        return as_strided(buffer, shape, (*strides, step * column, phase, item))
 
 
 CONV_2D = Operation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync.hal import HalVersion, OperandType
-from nnasync.kernels.linear import check_quantization
+from nnasync.kernels.linear import check_quantization, product_scale
 from nnasync.kernels.operation import Arguments, Parameter, Requires, Signature, Tensor
 from nnasync.kernels.window import EXPLICIT_PADDING, IMPLICIT_PADDING, LAYOUT, STRIDES
 
@@ -91,7 +91,7 @@ def requires(channel_dim: int) -> Requires:
     def version(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:
         source, filter = arguments.tensor(0), arguments.tensor(1)
         check_quantization(arguments, channel_dim)
-        if source.type == filter.type == _Q8 and source.scale <= source.scale * filter.scale:
+        if source.type == filter.type == _Q8 and source.scale <= product_scale(arguments):
             return HalVersion.V1_2
         return HalVersion.V1_0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
-from nnasync.kernels.linear import activation, check_quantization, pack
+from nnasync.kernels.linear import activation, check_quantization, pack, product_scale
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -48,8 +48,8 @@ def _infer(arguments: Arguments) -> list[Tensor]:
 def _requires(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:
     """Before 1.2 the output's scale is above the product of the others."""
     check_quantization(arguments)
-    source, weights = arguments.tensor(0), arguments.tensor(1)
-    narrow = is_quantized(source.type) and outputs[0].scale <= source.scale * weights.scale
+    quantized = is_quantized(arguments.tensor(0).type)
+    narrow = quantized and outputs[0].scale <= product_scale(arguments)
     return HalVersion.V1_2 if narrow else HalVersion.V1_0
 
 

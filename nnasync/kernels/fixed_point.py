@@ -36,10 +36,13 @@ def single(value: float) -> float:
 
 
 def quantize_multiplier(multiplier: float) -> tuple[int, int]:
-    """A real multiplier as (q, shift): multiplier is about q * 2**(shift - 31)."""
-    if multiplier == 0.0:
+    """A real multiplier as (q, shift): multiplier is about q * 2**(shift - 31).
+
+    One beyond float32, as quotients of extreme scales are, counts as the largest; NaN as 0.
+    """
+    if multiplier == 0.0 or math.isnan(multiplier):
         return 0, 0
-    fraction, exponent = math.frexp(multiplier)
+    fraction, exponent = math.frexp(min(multiplier, _LARGEST))
     q = math.floor(fraction * 2**31 + 0.5)
     if q == 2**31:
         q //= 2

@@ -22,7 +22,7 @@ from nnasync.kernels.steps import (
     float_bounds,
 )
 
-__all__ = ["Linear", "activation", "check_quantization", "pack"]
+__all__ = ["Linear", "activation", "check_quantization", "pack", "product_scale"]
 
 _EXACT = 2**24
 
@@ -92,16 +92,14 @@ def pack(
     channel_dim: int = 0,
     halves: Halves = Halves.UP,
     centred: bool = False,
-    copies: int = 1,
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
     `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
-    With `centred`, inputs enter with their zero point already subtracted. The outputs of `weights`
-    may be several `copies` of those of the filter.
+    With `centred`, inputs enter with their zero point already subtracted.
     """
     source = arguments.tensor(0)
-    bias = np.tile(arguments.value(2).reshape(-1), copies)
+    bias = arguments.value(2).reshape(-1)
     if not is_quantized(source.type):
         return Linear(weights, bias, _float_limits(fused))
     scales = _product_scales(arguments, channel_dim)
@@ -116,8 +114,6 @@ def pack(
     if not centred:
         folded = folded - source.zero_point * shifted.sum(axis=0)
     multiplier = scales.astype(np.float64) / output.scale
-    if multiplier.size > 1:
-        multiplier = np.tile(multiplier, copies)
     return Linear(
         np.ascontiguousarray(shifted, dtype),
         folded,
@@ -148,14 +144,20 @@ def check_quantization(arguments: Arguments, channel_dim: int = 0) -> None:
         _product_scales(arguments, channel_dim)
 
 
+def product_scale(arguments: Arguments) -> float:
+    """Scale of argument 0 times scale of argument 1, in float32 as the rule says."""
+    source, filter = arguments.tensor(0), arguments.tensor(1)
+    return float(np.float32(source.scale) * np.float32(filter.scale))
+
+
 def _product_scales(arguments: Arguments, channel_dim: int) -> Array:
-    """Scale of the products, per output channel or a single one, in float32 as the rule says."""
+    """Scale of the products, per output channel or a single one."""
     source, filter, bias = (arguments.tensor(index) for index in range(3))
     if bias.zero_point != 0:
         raise arguments.error(2, f"has zero point {bias.zero_point}, expected 0")
     if filter.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
-        product = np.float32(source.scale) * np.float32(filter.scale)
-        _check_bias_scale(arguments, float(product), bias)
+        product = product_scale(arguments)
+        _check_bias_scale(arguments, product, bias)
         return np.asarray([product])
     quant = filter.channel_quant
     if quant is None:

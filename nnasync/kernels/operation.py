@@ -10,7 +10,7 @@ What a family file writes is a rule and a compute function over `Arguments`. Thi
 share: an operand whose value is needed but only known when the network runs makes `infer` answer
 "unknown" and `prepare` fall back to preparing at each run; `specialize` also finds the shapes that
 depend on such values, for whoever has them; empty tensors are refused or need no work; float16 is
-computed in float32.
+computed in float32; numbers that overflow, as scales of a hostile model do, warn nobody.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class Operation:
                 return signature
         raise ModelError(_mismatch(self, inputs, outputs))
 
+    @np.errstate(all="ignore")
     def minimum_version(
         self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
     ) -> HalVersion:
@@ -137,6 +138,7 @@ class Operation:
         arguments = self._arguments(inputs, signature)
         return max(signature.since, self._requires(arguments, outputs))
 
+    @np.errstate(all="ignore")
     def infer(
         self, inputs: Sequence[Tensor | None], output_types: Sequence[int] = ()
     ) -> list[Tensor]:
@@ -168,6 +170,7 @@ class Operation:
         except NotConstant:
             return _late_kernel(self, inputs, outputs)
 
+    @np.errstate(all="ignore")
     def specialize(
         self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], Kernel]:
@@ -189,7 +192,7 @@ class Operation:
         if not any(tensor.size for tensor in results):
             return results, Kernel(_bind_nothing)
         try:
-            return results, self._compute(arguments, results)
+            return results, _without_empty(inputs, arguments, self._compute(arguments, results))
         except NotConstant:
             return results, _late_kernel(self, inputs, results)
 
@@ -241,6 +244,21 @@ class Operation:
 
 def _is_empty(tensor: Tensor | None) -> bool:
     return tensor is not None and 0 in tensor.shape and tensor.is_known
+
+
+def _without_empty(inputs: Sequence[Tensor | None], arguments: Arguments, kernel: Kernel) -> Kernel:
+    """A kernel that gets None for the optional tensors that count as omitted."""
+    omitted = [
+        index for index, tensor in enumerate(inputs) if tensor is not arguments.inputs[index]
+    ]
+    if not omitted:
+        return kernel
+
+    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
+        given = [None if index in omitted else array for index, array in enumerate(inputs)]
+        return kernel.bind(given, outputs, scratch)
+
+    return Kernel(bind, kernel.scratch, view_of=kernel.view_of)
 
 
 def _require_known(kind: str, tensors: Sequence[Tensor | None]) -> None:

@@ -1,4 +1,4 @@
-"""What the recurrent operations share: activations by number, parameters, and the order of time."""
+"""What the recurrent operations share: activations by number, parameters, two directions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nnasync.hal import Array, HalVersion, OperandType, Shape
 from nnasync.kernels.activation import logistic
 from nnasync.kernels.operation import Arguments, Parameter, Signature, Tensor
 from nnasync.kernels.steps import Call, clip, copy
+from nnasync.kernels.walking import Timeline
 
 __all__ = [
     "FLOATS",
-    "Timeline",
     "activation",
     "activation_calls",
     "all_or_none",
@@ -71,47 +71,6 @@ def all_or_none(arguments: Arguments, *indices: int) -> bool:
         if given and index not in given:
             raise arguments.error(index, f"must not be omitted where input {given[0]} is given")
     return bool(given)
-
-
-class Timeline:
-    """The order of time in a sequence [times, batches, ...] or, not `major`, [batches, times, ...].
-
-    `turned` sequences have to be copied to be walked through step by step.
-    """
-
-    __slots__ = ("batches", "leading", "major", "times", "turned")
-
-    def __init__(self, shape: Shape, *, major: bool) -> None:
-        self.leading = shape[:2]
-        self.times, self.batches = self.leading if major else self.leading[::-1]
-        self.major = major
-        self.turned = not major and self.batches > 1
-
-    def steps(self, array: Array) -> Array:
-        """The sequence as a view [times, batches, features]."""
-        return array if self.major else array.transpose(1, 0, 2)
-
-    def shape(self, features: int) -> Shape:
-        """The shape of such a view."""
-        return (self.times, self.batches, features)
-
-    def rows(self, array: Array, spare: Array | None) -> tuple[Array, list[Call]]:
-        """A sequence as contiguous rows, time by time, and the calls that bring it there.
-
-        `spare` has `shape`; it is needed only where the sequence is turned.
-        """
-        if not self.turned or spare is None:
-            return array.reshape(self.times * self.batches, -1), []
-        return spare.reshape(self.times * self.batches, -1), [copy(spare, self.steps(array))]
-
-    def split(
-        self, outputs: Sequence[Array], forward: int, *, merged: bool
-    ) -> tuple[tuple[Array, Array], Sequence[Array]]:
-        """Where the two directions write [times, batches, features], and the states behind."""
-        if not merged:
-            return (self.steps(outputs[0]), self.steps(outputs[1])), outputs[2:]
-        both = self.steps(outputs[0])
-        return (both[..., :forward], both[..., forward:]), outputs[1:]
 
 
 def bidirectional_signatures(

@@ -7,6 +7,7 @@ come out the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ _CENTRES = (
 )
 _SIGN = np.asarray(128, np.uint8)
 _BLOCK_ELEMENTS = 1 << 15
+_MOST_PIXELS = 1 << 24
+"""Along one axis of the output; the places of all of them are kept."""
 
 
 def _signatures(types: dict[OperandType, HalVersion], *, layout: bool) -> list[Signature]:
@@ -116,14 +119,25 @@ def _sizes(arguments: Arguments) -> tuple[int, int]:
     for index, size in ((2, shape[1]), (1, shape[2])):
         if arguments.tensor(index).type == OperandType.INT32:
             sizes.append(arguments.integer(index, 1))
-            continue
-        scale = arguments.number(index)
-        if not 0 < scale * size < 2**31:
-            raise arguments.error(index, f"is scale {scale}, expected a positive one")
-        sizes.append(int(np.float32(size) * np.float32(scale)))
-        if sizes[-1] < 1:
-            raise arguments.error(index, f"is scale {scale}, which leaves nothing of {size}")
+        else:
+            sizes.append(_scaled(arguments, index, size))
+        if sizes[-1] > _MOST_PIXELS:
+            message = f"makes {sizes[-1]} pixels, expected at most {_MOST_PIXELS}"
+            raise arguments.error(index, message)
     return sizes[0], sizes[1]
+
+
+def _scaled(arguments: Arguments, index: int, size: int) -> int:
+    """A size times the scale at an argument position, rounded down."""
+    scale = arguments.number(index)
+    if not 0 < scale < math.inf:
+        raise arguments.error(index, f"is scale {scale}, expected a positive one")
+    scaled = float(np.float32(size)) * scale
+    if scaled < _MOST_PIXELS:
+        scaled = float(np.float32(size) * np.float32(scale))
+    if scaled < 1:
+        raise arguments.error(index, f"is scale {scale}, which leaves nothing of {size}")
+    return math.floor(scaled)
 
 
 def _infer(arguments: Arguments) -> list[Tensor]:
@@ -145,21 +159,26 @@ def _places(arguments: Arguments) -> tuple[_Places, _Places]:
 
 
 def _prepare_nearest(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    batches, height, width, channels = image_shape(arguments)
+    """Rows are picked first, then columns."""
+    shape, dtype = image_shape(arguments), outputs[0].dtype
+    batches, _, width, channels = shape
     rows, columns = _places(arguments)
-    pixels = np.add.outer(rows.nearest * width, columns.nearest)
+    down, across = rows.nearest, columns.nearest
+    parts = list(blocks(rows.output, max(width, columns.output) * channels, _BLOCK_ELEMENTS))
+    spec = ArraySpec((parts[0].stop, width, channels), dtype)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        images = inputs[0].reshape(batches, height * width, channels)
-        targets = outputs[0].reshape(batches, *pixels.shape, channels)
-        return sequence(
-            [
-                (image.take, (pixels, 0, target, "clip"))
-                for image, target in zip(images, targets, strict=True)
-            ]
-        )
+        images = inputs[0].reshape(shape)
+        targets = outputs[0].reshape(batches, rows.output, columns.output, channels)
+        calls: list[Call] = []
+        for image, target in zip(images, targets, strict=True):
+            for part in parts:
+                lines = scratch[0][: part.stop - part.start]
+                calls.append((image.take, (down[part], 0, lines, "clip")))
+                calls.append((lines.take, (across, 1, target[part], "clip")))
+        return sequence(calls)
 
-    return in_layout(arguments, outputs, Kernel(bind))
+    return in_layout(arguments, outputs, Kernel(bind, [spec]))
 
 
 def _prepare_bilinear(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:

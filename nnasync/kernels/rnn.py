@@ -6,7 +6,7 @@ inputs of a sequence are made at once, in the memory of the results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.recurrent import (
     FLOATS,
-    Timeline,
     activation,
     activation_calls,
     all_or_none,
@@ -33,6 +32,7 @@ from nnasync.kernels.recurrent import (
     named,
 )
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
+from nnasync.kernels.walking import Rounds, Timeline, both_ways
 
 __all__ = [
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -70,7 +70,7 @@ def _check_cell(arguments: Arguments, source: int, first: int, batches: int) -> 
 
 
 class _Direction:
-    """One RNN that walks over a sequence; `direct` results are written where they belong."""
+    """One RNN that walks over a sequence; its operands begin at `first`."""
 
     def __init__(
         self,
@@ -78,72 +78,52 @@ class _Direction:
         source: int,
         first: int,
         kind: int,
-        timeline: Timeline,
         *,
         aux_weights: int | None = None,
         backward: bool = False,
-        direct: bool = True,
     ) -> None:
         value = arguments.value
         self.weights, self.recurrent = value(first).T, value(first + 1).T
         self.bias = value(first + 2).reshape(-1)
+        self.features = len(self.bias)
         self.aux_weights = None if aux_weights is None else value(aux_weights).T
-        self.source, self.hidden = source, first + 3
+        self.sources = (source,) if aux_weights is None else (source, _AUX)
+        self.states = (first + 3,)
         self.kind = activation(arguments, kind)
-        self.timeline = timeline
-        self.order = range(timeline.times)[:: -1 if backward else 1]
-        self.direct = direct and not timeline.turned
+        self.backward = backward
 
-    @property
-    def units(self) -> int:
-        """Features of the results."""
-        return len(self.bias)
-
-    def scratch(self) -> list[ArraySpec]:
-        """Scratch of a whole walk, in the order in which `calls` takes it."""
-        shape = self.timeline.shape
-        specs = [ArraySpec((self.timeline.batches, self.units))]
-        if self.timeline.turned:
-            specs.append(ArraySpec(shape(len(self.weights))))
-        if not self.direct:
-            specs.append(ArraySpec(shape(self.units)))
+    def scratch(self, times: int, batches: int) -> list[ArraySpec]:
+        """Scratch: the work of one step, the sums of the auxiliary input."""
+        specs = [ArraySpec((batches, self.features))]
         if self.aux_weights is not None:
-            specs.append(ArraySpec(shape(self.units)))
-            specs.append(ArraySpec(shape(len(self.aux_weights))))
+            specs.append(ArraySpec((times, batches, self.features)))
         return specs
 
     def calls(
         self,
-        inputs: Sequence[Any],
-        target: Array,
-        state: Sequence[Array],
-        scratch: Iterator[Array],
+        sources: Sequence[Array],
+        results: Array,
+        states: Sequence[Array],
+        after: Sequence[Array],
+        scratch: Sequence[Array],
     ) -> list[Call]:
-        """Calls of the walk, to a view [times, batches, units] and the state, if wanted."""
-        work = next(scratch)
-        spare = next(scratch) if self.timeline.turned else None
-        results = target if self.direct else next(scratch)
-        sums = results.reshape(-1, self.units)
-        rows, calls = self.timeline.rows(inputs[self.source], spare)
-        calls.append((rows.dot, (self.weights, sums)))
+        """Calls from sequences [times, batches, features] to results of that form."""
+        times = len(results)
+        sums = results.reshape(-1, self.features)
+        rows = [source.reshape(len(sums), -1) for source in sources]
+        calls: list[Call] = [(rows[0].dot, (self.weights, sums))]
         if self.aux_weights is not None:
-            products = next(scratch).reshape(-1, self.units)
-            rows, before = self.timeline.rows(inputs[_AUX], next(scratch))
-            calls += [*before, (rows.dot, (self.aux_weights, products))]
-            calls.append((np.add, (sums, products, sums)))
+            more = scratch[1][:times].reshape(sums.shape)
+            calls += [(rows[1].dot, (self.aux_weights, more)), (np.add, (sums, more, sums))]
         calls.append(add_rows(np.add, sums, self.bias))
-        hidden = inputs[self.hidden]
-        for time in self.order:
+        hidden = states[0]
+        for time in range(times)[:: -1 if self.backward else 1]:
             result = results[time]
-            calls.append((hidden.dot, (self.recurrent, work)))
-            calls.append((np.add, (result, work, result)))
+            calls.append((hidden.dot, (self.recurrent, scratch[0])))
+            calls.append((np.add, (result, scratch[0], result)))
             calls += activation_calls(self.kind, result, result)
             hidden = result
-        if not self.direct:
-            calls.append(copy(target, results))
-        if state:
-            calls.append(copy(state[0], hidden))
-        return calls
+        return [*calls, copy(after[0], hidden)]
 
 
 def _rnn_signatures() -> list[Signature]:
@@ -168,14 +148,14 @@ def _infer_rnn(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_rnn(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline = Timeline((1, *arguments.tensor(0).shape), major=True)
-    walk = _Direction(arguments, 0, 1, _ACTIVATION, timeline)
+    walk = _Direction(arguments, 0, 1, _ACTIVATION)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         state, output = outputs
-        return sequence(walk.calls(inputs, output[None], [state], iter(scratch)))
+        sources, states = [inputs[0][None]], [inputs[index] for index in walk.states]
+        return sequence(walk.calls(sources, output[None], states, [state], scratch))
 
-    return Kernel(bind, walk.scratch())
+    return Kernel(bind, walk.scratch(1, arguments.tensor(0).shape[0]))
 
 
 def _uni_signatures() -> list[Signature]:
@@ -209,13 +189,13 @@ def _infer_uni(arguments: Arguments) -> list[Tensor]:
 
 def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     timeline = _uni_timeline(arguments)
-    walk = _Direction(arguments, 0, 1, _ACTIVATION, timeline)
+    rounds = Rounds(_Direction(arguments, 0, 1, _ACTIVATION), arguments, timeline)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         target = timeline.steps(outputs[0])
-        return sequence(walk.calls(inputs, target, outputs[1:], iter(scratch)))
+        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
 
-    return Kernel(bind, walk.scratch())
+    return Kernel(bind, rounds.scratch())
 
 
 def _bi_signatures() -> list[Signature]:
@@ -276,23 +256,12 @@ def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
             (0, source)[backward],
             (1, 5)[backward],
             _BI_ACTIVATION,
-            timeline,
             aux_weights=_AUX_WEIGHTS[backward] if linked else None,
-            backward=bool(backward),
-            direct=not merged,
+            backward=backward,
         )
-        for backward in (0, 1)
+        for backward in (False, True)
     ]
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        targets, states = timeline.split(outputs, walks[0].units, merged=merged)
-        pieces = iter(scratch)
-        calls: list[Call] = []
-        for index, walk in enumerate(walks):
-            calls += walk.calls(inputs, targets[index], states[index : index + 1], pieces)
-        return sequence(calls)
-
-    return Kernel(bind, [spec for walk in walks for spec in walk.scratch()])
+    return both_ways(walks, arguments, timeline, merged=merged)
 
 
 RNN = Operation(OperationType.RNN, _rnn_signatures(), _infer_rnn, _prepare_rnn)

@@ -7,7 +7,7 @@ or takes the input's place in the backward direction (parallel linking, where it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
@@ -35,12 +35,12 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.recurrent import (
     FLOATS,
-    Timeline,
     bidirectional_results,
     bidirectional_signatures,
     named,
 )
 from nnasync.kernels.steps import Call, copy, sequence
+from nnasync.kernels.walking import Rounds, Timeline, both_ways
 
 __all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
@@ -52,62 +52,44 @@ _AUX, _OPTIONS, _MERGE, _MAJOR = 39, 48, 51, 52
 
 
 class _Direction:
-    """One LSTM that walks over a sequence; `direct` results are written where they belong."""
+    """One LSTM that walks over a sequence."""
 
-    def __init__(
-        self, sizes: LstmSizes, options: int, timeline: Timeline, *, backward: bool, direct: bool
-    ) -> None:
-        self.sizes = sizes
+    def __init__(self, sizes: LstmSizes, options: int, *, backward: bool = False) -> None:
         self.cell = Cell(sizes, options)
-        self.timeline = timeline
-        self.order = range(timeline.times)[:: -1 if backward else 1]
-        self.direct = direct and not timeline.turned
+        self.features = sizes.output
+        self.backward = backward
+        roles = sizes.places.roles
+        self.sources = (roles[INPUT], _AUX) if sizes.aux else (roles[INPUT],)
+        self.states = roles[OUTPUT_STATE], roles[CELL_STATE]
 
-    def scratch(self) -> list[ArraySpec]:
-        """Scratch of a whole walk, in the order in which `calls` takes it."""
-        shape, batches = self.timeline.shape, self.timeline.batches
-        specs = [ArraySpec(shape(self.cell.width)), *self.cell.scratch(batches)]
-        specs.append(ArraySpec((batches, self.sizes.units)))
-        if self.timeline.turned:
-            specs.append(ArraySpec(shape(self.sizes.input)))
-        if not self.direct:
-            specs.append(ArraySpec(shape(self.sizes.output)))
-        if self.cell.from_aux is not None:
-            specs.append(ArraySpec(shape(self.cell.width)))
-            specs.append(ArraySpec(shape(len(self.cell.from_aux))))
-        return specs
+    def scratch(self, times: int, batches: int) -> list[ArraySpec]:
+        """Scratch: the work of one step, the sums of all, those of the auxiliary input."""
+        sums = [ArraySpec((times, batches, self.cell.width))] * len(self.sources)
+        return [*self.cell.scratch(batches), *sums]
 
     def calls(
         self,
-        inputs: Sequence[Any],
-        target: Array,
+        sources: Sequence[Array],
+        results: Array,
         states: Sequence[Array],
-        scratch: Iterator[Array],
+        after: Sequence[Array],
+        scratch: Sequence[Array],
     ) -> list[Call]:
-        """Calls of the walk, to a view [times, batches, outputs] and the states, if wanted."""
-        roles, timeline = self.sizes.places.roles, self.timeline
-        sums = next(scratch)
-        work = [next(scratch) for _ in range(3)]
-        spare_cell = next(scratch)
-        cell = states[1] if states else spare_cell
-        spare = next(scratch) if timeline.turned else None
-        results = target if self.direct else next(scratch)
-        flat_sums = sums.reshape(-1, self.cell.width)
-        rows, calls = timeline.rows(inputs[roles[INPUT]], spare)
-        calls += self.cell.products(rows, flat_sums)
-        if self.cell.from_aux is not None:
-            aux_sums = next(scratch).reshape(-1, self.cell.width)
-            rows, before = timeline.rows(inputs[_AUX], next(scratch))
-            calls += [*before, *self.cell.aux_products(rows, flat_sums, aux_sums)]
-        last = inputs[roles[OUTPUT_STATE]], inputs[roles[CELL_STATE]]
-        for time in self.order:
-            calls += self.cell.step(sums[time], last, (results[time], cell), work)
-            last = results[time], cell
-        if not self.direct:
-            calls.append(copy(target, results))
-        if states:
-            calls.append(copy(states[0], last[0]))
-        return calls
+        """Calls from sequences [times, batches, features] to results of that form."""
+        times = len(results)
+        work, all_sums = scratch[: -len(sources)], scratch[-len(sources) :]
+        sums, *more = (array[:times].reshape(-1, self.cell.width) for array in all_sums)
+        rows = [source.reshape(len(sums), -1) for source in sources]
+        calls = self.cell.products(rows[0], sums)
+        if more:
+            calls += self.cell.aux_products(rows[1], sums, more[0])
+        by_time = sums.reshape(times, -1, self.cell.width)
+        last = states[0], states[1]
+        for time in range(times)[:: -1 if self.backward else 1]:
+            new = results[time], after[1]
+            calls += self.cell.step(by_time[time], last, new, work)
+            last = new
+        return [*calls, copy(after[0], last[0])]
 
 
 def _uni_signatures() -> list[Signature]:
@@ -140,14 +122,15 @@ def _infer_uni(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    sizes, timeline = LstmSizes(arguments, _UNI_PLACES), _uni_timeline(arguments)
-    walk = _Direction(sizes, _UNI_OPTIONS, timeline, backward=False, direct=True)
+    timeline = _uni_timeline(arguments)
+    walk = _Direction(LstmSizes(arguments, _UNI_PLACES), _UNI_OPTIONS)
+    rounds = Rounds(walk, arguments, timeline)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         target = timeline.steps(outputs[0])
-        return sequence(walk.calls(inputs, target, outputs[1:], iter(scratch)))
+        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
 
-    return Kernel(bind, walk.scratch())
+    return Kernel(bind, rounds.scratch())
 
 
 def _bi_signatures() -> list[Signature]:
@@ -222,20 +205,10 @@ def _infer_bi(arguments: Arguments) -> list[Tensor]:
 def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     timeline, merged = _bi_timeline(arguments), arguments.flag(_MERGE)
     walks = [
-        _Direction(sizes, _OPTIONS, timeline, backward=backward, direct=not merged)
+        _Direction(sizes, _OPTIONS, backward=backward)
         for backward, sizes in zip((False, True), _directions(arguments), strict=True)
     ]
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        targets, states = timeline.split(outputs, walks[0].sizes.output, merged=merged)
-        pieces = iter(scratch)
-        calls: list[Call] = []
-        for index, walk in enumerate(walks):
-            mine = states[2 * index : 2 * index + 2]
-            calls += walk.calls(inputs, targets[index], mine, pieces)
-        return sequence(calls)
-
-    return Kernel(bind, [spec for walk in walks for spec in walk.scratch()])
+    return both_ways(walks, arguments, timeline, merged=merged)
 
 
 UNIDIRECTIONAL_SEQUENCE_LSTM = Operation(

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import Array, HalVersion, OperandType
 from nnasync.kernels.integer_lstm import (
@@ -31,9 +29,10 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent import Timeline, named
-from nnasync.kernels.steps import copy, sequence
+from nnasync.kernels.recurrent import named
+from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.tflite_quantization import tflite_operation
+from nnasync.kernels.walking import Rounds, Timeline
 
 __all__ = ["OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
@@ -68,34 +67,53 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     return [*results, Tensor(type=cell.type, shape=cell.shape, scale=cell.scale)]
 
 
+class _Walk:
+    """The LSTM as it walks over a sequence."""
+
+    sources = (INPUT,)
+    states = (OUTPUT_STATE, CELL_STATE)
+    backward = False
+
+    def __init__(self, sizes: LstmSizes) -> None:
+        self.cell = IntegerCell(sizes, _DIALECT)
+        self.features = sizes.output
+
+    def scratch(self, times: int, batches: int) -> list[ArraySpec]:
+        """Scratch: inputs and sums of all steps, the work of one."""
+        return [*self.cell.input_scratch(times * batches), *self.cell.scratch(batches)]
+
+    def calls(
+        self,
+        sources: Sequence[Array],
+        results: Array,
+        states: Sequence[Array],
+        after: Sequence[Array],
+        scratch: Sequence[Array],
+    ) -> list[Call]:
+        """Calls from a sequence [times, batches, features] to results of that form."""
+        times, batches, _ = results.shape
+        before = [array[: times * batches] for array in scratch[:2]]
+        calls = self.cell.products(sources[0].reshape(times * batches, -1), before)
+        sums = before[1].reshape(times, batches, -1)
+        last = states[0], states[1]
+        for time in range(times):
+            new = results[time], after[1]
+            calls += self.cell.step(sums[time], last, new, scratch[2:])
+            last = new
+        return [*calls, copy(after[0], last[0])]
+
+
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     timeline, sizes = _timeline(arguments), LstmSizes(arguments, PLACES)
     if outputs[2].scale != arguments.tensor(CELL_STATE).scale:
         raise arguments.fail("output 2 must have the scale of the cell state that comes in")
-    cell = IntegerCell(sizes, _DIALECT)
-    rows = timeline.times * timeline.batches
-    specs = [*cell.input_scratch(rows), *cell.scratch(timeline.batches)]
-    if timeline.turned:
-        specs.append(ArraySpec(timeline.shape(sizes.input), np.int8))
-        specs.append(ArraySpec(timeline.shape(sizes.output), np.int8))
+    rounds = Rounds(_Walk(sizes), arguments, timeline)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         target = timeline.steps(outputs[0])
-        results, spare = (scratch[-1], scratch[-2]) if timeline.turned else (target, None)
-        flat, calls = timeline.rows(inputs[INPUT], spare)
-        calls += cell.products(flat, scratch[:2])
-        sums = scratch[1].reshape(timeline.times, timeline.batches, -1)
-        last = inputs[OUTPUT_STATE], inputs[CELL_STATE]
-        work = scratch[2 : len(specs) - (2 if timeline.turned else 0)]
-        for time in range(timeline.times):
-            new = results[time], outputs[2]
-            calls += cell.step(sums[time], last, new, work)
-            last = new
-        if timeline.turned:
-            calls.append(copy(target, results))
-        return sequence([*calls, copy(outputs[1], last[0])])
+        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
 
-    return Kernel(bind, specs)
+    return Kernel(bind, rounds.scratch())
 
 
 UNIDIRECTIONAL_SEQUENCE_LSTM = tflite_operation(

@@ -34,6 +34,7 @@ __all__ = [
     "is_implicit",
     "is_nchw",
     "is_same",
+    "lay_out",
     "position",
     "read_axes",
     "same_padding",
@@ -51,6 +52,7 @@ STRIDES = (
 )
 LAYOUT = (Parameter("is_nchw", OperandType.BOOL),)
 
+_MOST_CALLS = 16
 _LARGEST_WINDOW = 1 << 22
 """Elements that a window may span beyond its input, so that its padding stays in memory."""
 
@@ -314,3 +316,25 @@ def windows(buffer: Array, window: Window, rows: int) -> Array:
         channel,
     )
     return as_strided(buffer, shape, strides)
+
+
+def lay_out(buffer: Array, window: Window, columns: Array) -> list[Call]:
+    """Calls that copy windows of a padded buffer side by side to [rows, columns, terms].
+
+    A run of one window's row is short, so that numpy spends its time between the runs. Hence they
+    are copied as single elements that are as long, all those of one tap down in one call.
+    """
+    height, width = window.height, window.width
+    view = windows(buffer, window, len(columns))
+    if width.dilation > 1 or height.filter > _MOST_CALLS:
+        return [copy(columns.reshape(view.shape), view)]
+    run = np.dtype((np.void, width.filter * buffer.shape[3] * buffer.itemsize))
+    places = np.ndarray((*columns.shape[:2], height.filter), run, buffer=columns)
+    row, column = view.strides[0], view.strides[1]
+    return [
+        copy(
+            places[:, :, y],
+            np.ndarray(places.shape[:2], run, buffer, y * view.strides[2], (row, column)),
+        )
+        for y in range(height.filter)
+    ]

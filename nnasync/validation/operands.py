@@ -15,6 +15,8 @@ __all__ = ["MAX_DIMENSION", "NOWHERE", "check_operands"]
 MAX_DIMENSION = 2**32 - 1
 NOWHERE = DataLocation()
 
+_SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-149, (2 - 2.0**-23) * 2.0**127
+"""The range of float32, in which the HAL states scales."""
 _OEM = (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
@@ -75,11 +77,11 @@ def _quantization_fault(operand: Operand) -> str | None:
         legal = f"in [{lowest}, {highest}]" if lowest < highest else "0"
         return f"{name} has zero point {zero_point}; it must be {legal}"
     if span is not None:
-        if not 0 < scale < math.inf:
-            return f"{name} has scale {scale}; it must be above 0"
+        if not _is_scale(scale):
+            return f"{name} has scale {scale}; it must be above 0 and finite as a float32"
     elif type == OperandType.TENSOR_INT32:
-        if not 0 <= scale < math.inf:
-            return f"{name} has scale {scale}; it must be 0 or above"
+        if scale != 0 and not _is_scale(scale):
+            return f"{name} has scale {scale}; it must be 0, or above and finite as a float32"
     elif scale != 0:
         return f"{name} has scale {scale}; it must be 0"
     return _extra_params_fault(operand)
@@ -100,9 +102,13 @@ def _extra_params_fault(operand: Operand) -> str | None:
     channels = operand.dimensions[extra.channel_dim]
     if channels == 0 or len(extra.scales) != channels:
         return f"{len(extra.scales)} scales for {channels} channels"
-    if not all(0 < scale < math.inf for scale in extra.scales):
-        return "scales per channel must be above 0"
+    if not all(map(_is_scale, extra.scales)):
+        return "scales per channel must be above 0 and finite as float32"
     return None
+
+
+def _is_scale(scale: float) -> bool:
+    return _SMALLEST_SCALE <= scale <= _LARGEST_SCALE
 
 
 def _location_fault(model: Model, operand: Operand) -> str | None:

@@ -104,7 +104,7 @@ def test_buffers_of_bytes_are_inputs_of_uint8(buffer: Any) -> None:
         ([[1, 2], [3]], "not an array"),
         ([[1j, 0, 0, 0]], "dtype"),
         ([[2**70, 0, 0, 0]], "dtype"),
-        (None, "dtype object"),
+        (None, "is None; only a plain call can omit"),
         (object(), "dtype object"),
         ("text", "dtype"),
         (Broken(), "not an array: on another device"),

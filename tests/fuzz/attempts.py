@@ -139,7 +139,7 @@ class Session:
             return None
         except Exception as error:
             raise Finding(f"prepare_model: {_told(error)}") from error
-        if not all(supported):
+        if not all(supported) and not model.referenced:
             raise Finding(f"prepared, but not supported: {supported}")
         assert isinstance(prepared, EnginePreparedModel)
         return prepared

@@ -2,7 +2,7 @@
 
     make fuzz                                                        100,000 models from a seed
     python -m tests.fuzz.fuzz_models --runs 100000 --seed 0 --jobs 2
-    python -m tests.fuzz.fuzz_models --seed 0 --only 4711            one of them again, with its trace
+    python -m tests.fuzz.fuzz_models --seed 0 --only 4711            one of them, with its trace
     python -m tests.fuzz.fuzz_models --atheris -max_total_time=600   guided by coverage
 
 Each run takes a small model (one operation of each kind, control flow, networks; official cases
@@ -166,6 +166,8 @@ class Worker:
 
     def _replace(self, reason: str) -> tuple[int, str]:
         number = self._progress.value
+        if number < 0:
+            raise RuntimeError(f"a process could not begin: {reason}")
         rest = range(number + self._numbers.step, self._numbers.stop, self._numbers.step)
         self._start(rest)
         self._changed_s = time.monotonic()

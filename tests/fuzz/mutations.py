@@ -6,6 +6,7 @@ drive. What is changed is structure and numbers; the types of fields stay what t
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -115,7 +116,11 @@ class Mutator:
     def value(self, sample: Sample) -> Sample:
         """Another value for a constant."""
         place, graph = self._graph(sample.model)
-        constants = [i for i, o in enumerate(graph.operands) if _has_value(o)]
+        constants = [
+            i
+            for i, o in enumerate(graph.operands)
+            if _has_value(o) and is_small(o.type, o.dimensions)
+        ]
         if not constants:
             return sample
         index = self.pick(constants)
@@ -581,7 +586,7 @@ def _has_value(operand: Operand) -> bool:
 def is_small(type: int, shape: Sequence[int]) -> bool:
     if not hal.has_dtype(type) or any(n < 0 for n in shape) or len(shape) > 60:
         return False
-    return int(np.prod([float(n) for n in shape])) <= 100_000
+    return math.prod(max(n, 1) for n in shape) <= 100_000
 
 
 def _value(model: Model, operand: Operand) -> Array | None:
@@ -594,11 +599,12 @@ def _value(model: Model, operand: Operand) -> Array | None:
         memory = model.pools[where.pool_index].view
     if not is_small(operand.type, operand.dimensions):
         return None
-    size = hal.byte_size(operand.type, operand.dimensions)
+    dtype = hal.dtype_of(operand.type)
+    size = dtype.itemsize * math.prod(operand.dimensions)
     if size != where.length or not 0 <= where.offset <= len(memory) - size:
         return None
     data = bytes(memory[where.offset : where.offset + size])
-    return np.frombuffer(data, hal.dtype_of(operand.type)).reshape(operand.dimensions)
+    return np.frombuffer(data, dtype).reshape(operand.dimensions)
 
 
 def _quantized(operand: Operand, type: int) -> dict[str, Any]:

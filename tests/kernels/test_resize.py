@@ -136,7 +136,9 @@ def inputs(*options: Tensor, dtype: str = "float32") -> list[Tensor]:
         ([scalar(1.0), scalar(math.nan), scalar(False)], r"input 2 \(height\): is scale nan"),
         (scalars(1, 1, False, True, True), "must not be set together with align_corners"),
         ([*scalars(1), scalar(1.0), scalar(False)], r"input 2 \(height\) is FLOAT32"),
-        (scalars(2**31 - 1, 2**31 - 1, False), "too large"),
+        (scalars(2**31 - 1, 1, False), r"input 1 \(width\): makes 2147483647 pixels, expected at"),
+        ([scalar(1.0), scalar(1e30), scalar(False)], r"input 2 \(height\): makes .* pixels"),
+        (scalars(2**24, 2**24, False), "too large"),
     ],
 )
 def test_refusals(options: list[Tensor], message: str) -> None:

@@ -1,3 +1,48 @@
-"""Random graphs: pseudo-random legal models, run on any device and compared with the reference."""
+"""Random graphs: pseudo-random legal models, run on any device and compared with the reference.
+
+`generation` makes the graph of a seed from the operations' signatures and the samplers of their
+arguments, `examination` says what is wrong with it on a device, `shrinking` makes a failing graph
+small, `files` keeps it, `fleet` runs many in several processes.
+"""
 
 from __future__ import annotations
+
+from nnasync.conformance.random_graphs.examination import Examination as Examination
+from nnasync.conformance.random_graphs.examination import Verdict as Verdict
+from nnasync.conformance.random_graphs.examination import examine as examine
+from nnasync.conformance.random_graphs.files import load_graph as load_graph
+from nnasync.conformance.random_graphs.files import save_graph as save_graph
+from nnasync.conformance.random_graphs.fleet import run_fleet as run_fleet
+from nnasync.conformance.random_graphs.generation import KINDS as KINDS
+from nnasync.conformance.random_graphs.generation import Size as Size
+from nnasync.conformance.random_graphs.generation import generate as generate
+from nnasync.conformance.random_graphs.generation import (
+    generated_operations as generated_operations,
+)
+from nnasync.conformance.random_graphs.graph import Graph as Graph
+from nnasync.conformance.random_graphs.graph import model_of as model_of
+from nnasync.conformance.random_graphs.inspector import Inspector as Inspector
+from nnasync.conformance.random_graphs.messages import Assignment as Assignment
+from nnasync.conformance.random_graphs.messages import Order as Order
+from nnasync.conformance.random_graphs.messages import Result as Result
+from nnasync.conformance.random_graphs.shrinking import shrink as shrink
+
+__all__ = [
+    "KINDS",
+    "Assignment",
+    "Examination",
+    "Graph",
+    "Inspector",
+    "Order",
+    "Result",
+    "Size",
+    "Verdict",
+    "examine",
+    "generate",
+    "generated_operations",
+    "load_graph",
+    "model_of",
+    "run_fleet",
+    "save_graph",
+    "shrink",
+]

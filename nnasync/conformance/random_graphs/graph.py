@@ -10,11 +10,11 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from nnasync import hal
+from nnasync.accuracy import CriterionClass
 from nnasync.errors import InvalidArgument
 from nnasync.hal import (
     Array,
@@ -70,12 +70,16 @@ class Operand(Struct, frozen=True, eq=False):
 
 
 class Graph(Struct, frozen=True, eq=False):
-    """Operands, operations in the order of execution, and which operands are put out."""
+    """Operands, operations in the order of execution, and which operands are put out.
+
+    `criteria` are those that the results are held to, None for those of graphs of its size.
+    """
 
     operands: tuple[Operand, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[int, ...]
     name: str = ""
+    criteria: CriterionClass | None = None
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -85,7 +89,8 @@ class Graph(Struct, frozen=True, eq=False):
     @property
     def input_values(self) -> tuple[Array, ...]:
         """What a caller gives."""
-        return tuple(o.value for o in self.operands if o.origin is Origin.INPUT and _given(o))
+        inputs = (operand for operand in self.operands if operand.origin is Origin.INPUT)
+        return tuple(operand.value for operand in inputs if operand.value is not None)
 
     def with_operands(self, changed: dict[int, Operand]) -> Graph:
         """The graph with some operands in another form."""
@@ -111,11 +116,8 @@ class Graph(Struct, frozen=True, eq=False):
             ),
             tuple(place[index] for index in self.outputs),
             self.name,
+            self.criteria,
         )
-
-
-def _given(operand: Operand) -> bool:
-    return operand.value is not None
 
 
 def model_of(graph: Graph) -> Model:
@@ -174,11 +176,11 @@ def graph_of(model: Model, inputs: Sequence[Array]) -> Graph:
     if len(inputs) != len(main.input_indexes):
         raise InvalidArgument(f"{len(inputs)} inputs, the model has {len(main.input_indexes)}")
     given = dict(zip(main.input_indexes, inputs, strict=True))
-    for index, value in given.items():
-        _check_input(main.operands[index], index, value)
+    for index, array in given.items():
+        _check_input(main.operands[index], index, array)
     operands = []
     for index, operand in enumerate(main.operands):
-        value: Any = given.get(index)
+        value = given.get(index)
         origin = Origin.COMPUTED
         if index in given:
             origin = Origin.INPUT
@@ -189,9 +191,7 @@ def graph_of(model: Model, inputs: Sequence[Array]) -> Graph:
         quant = operand.extra_params if isinstance(operand.extra_params, ChannelQuant) else None
         shape = operand.dimensions if value is None else value.shape
         operands.append(
-            Operand(
-                operand.type, origin, shape, operand.scale, operand.zero_point, quant, value
-            )
+            Operand(operand.type, origin, shape, operand.scale, operand.zero_point, quant, value)
         )
     return Graph(tuple(operands), main.operations, main.output_indexes, model.name)
 

@@ -15,6 +15,7 @@ from nnasync.hal import Array, OperandType, OperationType, Shape
 
 __all__ = [
     "FLOATS",
+    "LARGEST_SCALE",
     "PLAIN_TYPES",
     "QUANTIZED",
     "Property",
@@ -40,6 +41,9 @@ PLAIN_TYPES = (
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
 )
 """The types that most operations take."""
+
+LARGEST_SCALE = 64.0
+"""Results are not quantised more coarsely, so that scales do not grow without end in a graph."""
 
 _LARGEST_FLOAT = 2.0
 _SMALLEST_FLOAT = 0.125

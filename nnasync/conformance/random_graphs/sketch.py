@@ -27,8 +27,8 @@ from nnasync.conformance.random_graphs.operands import (
     random_values,
 )
 from nnasync.errors import GeneralFailure
-from nnasync.hal import Array, ChannelQuant, OperandType, Shape, Struct
-from nnasync.kernels import Operation, Parameter, Signature, Tensor
+from nnasync.hal import Array, ChannelQuant, Shape, Struct
+from nnasync.kernels import Operation, Signature, Tensor
 
 __all__ = ["Limits", "Pick", "Quantization", "Sampler", "Sketch", "TooLarge"]
 
@@ -47,7 +47,7 @@ _SCALES = (0.1, 2.0)
 
 
 class TooLarge(Exception):
-    """The operation would have an operand beyond the limits; try another one."""
+    """The operation would have an operand beyond the limits, or a scale; try another one."""
 
 
 class Limits(Struct, frozen=True):
@@ -92,13 +92,14 @@ class Sketch:
     def finish(self, name: str) -> Graph:
         """The graph; it has an input, and what nobody reads is put out."""
         read = {index for each in self._operations for index in each.inputs}
-        outputs = []
-        for each in self._operations:
-            for index in each.outputs:
-                if index not in read or self.random.random() < _SHOWN:
-                    outputs.append(index)
+        outputs = tuple(
+            index
+            for each in self._operations
+            for index in each.outputs
+            if index not in read or self.random.random() < _SHOWN
+        )
         self._ensure_input()
-        return Graph(tuple(self._operands), tuple(self._operations), tuple(outputs), name)
+        return Graph(tuple(self._operands), tuple(self._operations), outputs, name)
 
     def add(self, operand: Operand, properties: Property | None = None) -> int:
         """Add an operand; with `properties` it may be taken again."""
@@ -177,7 +178,9 @@ class Pick:
         """A whole number from 1 on, small ones more often."""
         if highest < 1:
             raise TooLarge
-        return self.random.randint(1, min(highest, 1 << self.random.randrange(highest.bit_length())))
+        return self.random.randint(
+            1, min(highest, 1 << self.random.randrange(highest.bit_length()))
+        )
 
     def uniform(self, lowest: float, highest: float) -> float:
         """A number as float32 holds it."""
@@ -261,15 +264,11 @@ class Pick:
         new = shape() if callable(shape) else shape
         scale, zero_point = quantization or self.quantization(parameter.type)
         self._check_size(new)
-        value = random_values(
-            self.numbers, parameter.type, new, zero_point=zero_point, needs=needs
-        )
+        value = random_values(self.numbers, parameter.type, new, zero_point=zero_point, needs=needs)
         plain = parameter.type in PLAIN_TYPES
         return self._leaf(name, value, (scale, zero_point), needs if plain else None)
 
-    def values(
-        self, name: str, value: Array, quantization: Quantization = (0.0, 0)
-    ) -> Operand:
+    def values(self, name: str, value: Array, quantization: Quantization = (0.0, 0)) -> Operand:
         """Give a tensor with these values."""
         dtype = hal.dtype_of(self.type_of(name))
         return self._leaf(name, np.asarray(value).astype(dtype), quantization, None)
@@ -284,8 +283,7 @@ class Pick:
         type = self.type_of(name)
         scales = tuple(self.uniform(*_SCALES) for _ in range(shape[axis]))
         value = random_values(self.numbers, type, shape)
-        operand = self._leaf(name, value, (0.0, 0), None, ChannelQuant(scales, axis))
-        return operand
+        return self._leaf(name, value, (0.0, 0), None, ChannelQuant(scales, axis))
 
     def scalar(self, name: str, value: float) -> None:
         """Give a scalar."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
+from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_nesting
 from nnasync.drivers.cpu.plan import ReferencePlan
-from nnasync.drivers.cpu.resolve import is_supported
+from nnasync.drivers.cpu.resolve import supported_operations
+from nnasync.errors import ModelError
 from nnasync.extensions import TFLITE
 from nnasync.hal import (
     Capabilities,
@@ -18,7 +19,6 @@ from nnasync.hal import (
     OperandType,
     PerformanceInfo,
 )
-from nnasync.validation import subgraph_tensors
 
 __all__ = ["ReferenceEngine"]
 
@@ -59,12 +59,16 @@ class ReferenceEngine:
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph, with what it refers to, has kernels."""
-        tensors = subgraph_tensors(model, model.main)
-        return [is_supported(model, model.main, each, tensors) for each in model.main.operations]
+        try:
+            check_nesting(model)
+        except ModelError:
+            return [False] * len(model.main.operations)
+        return supported_operations(model)
 
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
         """Packs all constants and binds a first lane.
 
         All preferences give the same plan. Raises ModelError that names the operation at fault.
         """
+        check_nesting(model)
         return ReferencePlan(model, self._memory_limit_bytes)

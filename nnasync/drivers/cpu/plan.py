@@ -71,6 +71,9 @@ class ReferencePlan:
         program = self._program(tuple(None if a is None else a.shape for a in inputs))
         if program is None:
             return FlexibleCall(self._flexible(), inputs, outputs)
+        fault = _shape_fault(outputs, program.output_shapes)
+        if fault:
+            raise InvalidArgument(fault)
         return ReferenceCall(program, inputs, fit(outputs, program.output_shapes))
 
     def trim(self) -> None:
@@ -134,6 +137,20 @@ def _agree(shape: Shape, stated: Shape) -> bool:
     return len(shape) == len(stated) and all(
         a == b or not b or not a for a, b in zip(shape, stated, strict=True)
     )
+
+
+def _shape_fault(targets: Sequence[Target], shapes: Sequence[Shape]) -> str | None:
+    """Why outputs of these shapes contradict what was asked for, or None."""
+    for position, (target, shape) in enumerate(zip(targets, shapes, strict=True)):
+        if isinstance(target, OutputBuffer):
+            expected = target.dimensions
+            fits = _agree(shape, expected)
+        else:
+            expected = target.shape
+            fits = shape == expected
+        if not fits:
+            return f"output {position} is {list(shape)}, expected {list(expected)}"
+    return None
 
 
 class ReferenceCall:
@@ -216,7 +233,9 @@ class FlexibleCall:
             results = self._context.run(_advance, self._run, stop)
             if results is None:
                 return False
-            self._check(results)
+            fault = _shape_fault(self._targets, [result.shape for result in results])
+            if fault:
+                raise ModelError(fault)
             deliver(self._targets, results)
         except ModelError as error:
             self.rewind()
@@ -232,18 +251,6 @@ class FlexibleCall:
         run, self._run = self._run, None
         if run is not None:
             run.close()
-
-    def _check(self, results: Sequence[Array]) -> None:
-        for position, (result, target) in enumerate(zip(results, self._targets, strict=True)):
-            if isinstance(target, OutputBuffer):
-                fits = _agree(target.dimensions, result.shape)
-                expected = target.dimensions
-            else:
-                fits, expected = target.shape == result.shape, target.shape
-            if not fits:
-                raise ModelError(
-                    f"output {position} is {list(result.shape)}, expected {list(expected)}"
-                )
 
 
 def _advance(run: Run, stop: StopFlag) -> list[Array] | None:

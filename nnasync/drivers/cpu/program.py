@@ -62,9 +62,10 @@ class Lane:
         inputs: list[Array | None],
         outputs: list[Array],
         steps: list[Step],
+        context: Context,
     ) -> None:
         self.arena = arena
-        self.context = silent_context()
+        self.context = context
         self.inputs = inputs
         self.outputs = outputs
         self.steps = steps
@@ -247,9 +248,11 @@ class Program:
                 arrays.append(None if tensor is None else tensor.value)
             else:
                 arrays.append(arena.array(offset, tensor.shape, tensor.dtype))
-        steps = self._bind_steps(arena, arrays)
+        context = silent_context()
+        steps = context.run(self._bind_steps, arena, arrays)
         inputs = [arrays[index] for index in self._subgraph.input_indexes]
-        return Lane(arena, inputs, _arrays(arrays, self._subgraph.output_indexes), steps)
+        outputs = _arrays(arrays, self._subgraph.output_indexes)
+        return Lane(arena, inputs, outputs, steps, context)
 
     def _bind_steps(self, arena: Arena, arrays: Sequence[Array | None]) -> list[Step]:
         steps = []

@@ -12,7 +12,7 @@ from nnasync.hal import Model, OperandLifeTime, OperationType, Subgraph
 from nnasync.kernels import Operation, Tensor
 from nnasync.validation import find_operation, subgraph_tensors
 
-__all__ = ["declared", "is_supported", "operation_at"]
+__all__ = ["declared", "operation_at", "supported_operations"]
 
 _CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
 
@@ -26,16 +26,43 @@ def operation_at(model: Model, subgraph: Subgraph, position: int) -> Operation:
     return known
 
 
-def is_supported(
+def supported_operations(model: Model) -> list[bool]:
+    """Whether each operation of the main subgraph, with what it refers to, can run.
+
+    Subgraphs must not nest deeper than `limits.check_nesting` allows.
+    """
+    return _supported(model, model.main, {})
+
+
+def _supported(model: Model, subgraph: Subgraph, known: dict[int, bool]) -> list[bool]:
+    """The answers for a subgraph; `known` are those for referenced subgraphs as a whole."""
+    tensors = subgraph_tensors(model, subgraph)
+    return [
+        _refers_to_supported(model, subgraph, operation, known)
+        if operation.type in _CONTROL_FLOW
+        else _is_supported(model, subgraph, operation, tensors)
+        for operation in subgraph.operations
+    ]
+
+
+def _refers_to_supported(
+    model: Model, subgraph: Subgraph, operation: hal.Operation, known: dict[int, bool]
+) -> bool:
+    targets = [
+        subgraph.operands[index].location.offset
+        for index in operation.inputs
+        if subgraph.operands[index].lifetime == OperandLifeTime.SUBGRAPH
+    ]
+    for target in targets:
+        if target not in known:
+            known[target] = all(_supported(model, model.referenced[target], known))
+    return all(known[target] for target in targets)
+
+
+def _is_supported(
     model: Model, subgraph: Subgraph, operation: hal.Operation, tensors: list[Tensor | None]
 ) -> bool:
     """Whether an operation can run; `tensors` is completed with what its rule infers."""
-    if operation.type in _CONTROL_FLOW:
-        return all(
-            _runs(model, model.referenced[subgraph.operands[index].location.offset])
-            for index in operation.inputs
-            if subgraph.operands[index].lifetime == OperandLifeTime.SUBGRAPH
-        )
     known = find_operation(model, operation.type)
     if known is None:
         return False
@@ -51,11 +78,6 @@ def is_supported(
         if rule.is_known and not given.is_known:
             tensors[index] = msgspec.structs.replace(given, shape=rule.shape, exact=rule.exact)
     return True
-
-
-def _runs(model: Model, subgraph: Subgraph) -> bool:
-    tensors = subgraph_tensors(model, subgraph)
-    return all(is_supported(model, subgraph, each, tensors) for each in subgraph.operations)
 
 
 def declared(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> list[Tensor]:

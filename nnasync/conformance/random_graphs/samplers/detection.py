@@ -5,12 +5,12 @@ Boxes are [x1, y1, x2, y2] and lie within their image; quantised ones are in ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from nnasync.conformance.random_graphs.operands import FLOATS
-from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor
+from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor, not_too_fine
 from nnasync.conformance.random_graphs.samplers.movement import layout
 from nnasync.conformance.random_graphs.sketch import Pick, Quantization, Sampler
 from nnasync.hal import Array, OperationType, Shape
@@ -62,7 +62,9 @@ def _batch_indexes(pick: Pick, count: int, batches: int) -> Array:
 def _regions(pick: Pick) -> None:
     """ROI_ALIGN and ROI_POOLING."""
     nchw = layout(pick)
-    shape = any_tensor(pick, "input").shape
+    source = any_tensor(pick, "input")
+    shape = source.shape
+    not_too_fine(pick, source)
     height, width = shape[2:] if nchw else shape[1:3]
     channels = shape[1] if nchw else shape[3]
     count = pick.integer(1, _MOST_REGIONS)
@@ -129,7 +131,15 @@ def _non_maximum_suppression(pick: Pick) -> None:
     pick.scalar("iou_threshold", pick.uniform(0.1, 0.9))
     pick.scalar("sigma", pick.uniform(0.1, 1))
     pick.scalar("nms_score_threshold", pick.uniform(0, 0.5))
-    for position, dimensions in enumerate(((0,), (0, 4), (0,), (0,))):
+    _open_results(pick, ((0,), (0, 4), (0,), (0,)))
+
+
+def _open_results(pick: Pick, shapes: Sequence[Shape]) -> None:
+    """Scores, boxes and whatever follows, in numbers that depend on the values."""
+    scores = pick.given("scores")
+    pick.output(0, (scores.scale, scores.zero_point))
+    pick.output(1, _box_quantization(pick, "image_info" if pick.has("image_info") else "rois"))
+    for position, dimensions in enumerate(shapes):
         pick.unknown(position, dimensions)
 
 
@@ -152,8 +162,7 @@ def _proposals(pick: Pick) -> None:
     pick.scalar("post_nms_top_n", pick.choose((-1, pick.integer(1, 20))))
     pick.scalar("iou_threshold", pick.uniform(0.1, 0.9))
     pick.scalar("min_size", pick.uniform(0, 10))
-    for position, dimensions in enumerate(((0,), (0, 4), (0,))):
-        pick.unknown(position, dimensions)
+    _open_results(pick, ((0,), (0, 4), (0,)))
 
 
 def _postprocessing(pick: Pick) -> None:

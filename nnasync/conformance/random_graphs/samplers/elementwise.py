@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from nnasync.conformance.random_graphs.graph import Operand
-from nnasync.conformance.random_graphs.operands import Property
-from nnasync.conformance.random_graphs.sketch import Pick, Sampler
+from nnasync.conformance.random_graphs.operands import LARGEST_SCALE, Property
+from nnasync.conformance.random_graphs.sketch import Pick, Sampler, TooLarge
 from nnasync.hal import OperandType, OperationType, Shape
 
-__all__ = ["SAMPLERS", "activation", "any_tensor", "broadcast"]
+__all__ = ["SAMPLERS", "activation", "any_tensor", "broadcast", "not_too_fine"]
 
-_ACTIVATIONS = (0, 1, 2, 3)
+_ACTIVATIONS = (0, 0, 0, 1, 2, 3)
 _MAX_ALPHA = 2.0
+_FINEST = 64
 _POSITIVE = Property.NON_NEGATIVE | Property.NON_ZERO
 
 
@@ -63,6 +64,13 @@ def _stretches(first: Shape, second: Shape) -> bool:
     return len(second) <= 4 and all(a == b or 1 in (a, b) for a, b in pairs)
 
 
+def not_too_fine(pick: Pick, source: Operand) -> None:
+    """State an output scale that is not much finer than the input's."""
+    scale, zero_point = pick.quantization(source.type)
+    if scale:
+        pick.output(0, (max(scale, float(np.float32(source.scale / _FINEST))), zero_point))
+
+
 def _unary(needs: Property = Property.NONE) -> Sampler:
     def sample(pick: Pick) -> None:
         any_tensor(pick, "input", needs=needs)
@@ -75,7 +83,11 @@ def _elu(pick: Pick) -> None:
     pick.scalar("alpha", pick.uniform(0, _MAX_ALPHA))
 
 
-def _dequantize(pick: Pick) -> None:
+def _hard_swish(pick: Pick) -> None:
+    not_too_fine(pick, any_tensor(pick, "input"))
+
+
+def _any_type(pick: Pick) -> None:
     if pick.type_of("input") != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         any_tensor(pick, "input")
         return
@@ -96,9 +108,12 @@ def _multiplication(pick: Pick) -> None:
     _arithmetic(pick)
     first, second = pick.given("a"), pick.given("b")
     product = float(np.float32(first.scale) * np.float32(second.scale))
+    if product > LARGEST_SCALE:
+        raise TooLarge
     if product:
         scale, zero_point = pick.quantization(first.type)
-        pick.output(0, (float(np.float32(product + scale)), zero_point))
+        scale = product * pick.uniform(32, 128) if pick.chance(0.5) else product + scale
+        pick.output(0, (float(np.float32(scale)), zero_point))
 
 
 def _comparison(pick: Pick) -> None:
@@ -123,7 +138,7 @@ SAMPLERS: Mapping[OperationType, Sampler] = {
     OperationType.ABS: _unary(),
     OperationType.ADD: _arithmetic,
     OperationType.CAST: _unary(),
-    OperationType.DEQUANTIZE: _dequantize,
+    OperationType.DEQUANTIZE: _any_type,
     OperationType.DIV: _arithmetic,
     OperationType.ELU: _elu,
     OperationType.EQUAL: _comparison,
@@ -131,7 +146,7 @@ SAMPLERS: Mapping[OperationType, Sampler] = {
     OperationType.FLOOR: _unary(),
     OperationType.GREATER: _comparison,
     OperationType.GREATER_EQUAL: _comparison,
-    OperationType.HARD_SWISH: _unary(),
+    OperationType.HARD_SWISH: _hard_swish,
     OperationType.LESS: _comparison,
     OperationType.LESS_EQUAL: _comparison,
     OperationType.LOG: _unary(_POSITIVE),
@@ -147,7 +162,7 @@ SAMPLERS: Mapping[OperationType, Sampler] = {
     OperationType.POW: _power,
     OperationType.PRELU: _prelu,
     OperationType.QUANTIZE: _unary(),
-    OperationType.RANK: _unary(),
+    OperationType.RANK: _any_type,
     OperationType.RELU: _unary(),
     OperationType.RELU1: _unary(),
     OperationType.RELU6: _unary(),

@@ -264,7 +264,7 @@ def _space_to_depth(pick: Pick) -> None:
 
 
 def _batch_to_space(pick: Pick) -> None:
-    nchw = layout(pick)
+    layout(pick)
     batches = pick.integer(1, 3) * pick.integer(1, 3)
     shape = _image(pick, (batches, 1, 1, 1)).shape
     rows = pick.choose(divisors(shape[0], 4))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nnasync.conformance.random_graphs.graph import Operand
-from nnasync.conformance.random_graphs.operands import FLOATS
+from nnasync.conformance.random_graphs.operands import FLOATS, LARGEST_SCALE
 from nnasync.conformance.random_graphs.samplers.elementwise import activation, any_tensor
 from nnasync.conformance.random_graphs.samplers.movement import divisors, layout
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
@@ -65,7 +65,7 @@ def _slide(pick: Pick, extents: tuple[int, int, int, int]) -> None:
 def _filter(
     pick: Pick, shape: tuple[int, ...], outputs: int, *, name: str = "filter", axis: int = 0
 ) -> None:
-    """Give filter and bias, and an output scale that fits the sums in half of the cases."""
+    """Give filter and bias, and mostly an output scale that fits the sums."""
     source = pick.given("input")
     terms = math.prod(shape) // outputs
     if pick.type_of(name) == _PER_CHANNEL:
@@ -82,9 +82,10 @@ def _filter(
 
 def _fit_output(pick: Pick, source: Operand, scale: float, terms: int) -> None:
     """A scale with which sums of that many random products are spread over the output's range."""
-    if source.type in FLOATS or pick.chance(0.5):
+    if source.type in FLOATS or pick.chance(0.25):
         return
     spread = source.scale * scale * math.sqrt(terms) * pick.uniform(32, 128)
+    spread = min(spread, LARGEST_SCALE)
     pick.output(0, (float(np.float32(spread)), pick.quantization(source.type)[1]))
 
 
@@ -148,9 +149,7 @@ def _transpose_convolution(pick: Pick) -> None:
     activation(pick)
 
 
-def _give_output_shape(
-    pick: Pick, image: _Image, strides: tuple[int, int], outputs: int
-) -> None:
+def _give_output_shape(pick: Pick, image: _Image, strides: tuple[int, int], outputs: int) -> None:
     """A shape that SAME padding would have come from, and the scheme."""
     height, width = (
         size * stride - pick.integer(0, stride - 1)

@@ -131,5 +131,3 @@ def _data_type(signature: Signature) -> int:
     first = signature.inputs[0].type
     fills = signature.inputs[0].name == "dims"
     return signature.outputs[0].type if fills else first
-
-

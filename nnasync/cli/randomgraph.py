@@ -1,0 +1,219 @@
+"""`nnasync randomgraph`: pseudo-random models on a device, compared with the reference."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nnasync.cli.interruption import interruptible
+from nnasync.cli.text import table
+from nnasync.conformance.driver import driver_facts
+from nnasync.conformance.random_graphs import (
+    KINDS,
+    Assignment,
+    Examination,
+    Order,
+    Result,
+    Size,
+    Verdict,
+    examine,
+    load_graph,
+    run_fleet,
+)
+from nnasync.runtime import Options, open_runtime, run
+
+__all__ = ["add_parser"]
+
+_EXAMPLES = """examples:
+  nnasync randomgraph --device nnasync-reference --seeds 0:100
+  nnasync randomgraph --device nnasync-reference --seeds 0:1000 --size large --type quant8
+  nnasync randomgraph --device nnasync-reference --replay failures/random_graph_small_seed_7.nnm
+"""
+_ALL = "all"
+_FOLDER = "randomgraph-failures"
+_SHOWN = 20
+_SHOWN_OPERATIONS = 6
+_REASON_WIDTH = 240
+_TOLD_EVERY = 100
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "randomgraph",
+        help="run pseudo-random models on a device",
+        description="Generate legal models of 1 (single), 5 (small) or 40 (large) operations, one "
+        "for each seed, run them on a device and compare the results with the reference's. A model "
+        "that fails is made small and saved with its inputs. Exit code 1 if one failed; what the "
+        "device says it does not support has not.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seeds", metavar="A:B", type=_seeds, help="seeds from A up to B, without B")
+    what.add_argument("--replay", metavar="FILE", help="run a saved model and its inputs instead")
+    parser.add_argument(
+        "--size",
+        choices=[*(size.value for size in Size), _ALL],
+        default=_ALL,
+        help="how many operations a model has (all)",
+    )
+    parser.add_argument(
+        "--type", choices=list(KINDS), help="the type of data that all operations work on (any)"
+    )
+    parser.add_argument(
+        "--jobs", type=_positive, metavar="N", help="processes (as many as there are cores)"
+    )
+    parser.add_argument(
+        "--save", metavar="DIR", default=_FOLDER, help=f"folder for what fails ({_FOLDER})"
+    )
+    parser.set_defaults(command=_command)
+
+
+def _seeds(text: str) -> range:
+    begin, separator, end = text.partition(":")
+    try:
+        seeds = range(int(begin or 0), int(end))
+    except ValueError:
+        seeds = range(0)
+    if not separator or not seeds or seeds.start < 0:
+        raise argparse.ArgumentTypeError(f"{text} is no range of seeds; 0:100 is one")
+    return seeds
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    driver_facts(arguments.device)
+
+    async def main() -> int:
+        return await (_replay(arguments) if arguments.replay else _run(arguments))
+
+    return run(main)
+
+
+# -- one saved model
+
+
+async def _replay(arguments: argparse.Namespace) -> int:
+    graph = load_graph(Path(arguments.replay))
+    options = Options(cores=1)
+    async with open_runtime(devices=[arguments.device], options=options) as runtime:
+        found = await examine(graph, runtime.device(arguments.device))
+    print(f"{graph.name or arguments.replay}: {_told_examination(found)}")
+    return int(found.verdict is Verdict.FAILED)
+
+
+def _told_examination(found: Examination) -> str:
+    if found.verdict is Verdict.COMPARED:
+        return "results agree with the reference's"
+    return f"{found.verdict.value}: {': '.join(filter(None, (found.check, found.reason)))}"
+
+
+# -- many seeds
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    sizes = list(Size) if arguments.size == _ALL else [Size(arguments.size)]
+    tally = _Tally(len(sizes) * len(arguments.seeds))
+    started_s = time.monotonic()
+    async with interruptible() as interruption:
+        await run_fleet(
+            Assignment(arguments.device, arguments.save),
+            _orders(sizes, arguments.seeds, arguments.type),
+            arguments.jobs or Options().cores,
+            tally.done,
+        )
+    tally.close()
+    duration_s = time.monotonic() - started_s
+    print(_text(tally, sizes, arguments, duration_s))
+    return interruption.exit_code or int(bool(tally.failures))
+
+
+def _orders(sizes: Sequence[Size], seeds: range, kind: str | None) -> Iterator[Order]:
+    for size in sizes:
+        for seed in seeds:
+            yield Order(size, seed, kind)
+
+
+class _Tally:
+    """Counts results, and tells on standard error how far it is."""
+
+    def __init__(self, total: int) -> None:
+        self.counts: Counter[tuple[Size, Verdict]] = Counter()
+        self.failures: list[Result] = []
+        self.invalid: Counter[Size] = Counter()
+        self._total = total
+        self._lively = sys.stderr.isatty()
+
+    def done(self, result: Result) -> None:
+        size = result.order.size
+        self.counts[size, result.verdict] += 1
+        if result.verdict is Verdict.FAILED:
+            self.failures.append(result)
+            self.invalid[size] += result.check in ("generation", "validation")
+        finished = self.counts.total()
+        if self._lively:
+            print(f"\r{self._line()}", end="", file=sys.stderr, flush=True)
+        elif finished % _TOLD_EVERY == 0:
+            print(self._line(), file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._lively:
+            print(f"\r{' ' * len(self._line())}\r", end="", file=sys.stderr, flush=True)
+
+    def row(self, size: Size) -> tuple[str, ...]:
+        """Size, and how many graphs were valid, compared, unsupported and failed."""
+        total = sum(self.counts[size, verdict] for verdict in Verdict)
+        numbers = [total - self.invalid[size], *(self.counts[size, verdict] for verdict in Verdict)]
+        return size.value, *map(str, numbers)
+
+    def _line(self) -> str:
+        return f"{self.counts.total()} of {self._total} graphs, {len(self.failures)} failed"
+
+
+def _text(
+    tally: _Tally, sizes: Sequence[Size], arguments: argparse.Namespace, duration_s: float
+) -> str:
+    heads = ("size", "valid", *(verdict.value for verdict in Verdict))
+    parts = [table(heads, [tally.row(size) for size in sizes])]
+    parts += [_told(failure, arguments.device) for failure in tally.failures[:_SHOWN]]
+    left = len(tally.failures) - _SHOWN
+    if left > 0:
+        parts.append(f"... and {left} more")
+    parts.append(f"{arguments.device}: {len(tally.failures)} failed, in {duration_s:.1f} s")
+    return "\n\n".join(parts)
+
+
+def _told(result: Result, device: str) -> str:
+    """What failed, what is left of it, and how to see it again."""
+    order = result.order
+    names = result.operations[:_SHOWN_OPERATIONS]
+    more = (
+        f" and {len(result.operations) - len(names)} more"
+        if result.operations[len(names) :]
+        else ""
+    )
+    reason = textwrap.shorten(result.reason, _REASON_WIDTH, placeholder=" ...")
+    kind = f" --type {order.kind}" if order.kind else ""
+    again = f"--size {order.size.value} --seeds {order.seed}:{order.seed + 1}{kind}"
+    if result.saved:
+        again = f"--replay {shlex.quote(result.saved)}"
+    return (
+        f"{order.size.value}, seed {order.seed}: {result.check}: {reason}\n"
+        f"  operations: {', '.join(names)}{more}\n"
+        f"  again: nnasync randomgraph --device {device} {again}"
+    )

@@ -1,0 +1,71 @@
+"""Carries out orders on one device: generates, examines, shrinks and saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from nnasync import hal
+from nnasync.conformance.random_graphs.comparison import criterion_class
+from nnasync.conformance.random_graphs.examination import Examination, Verdict, examine
+from nnasync.conformance.random_graphs.files import save_graph
+from nnasync.conformance.random_graphs.generation import generate
+from nnasync.conformance.random_graphs.graph import Graph
+from nnasync.conformance.random_graphs.messages import Order, Result
+from nnasync.conformance.random_graphs.shrinking import shrink
+from nnasync.conformance.trial import told
+from nnasync.device import Device
+from nnasync.errors import NNError
+
+__all__ = ["Inspector", "operation_names", "saved_graph"]
+
+
+class Inspector:
+    """Examines graphs on one device, and makes those that fail small."""
+
+    def __init__(self, device: Device, folder: Path) -> None:
+        self._device = device
+        self._folder = folder
+
+    async def carry_out(self, order: Order) -> Result:
+        """Examine one graph; one that fails is shrunk and saved."""
+        try:
+            graph = generate(order.size, order.seed, order.kind)
+        except Exception as error:
+            return Result(order, Verdict.FAILED, (), "generation", told(error))
+        found = await examine(graph, self._device)
+        if found.verdict is not Verdict.FAILED:
+            return Result(order, found.verdict, operation_names(graph), reason=found.reason)
+        small = await self.shrink(graph, found)
+        return Result(
+            order,
+            found.verdict,
+            operation_names(small),
+            found.check,
+            found.reason,
+            saved_graph(small, self._folder),
+        )
+
+    async def shrink(self, graph: Graph, found: Examination) -> Graph:
+        """A smaller graph that fails the same check."""
+
+        async def fails(smaller: Graph) -> bool:
+            again = await examine(smaller, self._device)
+            return (again.verdict, again.check) == (found.verdict, found.check)
+
+        held = msgspec.structs.replace(graph, criteria=criterion_class(graph))
+        return await shrink(held, fails)
+
+
+def operation_names(graph: Graph) -> tuple[str, ...]:
+    """The names of a graph's operations, in order."""
+    return tuple(hal.operation_name(each.type) for each in graph.operations)
+
+
+def saved_graph(graph: Graph, folder: Path) -> str:
+    """Save a graph and say where; nowhere if the model is not even legal."""
+    try:
+        return str(save_graph(graph, folder))
+    except (NNError, OSError):
+        return ""

@@ -1,0 +1,39 @@
+"""What the processes of a run say to each other: lines of JSON, one message each."""
+
+from __future__ import annotations
+
+from nnasync.conformance.random_graphs.examination import Verdict
+from nnasync.conformance.random_graphs.generation import Size
+from nnasync.hal import Struct
+
+__all__ = ["Assignment", "Order", "Result"]
+
+
+class Assignment(Struct, frozen=True):
+    """What a worker is for, said first: a device, and where to save graphs that fail."""
+
+    device: str
+    folder: str
+
+
+class Order(Struct, frozen=True):
+    """One graph to examine."""
+
+    size: Size
+    seed: int
+    kind: str | None = None
+
+
+class Result(Struct, frozen=True):
+    """What came out of an order.
+
+    `check` and `reason` are those of the graph as generated; `operations` are those that are left
+    of a failing graph, which is saved in the model file `saved` (empty where it could not be).
+    """
+
+    order: Order
+    verdict: Verdict
+    operations: tuple[str, ...] = ()
+    check: str = ""
+    reason: str = ""
+    saved: str = ""

@@ -1,0 +1,132 @@
+"""`nnasync randomgraph`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnasync.cli import main, randomgraph
+from nnasync.conformance.random_graphs import Size, generate, save_graph
+
+REFERENCE = "nnasync-reference"
+
+
+def call(*options: str, device: str = REFERENCE) -> int:
+    return main(["randomgraph", "--device", device, *options])
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of the printed table by their first cell."""
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+
+
+def test_counts_per_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "failures"
+    assert call("--seeds", "0:3", "--jobs", "1", "--save", str(folder)) == 0
+    told = capsys.readouterr().out
+    for size in ("single", "small", "large"):
+        assert rows(told)[size] == ["3", "3", "0", "0"]
+    assert f"{REFERENCE}: 0 failed" in told
+    assert not folder.exists()
+
+
+def test_one_size_and_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--size", "single", "--type", "bool8", "--jobs", "2", "--save", str(tmp_path))
+    assert call("--seeds", "5:9", *options) == 0
+    told = rows(capsys.readouterr().out)
+    assert told["single"] == ["4", "4", "0", "0"]
+    assert not {"small", "large"} & told.keys()
+
+
+def test_failures_are_told_saved_and_can_be_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--size", "single", "--type", "int32", "--jobs", "1", "--save", str(tmp_path))
+    assert call("--seeds", "1:2", *options, device="null") == 1
+    told = capsys.readouterr().out
+    assert rows(told)["single"] == ["1", "0", "0", "1"]
+    assert "single, seed 1: device: output 0" in told
+    (path,) = tmp_path.glob("*.nnm")
+    assert f"nnasync randomgraph --device null --replay {path}" in told
+    assert call("--replay", str(path), device="null") == 1
+    assert "failed: device: output 0" in capsys.readouterr().out
+    assert call("--replay", str(path)) == 0
+    assert "agree with the reference's" in capsys.readouterr().out
+
+
+def test_what_cannot_be_saved_is_told_by_its_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "a file"
+    place.touch()
+    options = ("--size", "single", "--type", "int32", "--jobs", "1", "--save", str(place))
+    assert call("--seeds", "1:2", *options, device="null") == 1
+    again = "nnasync randomgraph --device null --size single --seeds 1:2 --type int32"
+    assert again in capsys.readouterr().out
+
+
+def test_many_failures_are_not_all_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(randomgraph, "_SHOWN", 2)
+    options = ("--size", "single", "--type", "int32", "--jobs", "1", "--save", str(tmp_path))
+    assert call("--seeds", "1:5", *options, device="null") == 1
+    told = capsys.readouterr().out
+    failed = int(rows(told)["single"][3])
+    assert told.count("  again: ") == 2
+    assert f"... and {failed - 2} more" in told
+
+
+@pytest.mark.parametrize("seeds", ["5", "5:5", "9:3", "-3:2", "a:b", "1:"])
+def test_seeds_that_are_no_range(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        call(f"--seeds={seeds}")
+    assert stop.value.code == 2
+    assert "is no range of seeds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--seeds", "0:1", "--replay", "x.nnm"), ("--seeds", "0:1", "--jobs", "0")]
+)
+def test_arguments_that_do_not_go_together(options: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        call(*options)
+    assert stop.value.code == 2
+
+
+def test_an_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--seeds", "0:1", device="abacus") == 1
+    assert "no device 'abacus'" in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save_graph(generate(Size.SINGLE, 0), tmp_path)
+    path.with_suffix(".npz").unlink()
+    assert call("--replay", str(path)) == 1
+    assert "No such file" in capsys.readouterr().err
+    path.write_bytes(b"nothing of the kind")
+    assert call("--replay", str(path)) == 1
+    assert "nnasync: error: " in capsys.readouterr().err
+
+
+def test_ctrl_c_tells_what_there_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nnasync", "randomgraph", "--device", REFERENCE]
+    options = ["--seeds", "0:100000", "--size", "single", "--jobs", "1", "--save", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    assert "100 of 100000 graphs" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate()
+    assert process.returncode == 130
+    assert f"{REFERENCE}: 0 failed" in told
