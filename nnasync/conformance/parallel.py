@@ -21,7 +21,7 @@ from nnasync.conformance.plan import Plan, run_plan
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
 from nnasync.errors import DeviceDied, GeneralFailure
 
-__all__ = ["run_parallel"]
+__all__ = ["ending", "run_parallel"]
 
 MAX_MESSAGE_BYTES = 1 << 20
 WORKER = ("-m", "nnasync.conformance.worker")
@@ -115,7 +115,7 @@ class _Conversation:
 
     def mourn(self, code: int) -> int:
         """Count the case at which the worker died as failed; returns how many are over."""
-        died = f"the process of the device died: {_ending(code)}"
+        died = f"the process of the device died: {ending(code)}"
         begun = self._begun
         if begun is None:
             raise DeviceDied(f"{died}, between two cases")
@@ -146,7 +146,8 @@ class _Conversation:
         self._done(result)
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
+    """How a process ended, in words."""
     if code >= 0:
         return f"exit code {code}"
     try:

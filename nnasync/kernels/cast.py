@@ -97,6 +97,7 @@ CAST = Operation(
     ],
     _infer,
     _prepare,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (CAST,)

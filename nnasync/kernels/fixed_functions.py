@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
 from nnasync.hal import Array
 from nnasync.kernels.fixed_point import rounding_divide_by_pot
+from nnasync.kernels.steps import clip
 
 __all__ = [
     "exp_on_negative",
@@ -28,6 +30,8 @@ __all__ = [
 
 _EXPONENTS = range(-2, 5)
 _NEWTON_STEPS_OF_ROOT = 5
+_FEW = 8
+"""So many numbers, one by one, take less time than an array of them."""
 
 
 class _Word:
@@ -44,7 +48,8 @@ class _Word:
         return int(rounding_divide_by_pot(near, 32 - self.bits))
 
     def saturate(self, x: Array) -> Array:
-        return np.clip(x, -self.largest - 1, self.largest)
+        result: Array = clip(x, -self.largest - 1, self.largest)
+        return result
 
     def multiply(self, a: Array, b: Array | int) -> Array:
         """The high half of 2 * a * b, rounded, halves up; the integer bits add up."""
@@ -63,7 +68,19 @@ class _Word:
         return self.saturate(a + b) if self.bits == 16 else a + b
 
 
+class _Number(_Word):
+    """A word in Python's own integers, which are faster where there are few."""
+
+    def saturate(self, x: Any) -> Any:
+        return min(max(x, -self.largest - 1), self.largest)
+
+    def multiply(self, a: Any, b: Any) -> Any:
+        """The high half of 2 * a * b, rounded, halves up; the integer bits add up."""
+        return min((a * b + (1 << (self.bits - 2))) >> (self.bits - 1), self.largest)
+
+
 _WORDS = {16: _Word(16), 32: _Word(32)}
+_NUMBER = _Number(32)
 
 
 def exp_on_negative(x: Array, integer: int, bits: int = 32) -> Array:
@@ -96,7 +113,7 @@ def _exp_near_zero(word: _Word, a: Array) -> Array:
     return word.add(middle, word.multiply(word.add(x, series), middle))
 
 
-def _newton_inverse(word: _Word, a: Array) -> Array:
+def _newton_inverse(word: _Word, a: Any) -> Any:
     """2 / (1 + a) for a in [0, 1], with two integer bits."""
     half = (a + word.largest + 1) >> 1
     x = word.constant(48 / 17, 2) + word.multiply(half, word.constant(-32 / 17, 2))
@@ -131,8 +148,11 @@ def reciprocal(x: Array, integer: int) -> tuple[Array, Array]:
     """
     headroom = 32 - np.frexp(x.astype(np.float64))[1]
     rest = (x << headroom) - (1 << 31)
-    inverse = _newton_inverse(_WORDS[32], rest)
-    return _WORDS[32].shift(inverse, 1), integer - headroom
+    if x.size > _FEW:
+        return _WORDS[32].shift(_newton_inverse(_WORDS[32], rest), 1), integer - headroom
+    inverses = [_newton_inverse(_NUMBER, each) for each in rest.reshape(-1).tolist()]
+    shifted = [_NUMBER.shift(inverse, 1) for inverse in inverses]
+    return np.asarray(shifted, np.int64).reshape(x.shape), integer - headroom
 
 
 def inverse_root(x: Array) -> tuple[Array, Array]:

@@ -160,6 +160,7 @@ CONCATENATION = Operation(
     ],
     _joined,
     _join,
+    moves=True,
     empty=True,
     requires=_needs_requantization,
 )
@@ -180,12 +181,14 @@ SPLIT = Operation(
     ],
     _split_rule,
     _split,
+    moves=True,
 )
 TILE = Operation(
     OperationType.TILE,
     signatures(NUMBERS, ["input"], Parameter("multiples", OperandType.TENSOR_INT32, ranks=(1,))),
     _tiled,
     _tile,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (CONCATENATION, SPLIT, TILE)

@@ -134,6 +134,7 @@ EMBEDDING_LOOKUP = Operation(
     ],
     _embedded,
     _embed,
+    moves=True,
 )
 GATHER = Operation(
     OperationType.GATHER,
@@ -142,6 +143,7 @@ GATHER = Operation(
     ),
     _gathered,
     _gather,
+    moves=True,
 )
 HASHTABLE_LOOKUP = Operation(
     OperationType.HASHTABLE_LOOKUP,
@@ -159,6 +161,7 @@ HASHTABLE_LOOKUP = Operation(
     ],
     _looked_up,
     _look_up,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (EMBEDDING_LOOKUP, GATHER, HASHTABLE_LOOKUP)

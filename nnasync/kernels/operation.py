@@ -10,7 +10,8 @@ What a family file writes is a rule and a compute function over `Arguments`. Thi
 share: an operand whose value is needed but only known when the network runs makes `infer` answer
 "unknown" and `prepare` fall back to preparing at each run; `specialize` also finds the shapes that
 depend on such values, for whoever has them; empty tensors are refused or need no work; float16 is
-computed in float32; numbers that overflow, as scales of a hostile model do, warn nobody.
+computed in float32 unless it is only moved; numbers that overflow, as scales of a hostile model do,
+warn nobody.
 """
 
 from __future__ import annotations
@@ -84,11 +85,12 @@ Requires = Callable[[Arguments, Sequence[Tensor]], HalVersion]
 class Operation:
     """One operation of the HAL or of an extension: signatures, shape rule and computation.
 
-    `empty` says that inputs without elements are legal. `requires` gives the HAL version that the
-    quantisation of the operands needs beyond their types, or raises ModelError if none allows it.
+    `empty` says that inputs without elements are legal, `moves` that values are only moved or
+    converted, so that float16 stays as it is. `requires` gives the HAL version that the quantisation of the
+    operands needs beyond their types, or raises ModelError if none allows it.
     """
 
-    __slots__ = ("_compute", "_requires", "_rule", "empty", "name", "signatures", "type")
+    __slots__ = ("_compute", "_requires", "_rule", "empty", "moves", "name", "signatures", "type")
 
     def __init__(
         self,
@@ -99,12 +101,14 @@ class Operation:
         *,
         name: str = "",
         empty: bool = False,
+        moves: bool = False,
         requires: Requires | None = None,
     ) -> None:
         self.type = type
         self.name = name or hal.operation_name(type)
         self.signatures = tuple(signatures)
         self.empty = empty
+        self.moves = moves
         self._rule = rule
         self._compute = compute
         self._requires = requires
@@ -181,7 +185,7 @@ class Operation:
         """
         _require_known(f"{self.name}: input", inputs)
         signature = self._signature(inputs, [tensor.type for tensor in outputs])
-        if any(tensor is not None and tensor.type in _HALVES for tensor in (*inputs, *outputs)):
+        if not self.moves and _any_half(*inputs, *outputs):
             return _half_kernel(self, inputs, outputs)
         arguments = self._arguments(inputs, signature)
         rules = self._results(arguments, len(outputs))
@@ -335,6 +339,10 @@ def _resolved(where: str, given: Tensor, rule: Tensor) -> Tensor:
             f" {rule.scale} and {rule.zero_point}"
         )
     return msgspec.structs.replace(given, shape=rule.shape, value=None, exact=True)
+
+
+def _any_half(*tensors: Tensor | None) -> bool:
+    return any(tensor is not None and tensor.type in _HALVES for tensor in tensors)
 
 
 def _widened(tensor: Tensor | None) -> Tensor | None:

@@ -62,6 +62,7 @@ PAD = Operation(
     signatures(FROM_1_1, ["input"], _PADDINGS, ranks=UP_TO_4),
     _padded,
     _pad,
+    moves=True,
     requires=needs_zero_point,
 )
 PAD_V2 = Operation(
@@ -75,6 +76,7 @@ PAD_V2 = Operation(
     ],
     _padded,
     _pad,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (PAD, PAD_V2)

@@ -85,6 +85,7 @@ CHANNEL_SHUFFLE = Operation(
     ),
     _shuffled,
     _shuffle,
+    moves=True,
 )
 TRANSPOSE = Operation(
     OperationType.TRANSPOSE,
@@ -96,6 +97,7 @@ TRANSPOSE = Operation(
     ),
     _transposed,
     _transpose,
+    moves=True,
     empty=True,
 )
 

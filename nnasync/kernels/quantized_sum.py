@@ -4,14 +4,18 @@ The rule scales both operands to 20 more bits, adds, scales the sum and rounds, 
 zero. x * scale_x + y * scale_y + shift, cut to an integer, is the same for almost all of the 65536
 pairs of values. The others lie so close to where the result changes that float32 puts them on the
 wrong side; small steps of the three weights towards the pair that is worst off bring most of them
-over, as in the training of a perceptron. Weights are used only if all pairs come out right. Halves
-want a start with larger scales, which carries them away from zero. Where neither succeeds, mostly
-where scales are short decimals that make many near halves, and for few elements, the table of all
-pairs is used.
+over, as in the training of a perceptron. Halves want a start with larger scales, which carries them
+away from zero.
+
+Weights are used only if all pairs come out right. Where rule and float32 together cannot stray from
+the exact sum as far as a pair that is not near a change, the near pairs are the proof; otherwise
+all are compared. Where no weights are found, mostly where scales are short decimals that make many
+near halves, and for few elements, the table of all pairs is used.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,57 +45,109 @@ _STARTS = ((0.0, 2.0**-16), (2.0**-14, 2.0**-12))
 """How much larger than exact the scales start, and how far from a change all pairs shall be."""
 _UNITS = np.asarray([1 / 128, 1 / 128, 1.0])
 """What makes steps of the three weights count alike."""
+_LARGEST = np.asarray([255.0, 255.0, 1.0])
+"""The largest values that the three weights are multiplied with."""
+_REMEMBERED = 256
 
 
 def sum_kernel(arguments: Arguments, output: Tensor, fused: int, sign: int) -> Kernel:
     """ADD, or SUB where `sign` is -1."""
     tensors = arguments.tensor(0), arguments.tensor(1)
-    bounds = quantized_bounds(fused, output)
-    table = np.clip(_sums(arguments, output, sign), *bounds)
-    order = (1, 0) if tensors[0].size < tensors[1].size else (0, 1)
-    x, y = (tensors[index] for index in order)
-    signs = np.asarray([1, sign])[list(order)]
-    found = None
-    if output.size > _FEW:
-        found = _fit(_Problem(x, y, signs, output, bounds), table.transpose(order))
-    if found is None:
-        return pair_kernel(*tensors, output.shape, table)
-    return _affine_kernel(found, x, y, output.shape, order)
-
-
-def _sums(arguments: Arguments, output: Tensor, sign: int) -> Array:
-    """The rule for all values of both operands, not yet clamped."""
-    a, b = arguments.tensor(0), arguments.tensor(1)
-    twice = 2 * max(single(a.scale), single(b.scale))
-    terms = []
-    for tensor, factor in ((a, 1), (b, sign)):
-        q, shift = quantize_multiplier(single(tensor.scale) / twice)
-        wide = all_values(tensor) << _LEFT_SHIFT
-        terms.append(multiply_by_quantized_multiplier(wide, factor * q, shift))
+    sides = _side(tensors[0], 1), _side(tensors[1], sign)
+    twice = 2 * max(side.scale for side in sides)
     multiplier = twice / (2**_LEFT_SHIFT * single(output.scale))
     pair = quantize_multiplier_below_one(arguments, multiplier)
-    sums = np.add.outer(*terms)
-    return multiply_by_quantized_multiplier(sums, *pair) + output.zero_point
+    order = (1, 0) if tensors[0].size < tensors[1].size else (0, 1)
+    x, y = (sides[index] for index in order)
+    problem = _Problem(x, y, _side(output, 1), twice, pair, quantized_bounds(fused, output))
+    found = _fit(problem) if output.size > _FEW else None
+    if found is None:
+        return pair_kernel(*tensors, output.shape, problem.table().transpose(order))
+    a, b = (tensors[index] for index in order)
+    return _affine_kernel(found, a, b, output.shape, order)
 
 
-class _Problem:
-    """Which weights to look for: the exact ones, between which bounds, for which zero points."""
+class _Side(Struct, frozen=True):
+    """An operand or the result, as far as the values of a sum depend on it."""
 
-    __slots__ = ("bounds", "lowest", "weights", "x", "y", "zeros")
+    type: int
+    scale: float
+    zero_point: int
+    sign: int
 
-    def __init__(
-        self, x: Tensor, y: Tensor, signs: Array, output: Tensor, bounds: tuple[int, int]
-    ) -> None:
-        self.lowest = quantized_range(output.type)[0]
-        self.bounds = bounds[0] - self.lowest, bounds[1] - self.lowest
-        self.zeros = x.zero_point, y.zero_point
-        self.x, self.y = all_values(x)[:, None], all_values(y)[None]
-        scales = np.asarray([single(x.scale), single(y.scale)]) / single(output.scale)
-        self.weights = np.asarray([*(signs * scales), output.zero_point - self.lowest + 0.5])
+    def values(self) -> Array:
+        """All values in ascending order, less the zero point."""
+        return all_values(Tensor(type=self.type, zero_point=self.zero_point))
+
+    def term(self, twice: float) -> Array:
+        """What the rule adds for each value: it is divided by `twice` and has 20 more bits."""
+        q, shift = quantize_multiplier(self.scale / twice)
+        wide = self.values() << _LEFT_SHIFT
+        return multiply_by_quantized_multiplier(wide, self.sign * q, shift)
+
+
+def _side(tensor: Tensor, sign: int) -> _Side:
+    return _Side(tensor.type, single(tensor.scale), tensor.zero_point, sign)
+
+
+class _Problem(Struct, frozen=True):
+    """A sum of x and y: what the rule divides scales by, its multiplier, the clamp."""
+
+    x: _Side
+    y: _Side
+    output: _Side
+    twice: float
+    multiplier: tuple[int, int]
+    bounds: tuple[int, int]
+
+    @property
+    def lowest(self) -> int:
+        """The smallest value of the output's type, from which raw results count."""
+        return quantized_range(self.output.type)[0]
+
+    @property
+    def raw_bounds(self) -> tuple[int, int]:
+        """The clamp of raw results."""
+        return self.bounds[0] - self.lowest, self.bounds[1] - self.lowest
+
+    @property
+    def weights(self) -> Array:
+        """What makes x * weight + y * weight + weight the exact sum, which a cut then rounds."""
+        scales = [side.sign * side.scale / self.output.scale for side in (self.x, self.y)]
+        return np.asarray([*scales, self.output.zero_point - self.lowest + 0.5])
+
+    def terms(self) -> tuple[Array, Array]:
+        """What the rule adds for each value of x and of y."""
+        return self.x.term(self.twice), self.y.term(self.twice)
+
+    def rounded(self, sums: Array) -> Array:
+        """The raw results, not clamped, of sums of terms."""
+        zero = self.output.zero_point - self.lowest
+        result: Array = multiply_by_quantized_multiplier(sums, *self.multiplier) + zero
+        return result
+
+    def table(self) -> Array:
+        """The results of all pairs of values."""
+        sums = np.add.outer(*self.terms())
+        return np.clip(self.rounded(sums) + self.lowest, *self.bounds)
 
     def affine(self, weights: Array) -> _Affine:
         """The float32 calls with these weights."""
-        return _Affine(weights, self.zeros, self.bounds)
+        return _Affine(weights, (self.x.zero_point, self.y.zero_point), self.raw_bounds)
+
+    def stray(self, weights: Array) -> float:
+        """How far the sums of the rule, or of float32 with these weights, can be from the exact.
+
+        The rule rounds each term twice and the sum once more, by half a unit of its shift at most;
+        float32 makes four errors of 2**-24 for each term, and two for what is added.
+        """
+        q, shift = self.multiplier
+        rule = 3 * 2.0**shift if q else np.inf
+        shifted = abs(weights[2] - weights[0] * self.x.zero_point)
+        largest = np.abs(weights) * _LARGEST
+        rounding = (largest[0] + largest[1] + shifted) * 2.0**-22 + 2.0**-16
+        drift = np.abs(weights - self.weights) * _LARGEST
+        return max(rule, float(drift.sum())) + float(rounding)
 
 
 class _Affine:
@@ -147,39 +203,55 @@ class _Near(Struct, frozen=True, eq=False):
         return self.terms[index], float(distance[index])
 
 
-def _near(problem: _Problem, expected: Array) -> _Near:
+def _near(problem: _Problem) -> _Near:
+    x, y = problem.x.values(), problem.y.values()
     weights = problem.weights
-    exact = problem.x * weights[0] + problem.y * weights[1] + weights[2]
-    change = np.rint(exact)
-    lower, upper = problem.bounds
-    near = (np.abs(exact - change) < _NEAR) & (change > lower) & (change <= upper)
-    rows, columns = np.nonzero(near)
-    x, y, change = problem.x[rows, 0], problem.y[0, columns], change[near]
-    above = expected[near] >= change
+    exact = np.add.outer(x * weights[0] + weights[2], y * weights[1])
+    distance = np.rint(exact)
+    np.abs(np.subtract(exact, distance, distance), distance)
+    rows, columns = np.divmod(np.flatnonzero(distance < _NEAR), y.size)
+    change = np.rint(exact[rows, columns])
+    lower, upper = problem.raw_bounds
+    inside = (change > lower) & (change <= upper)
+    rows, columns, change = rows[inside], columns[inside], change[inside]
+    first, second = problem.terms()
+    above = problem.rounded(first[rows] + second[columns]) >= change
+    x, y = x[rows], y[columns]
     terms = np.stack([x, y, np.ones(x.size)], axis=1) * _UNITS
     terms[~above] *= -1
-    return _Near(x + problem.zeros[0], y + problem.zeros[1], change, above, terms)
+    return _Near(x + problem.x.zero_point, y + problem.y.zero_point, change, above, terms)
 
 
-def _fit(problem: _Problem, table: Array) -> _Affine | None:
-    """Weights with which float32 gives the table, if they are found."""
-    expected = table - problem.lowest
-    near = _near(problem, expected)
-    x, y = problem.x + problem.zeros[0], problem.y + problem.zeros[1]
+@functools.lru_cache(_REMEMBERED)
+def _fit(problem: _Problem) -> _Affine | None:
+    """Weights with which float32 gives the results of the rule, if they are found."""
+    near = _near(problem)
     for growth, margin in _STARTS:
         found = _descend(problem, near, problem.weights * (1 + growth, 1 + growth, 1), margin)
-        if found is not None and np.array_equal(found.of(x, y).astype(np.int64), expected):
-            return found
+        if found is not None and _is_exact(problem, *found):
+            return found[1]
     return None
 
 
-def _descend(problem: _Problem, near: _Near, weights: Array, margin: float) -> _Affine | None:
+def _is_exact(problem: _Problem, weights: Array, affine: _Affine) -> bool:
+    """Whether all pairs come out right, given that the near ones do."""
+    if problem.stray(weights) < _NEAR:
+        return True
+    x = problem.x.values()[:, None] + problem.x.zero_point
+    y = problem.y.values()[None] + problem.y.zero_point
+    found = affine.of(x, y).astype(np.int64) + problem.lowest
+    return np.array_equal(found, problem.table())
+
+
+def _descend(
+    problem: _Problem, near: _Near, weights: Array, margin: float
+) -> tuple[Array, _Affine] | None:
     """Weights with which all near pairs come out right, some steps from the given ones."""
     for _ in range(_STEPS):
         affine = problem.affine(weights)
         values = affine.of(near.x, near.y)
         if np.array_equal(values >= near.change, near.above):
-            return affine
+            return weights, affine
         term, distance = near.worst(values)
         weights = weights + (margin - distance) / (term @ term) * term * _UNITS
     return None

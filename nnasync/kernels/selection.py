@@ -132,7 +132,9 @@ MINIMUM = _extreme(OperationType.MINIMUM, np.minimum)
 PRELU = Operation(
     OperationType.PRELU, signatures(LATEST, ("input", "alpha")), _infer, _prepare_prelu
 )
-SELECT = Operation(OperationType.SELECT, _select_signatures(), _infer_select, _prepare_select)
+SELECT = Operation(
+    OperationType.SELECT, _select_signatures(), _infer_select, _prepare_select, moves=True
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     MAXIMUM,

@@ -116,6 +116,7 @@ EXPAND_DIMS = Operation(
     signatures(NUMBERS, ["input"], Parameter("axis", OperandType.INT32)),
     _expanded,
     _viewed,
+    moves=True,
 )
 FILL = Operation(
     OperationType.FILL,
@@ -129,6 +130,7 @@ FILL = Operation(
     ],
     _filled,
     _fill,
+    moves=True,
 )
 RANK = Operation(
     OperationType.RANK,
@@ -142,12 +144,14 @@ RANK = Operation(
     ],
     _rank,
     _count_dimensions,
+    moves=True,
 )
 RESHAPE = Operation(
     OperationType.RESHAPE,
     signatures(FROM_1_0, ["input"], Parameter("shape", _I32, ranks=(1,)), ranks=UP_TO_4),
     _reshaped,
     _viewed,
+    moves=True,
 )
 SQUEEZE = Operation(
     OperationType.SQUEEZE,
@@ -156,6 +160,7 @@ SQUEEZE = Operation(
     ),
     _squeezed,
     _viewed,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (EXPAND_DIMS, FILL, RANK, RESHAPE, SQUEEZE)

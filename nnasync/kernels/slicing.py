@@ -109,6 +109,7 @@ SLICE = Operation(
     ),
     _slice_rule,
     _slice,
+    moves=True,
     empty=True,
 )
 STRIDED_SLICE = Operation(
@@ -126,6 +127,7 @@ STRIDED_SLICE = Operation(
     ),
     _strided_slice_rule,
     _strided_slice,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (SLICE, STRIDED_SLICE)

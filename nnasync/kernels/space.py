@@ -190,18 +190,21 @@ BATCH_TO_SPACE_ND = Operation(
     _signatures(FROM_1_1, _BLOCK_SHAPE),
     _batch_to_space_rule,
     _batch_to_space,
+    moves=True,
 )
 DEPTH_TO_SPACE = Operation(
     OperationType.DEPTH_TO_SPACE,
     _signatures(FROM_1_0, _BLOCK_SIZE),
     _depth_to_space_rule,
     _depth_to_space,
+    moves=True,
 )
 SPACE_TO_BATCH_ND = Operation(
     OperationType.SPACE_TO_BATCH_ND,
     _signatures(FROM_1_1, _BLOCK_SHAPE, _PADDINGS),
     _space_to_batch_rule,
     _space_to_batch,
+    moves=True,
     requires=needs_zero_point,
 )
 SPACE_TO_DEPTH = Operation(
@@ -209,6 +212,7 @@ SPACE_TO_DEPTH = Operation(
     _signatures(FROM_1_0, _BLOCK_SIZE),
     _space_to_depth_rule,
     _space_to_depth,
+    moves=True,
 )
 
 OPERATIONS: tuple[Operation, ...] = (

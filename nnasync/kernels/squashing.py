@@ -13,7 +13,7 @@ import numpy as np
 
 from nnasync.hal import Array
 from nnasync.kernels.byte_tables import all_values
-from nnasync.kernels.exponential import exp_on_negative_values, one_over_one_plus_x
+from nnasync.kernels.fixed_functions import logistic, tanh
 from nnasync.kernels.fixed_point import (
     quantize_multiplier,
     rounding_divide_by_pot,
@@ -25,24 +25,13 @@ from nnasync.kernels.operation import Arguments, Tensor, quantized_range
 __all__ = ["logistic_table", "tanh_table"]
 
 _INTEGER_BITS = 4
-_ONE = 2**31 - 1
 _LARGEST = 15 << 27
 
-
-def _logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x)) without integer bits, for x with 4."""
-    above_half = one_over_one_plus_x(exp_on_negative_values(-np.abs(x), _INTEGER_BITS))
-    return np.where(x > 0, above_half, np.where(x < 0, _ONE - above_half, 1 << 30))
+Function = Callable[[Array, int, int], Array]
+"""From numbers, their integer bits and the bits of a word to results without integer bits."""
 
 
-def _tanh(x: Array) -> Array:
-    """tanh(x) without integer bits, for x with 4: |tanh(x)| is 2 / (1 + exp(-2|x|)) - 1."""
-    half = one_over_one_plus_x(exp_on_negative_values(-np.abs(x), _INTEGER_BITS + 1))
-    signed: Array = np.sign(x) * (2 * half - 2**31)
-    return signed
-
-
-def _steps(arguments: Arguments, function: Callable[[Array], Array], bits: int, zero: int) -> Array:
+def _steps(arguments: Arguments, function: Function, bits: int, zero: int) -> Array:
     """Results as unsigned values: the function in steps of 2**-bits above `zero`."""
     source = arguments.tensor(0)
     multiplier = single(source.scale) * 2**27
@@ -52,16 +41,16 @@ def _steps(arguments: Arguments, function: Callable[[Array], Array], bits: int, 
     radius = _LARGEST >> shift
     x = all_values(source)
     inner = np.clip(x, -radius, radius) << (shift if radius else 0)
-    fine = function(saturating_rounding_doubling_high_mul(inner, q))
+    fine = function(saturating_rounding_doubling_high_mul(inner, q), _INTEGER_BITS, 32)
     steps = np.minimum(rounding_divide_by_pot(fine, 31 - bits) + zero, 255)
     return np.where(x <= -radius, 0, np.where(x >= radius, 255, steps))
 
 
 def logistic_table(arguments: Arguments, output: Tensor) -> Array:
     """LOGISTIC of all values in ascending order, in steps of 1/256 above the lowest value."""
-    return _steps(arguments, _logistic, 8, 0) + quantized_range(output.type)[0]
+    return _steps(arguments, logistic, 8, 0) + quantized_range(output.type)[0]
 
 
 def tanh_table(arguments: Arguments, output: Tensor) -> Array:
     """TANH of all values in ascending order, in steps of 1/128 above the middle value."""
-    return _steps(arguments, _tanh, 7, 128) + quantized_range(output.type)[0]
+    return _steps(arguments, tanh, 7, 128) + quantized_range(output.type)[0]

@@ -225,6 +225,14 @@ def test_wrong_steps_of_a_quantised_operation_are_found(monkeypatch: pytest.Monk
     assert found_damage(monkeypatch, OperationType.MAX_POOL_2D, "quant8", damage) == {"float twin"}
 
 
+def test_signed_bytes_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damage(arguments: Arguments, outputs: Sequence[Array]) -> None:
+        if outputs[0].dtype == np.int8:
+            outputs[0] ^= 1
+
+    assert found_damage(monkeypatch, OperationType.MEAN, "quant8", damage) == {"signed twin"}
+
+
 def test_warnings_and_foreign_errors_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def warn(arguments: Arguments, outputs: Sequence[Array]) -> None:
         warnings.warn("something is odd", RuntimeWarning, stacklevel=1)

@@ -1,10 +1,10 @@
 """Everything that is to be true of a graph on a device, and what is not.
 
-On the reference device the results of all its ways must be the very same, and those of one
-quantised operation near those of the same operation on real numbers. Any device must give results
-near the reference's; those of one quantised operation are judged by the real numbers, as the
-official suite does. A device may say that it does not support an operation, and one that is not the
-reference may fail at compiling or executing: neither is held against it.
+On the reference device the results of all its ways must be the very same; those of one operation
+on unsigned bytes are, shifted, those on signed ones, and near those on real numbers. Any device
+must give results near the reference's; those of one quantised operation are judged by the real
+numbers, as the official suite does. A device may say that it does not support an operation, and one
+that is not the reference may fail at compiling or executing: neither is held against it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.random_graphs import reference
 from nnasync.conformance.random_graphs.comparison import criterion_class, difference, first_fault
 from nnasync.conformance.random_graphs.forms import Form, float_twin, quantized
-from nnasync.conformance.random_graphs.graph import Graph, model_of
+from nnasync.conformance.random_graphs.graph import Graph, graph_of, model_of
 from nnasync.conformance.trial import told
+from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, ExecutionResult, Struct
@@ -92,6 +93,7 @@ def _expected(graph: Graph, *, thorough: bool) -> list[Array]:
     if thorough:
         for form in Form:
             _check_form(graph, form, golden)
+        _check_signed_twin(graph, golden)
     twin = None if criterion_class(graph) in _GRAPHS else float_twin(graph)
     if twin is None:
         return golden
@@ -119,6 +121,21 @@ def _check_form(graph: Graph, form: Form, golden: Sequence[Array]) -> None:
         fault = told(error)
     if fault:
         raise _Failure(f"plan, {form.value}", fault)
+
+
+def _check_signed_twin(graph: Graph, golden: Sequence[Array]) -> None:
+    twin = signed_twin(_case(graph, golden))
+    if twin is None:
+        return
+    inputs = [value for value in twin.inputs if value is not None]
+    expected = [output.value for output in twin.outputs]
+    try:
+        signed = graph_of(twin.model, inputs)
+        fault = difference(signed, reference.execute(signed), expected)
+    except Exception as error:
+        fault = told(error)
+    if fault:
+        raise _Failure("signed twin", fault)
 
 
 # -- the device

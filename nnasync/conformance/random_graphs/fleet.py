@@ -6,7 +6,6 @@ graph, which is saved as it was generated; another process takes its place.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ import anyio.abc
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from nnasync.conformance.parallel import ending
 from nnasync.conformance.random_graphs.examination import Verdict
 from nnasync.conformance.random_graphs.generation import generate
 from nnasync.conformance.random_graphs.inspector import operation_names, saved_graph
@@ -96,7 +96,7 @@ class _Worker:
             if line is not None:
                 return _results.decode(line), False
             code = await self._process.wait()
-            died = f"the process of the device died: {_ending(code)}"
+            died = f"the process of the device died: {ending(code)}"
             return self._lost(order, "process", died), True
         return self._lost(order, "process", f"no answer within {limit_s:g} s"), True
 
@@ -116,12 +116,3 @@ class _Worker:
         graph = generate(order.size, order.seed, order.kind)
         saved = saved_graph(graph, Path(self._assignment.folder))
         return Result(order, Verdict.FAILED, operation_names(graph), check, reason, saved)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
