@@ -31,6 +31,8 @@ __all__ = [
     "is_legal_name",
     "prefix_of",
     "type_within",
+    "validate_extension_name",
+    "validate_operand_types",
 ]
 
 MAX_PREFIX = 2**15 - 1
@@ -57,6 +59,30 @@ _TYPES = 1 << hal.EXTENSION_PREFIX_SHIFT
 def is_legal_name(name: str) -> bool:
     """Whether a name is words of a-z, 0-9 and _ with dots between, such as org.vendor.thing."""
     return _NAME.fullmatch(name) is not None
+
+
+def validate_extension_name(name: str) -> None:
+    """Raise InvalidArgument unless a name is legal for an extension.
+
+    It begins with the vendor's domain reversed, and so has one dot at least.
+    """
+    if not is_legal_name(name):
+        raise InvalidArgument(
+            f"extension name {name!r} must be words of a-z, 0-9 and _ with dots between, such as"
+            " org.vendor.thing"
+        )
+
+
+def validate_operand_types(extension: Extension) -> None:
+    """Raise InvalidArgument unless the operand types of an extension are one each, and in range."""
+    types = [entry.type for entry in extension.operand_types]
+    if len(set(types)) < len(types):
+        raise InvalidArgument(f"extension {extension.name!r} has an operand type twice: {types}")
+    for type in types:
+        if not 0 <= type < _TYPES:
+            raise InvalidArgument(
+                f"extension {extension.name!r}: operand type {type} must be in [0, {_TYPES - 1}]"
+            )
 
 
 def encode(prefix: int, type: int) -> int:
@@ -110,17 +136,8 @@ class Registry:
 
         Raises InvalidArgument for an illegal name, or for operand types that are not one each.
         """
-        if not is_legal_name(extension.name):
-            raise InvalidArgument(
-                f"extension name {extension.name!r} must be words of a-z, 0-9 and _ with dots"
-                " between, such as org.vendor.thing"
-            )
-        types = [entry.type for entry in extension.operand_types]
-        if len(set(types)) < len(types) or not all(0 <= type < _TYPES for type in types):
-            raise InvalidArgument(
-                f"extension {extension.name}: operand types {types} must differ and be in"
-                f" [0, {_TYPES - 1}]"
-            )
+        validate_extension_name(extension.name)
+        validate_operand_types(extension)
         known = self._offered.setdefault(extension.name, extension)
         if known is not None and _content(known) != _content(extension):
             self._offered[extension.name] = None
@@ -131,8 +148,7 @@ class Registry:
         Raises InvalidArgument for an illegal name and where all prefixes are given away.
         """
         if name not in self._prefixes:
-            if not is_legal_name(name):
-                raise InvalidArgument(f"{name!r} is not a legal extension name")
+            validate_extension_name(name)
             if len(self._prefixes) == MAX_PREFIX:
                 raise InvalidArgument(f"all {MAX_PREFIX} extension prefixes are given away")
             self._prefixes[name] = len(self._prefixes) + 1

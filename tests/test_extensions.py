@@ -82,7 +82,7 @@ def test_prefixes_are_given_in_the_order_of_asking() -> None:
         ExtensionNameAndPrefix("a.b", 1),
         ExtensionNameAndPrefix(PLAIN.name, 2),
     )
-    with pytest.raises(InvalidArgument, match="is not a legal extension name"):
+    with pytest.raises(InvalidArgument, match="extension name 'Nobody' must be words"):
         registry.prefix("Nobody")
 
 

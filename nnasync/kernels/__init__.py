@@ -44,6 +44,7 @@ from nnasync.kernels import (
     unary,
 )
 from nnasync.kernels.operation import (
+    SCRATCH_BYTES,
     Arguments,
     ArraySpec,
     Kernel,
@@ -61,6 +62,7 @@ from nnasync.kernels.tflite import EXTENSION_OPERATIONS
 __all__ = [
     "EXTENSION_OPERATIONS",
     "OPERATIONS",
+    "SCRATCH_BYTES",
     "Arguments",
     "ArraySpec",
     "Kernel",

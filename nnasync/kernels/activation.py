@@ -23,7 +23,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.squashing import logistic_table, tanh_table
 from nnasync.kernels.steps import Call, blocks, clip, float_bounds, quantized_bounds, sequence
-from nnasync.kernels.uniform import UP_TO_4, require_scales, signatures
+from nnasync.kernels.uniform import FROM_1_0, UP_TO_4, require_scales, signatures
 
 __all__ = [
     "OPERATIONS",
@@ -38,16 +38,9 @@ __all__ = [
 ]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
-_Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
-_FIRST = {
-    _F32: HalVersion.V1_0,
-    _Q8: HalVersion.V1_0,
-    _F16: HalVersion.V1_2,
-    _Q8S: HalVersion.V1_3,
-}
-_TANH = {**_FIRST, _Q8: HalVersion.V1_2}
-_LATEST = dict.fromkeys(_FIRST, HalVersion.V1_3)
+_TANH = {**FROM_1_0, OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_2}
+_NEWEST = dict.fromkeys(FROM_1_0, HalVersion.V1_3)
 
 FloatCalls = Callable[[Array, Array, Array], list[Call]]
 """Makes calls from source, target and a scratch array like them."""
@@ -112,7 +105,7 @@ def _relu(type: OperationType, fused: FusedActivationFunc) -> Operation:
     def same(source: Tensor) -> tuple[float, int]:
         return source.scale, source.zero_point
 
-    return _activation(type, _FIRST, calls, table, same)
+    return _activation(type, FROM_1_0, calls, table, same)
 
 
 _HALF, _ONE = np.asarray(0.5, np.float32), np.asarray(1.0, np.float32)
@@ -200,10 +193,10 @@ ELU = Operation(
     _prepare_elu,
 )
 HARD_SWISH = _activation(
-    OperationType.HARD_SWISH, _LATEST, _hard_swish_calls, _hard_swish_table, ranks=()
+    OperationType.HARD_SWISH, _NEWEST, _hard_swish_calls, _hard_swish_table, ranks=()
 )
 LOGISTIC = _activation(
-    OperationType.LOGISTIC, _FIRST, _logistic_calls, logistic_table, _logistic_quantization
+    OperationType.LOGISTIC, FROM_1_0, _logistic_calls, logistic_table, _logistic_quantization
 )
 RELU = _relu(OperationType.RELU, FusedActivationFunc.RELU)
 RELU1 = _relu(OperationType.RELU1, FusedActivationFunc.RELU1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.errors import ModelError
-from nnasync.hal import Array
+from nnasync.hal import Array, Shape
 from nnasync.kernels.signature import Signature
 from nnasync.kernels.tensor import Tensor
 
@@ -63,6 +63,12 @@ class Arguments:
             expected = " or ".join(str(rank) for rank in ranks)
             raise self.error(index, f"has shape {tensor.shape}, expected rank {expected}")
         return tensor
+
+    def check_shape(self, index: int, expected: Shape) -> None:
+        """Raise ModelError where an argument that is not omitted has another shape."""
+        tensor = self.optional(index)
+        if tensor is not None and tensor.shape != expected:
+            raise self.error(index, f"has shape {tensor.shape}, expected {expected}")
 
     def value(self, index: int) -> Array:
         """The argument's value; whoever called `infer` or `prepare` handles that it is unknown."""

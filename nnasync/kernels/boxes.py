@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, Struct
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, Struct
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,
@@ -32,7 +32,6 @@ __all__ = [
     "check_batches",
     "check_boxes",
     "check_box_scale",
-    "check_shape",
     "overlap",
     "transform",
 ]
@@ -79,13 +78,6 @@ BOX_TYPES: tuple[BoxTypes, ...] = tuple(
         ),
     )
 )
-
-
-def check_shape(arguments: Arguments, index: int, expected: Shape) -> None:
-    """Raises ModelError where an argument does not have the shape that others ask for."""
-    shape = arguments.tensor(index).shape
-    if shape != expected:
-        raise arguments.error(index, f"has shape {shape}, expected {expected}")
 
 
 def check_box_scale(arguments: Arguments, *indexes: int) -> None:
@@ -152,9 +144,9 @@ def transform(boxes: Array, deltas: Array, limits: Array) -> Array:
 def _infer(arguments: Arguments) -> list[Tensor]:
     boxes, deltas = arguments.tensor(0), arguments.tensor(1)
     count, length = deltas.shape
-    check_shape(arguments, 0, (count, 4))
-    check_shape(arguments, 2, (count,))
-    check_shape(arguments, 3, (arguments.tensor(3).shape[0], 2))
+    arguments.check_shape(0, (count, 4))
+    arguments.check_shape(2, (count,))
+    arguments.check_shape(3, (arguments.tensor(3).shape[0], 2))
     if length % 4 or not length:
         raise arguments.error(1, f"has shape {deltas.shape}, expected 4 deltas for each class")
     check_box_scale(arguments, 0, 3)

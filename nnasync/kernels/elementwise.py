@@ -23,23 +23,17 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.quantized_arithmetic import product_kernel, product_scale
 from nnasync.kernels.quantized_sum import sum_kernel
 from nnasync.kernels.steps import Call, clip, float_bounds, sequence
-from nnasync.kernels.uniform import FLOATS, UP_TO_4, require_scales, signatures
+from nnasync.kernels.uniform import FLOATS, FROM_1_0, UP_TO_4, require_scales, signatures
 
 __all__ = ["OPERATIONS", "ADD", "DIV", "MUL", "POW", "SUB"]
 
-_FIRST: dict[OperandType, HalVersion] = {
-    OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
-    OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_0,
-    OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: HalVersion.V1_3,
-    OperandType.TENSOR_INT32: HalVersion.V1_3,
-}
-_SUB: dict[OperandType, HalVersion] = {
+_FIRST = {**FROM_1_0, OperandType.TENSOR_INT32: HalVersion.V1_3}
+_SUB = {
     **_FIRST,
     OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
     OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_2,
 }
-_DIV: dict[OperandType, HalVersion] = {
+_DIV = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
     OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
     OperandType.TENSOR_INT32: HalVersion.V1_3,

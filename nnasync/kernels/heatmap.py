@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels.boxes import BOX_TYPES, check_box_scale, check_boxes, check_shape
+from nnasync.kernels.boxes import BOX_TYPES, check_box_scale, check_boxes
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,
@@ -39,7 +39,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
         keypoints, height, width = shape[1:]
     if height != width or height < 2:
         raise arguments.error(0, f"has maps of {height} x {width}, expected squares from 2 x 2 on")
-    check_shape(arguments, 1, (count, 4))
+    arguments.check_shape(1, (count, 4))
     check_box_scale(arguments, 1)
     return [
         Tensor(type=maps.type, shape=(count, keypoints)),

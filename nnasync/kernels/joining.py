@@ -9,7 +9,7 @@ import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
 from nnasync.kernels.byte_tables import lookup, same_quantization
-from nnasync.kernels.movement import FROM_1_0, like, moving, sizes
+from nnasync.kernels.movement import like, moving, sizes
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -23,7 +23,7 @@ from nnasync.kernels.operation import (
     quantized_range,
 )
 from nnasync.kernels.steps import Call, copy, sequence
-from nnasync.kernels.uniform import NUMBERS, UP_TO_4, signatures
+from nnasync.kernels.uniform import FROM_1_0, NUMBERS, UP_TO_4, signatures
 
 __all__ = ["OPERATIONS", "CONCATENATION", "SPLIT", "TILE"]
 

@@ -19,6 +19,27 @@ _FEWEST_COLUMNS = 64
 """Parts are not narrower: numpy pays for each row of a part."""
 
 
+def axis_signatures(
+    type: OperandType, since: HalVersion, *options: Parameter, before: tuple[int, ...]
+) -> list[Signature]:
+    """Without and with an axis; the latter, and ranks other than those `before`, came with 1.2."""
+    later, axis = max(since, HalVersion.V1_2), Parameter("axis", OperandType.INT32)
+    others = tuple(rank for rank in UP_TO_4 if rank not in before)
+    forms: list[tuple[HalVersion, tuple[int, ...], tuple[Parameter, ...]]]
+    if since < later:
+        forms = [(since, before, ()), (later, others, ()), (later, UP_TO_4, (axis,))]
+    else:
+        forms = [(later, UP_TO_4, ()), (later, UP_TO_4, (axis,))]
+    return [
+        Signature(
+            version,
+            (Parameter("input", type, ranks=ranks), *options, *last),
+            (Parameter("output", type),),
+        )
+        for version, ranks, last in forms
+    ]
+
+
 def lines(shape: Shape, first: int, last: int | None = None) -> Shape:
     """The shape with the axes from `first` to `last` joined in the middle, others beside them."""
     after = (first if last is None else last) + 1

@@ -120,8 +120,8 @@ class LstmSizes:
 
     def check_state(self, batches: int) -> None:
         """Raises ModelError unless the states in have the right shapes."""
-        self._check(self.places.roles[OUTPUT_STATE], (batches, self.output))
-        self._check(self.places.roles[CELL_STATE], (batches, self.units))
+        self.arguments.check_shape(self.places.roles[OUTPUT_STATE], (batches, self.output))
+        self.arguments.check_shape(self.places.roles[CELL_STATE], (batches, self.units))
 
     def _require(self, index: int, present: bool, why: str) -> None:
         if self.arguments.has(index) != present:
@@ -160,21 +160,16 @@ class LstmSizes:
                 shape = (units, output)
             elif role >= PROJECTION:
                 shape = (output, units) if role == PROJECTION else (output,)
-            self._check(roles[role], shape)
+            self.arguments.check_shape(roles[role], shape)
         for index in self.places.norms:
-            self._check(index, (units,))
+            self.arguments.check_shape(index, (units,))
         source = self.required(INPUT)
         if source.shape[-1] != self.input:
             raise self.arguments.error(
                 roles[INPUT], f"has {source.shape[-1]} features, expected the weights' {self.input}"
             )
 
-    def _check(self, index: int, shape: tuple[int, ...]) -> None:
-        tensor = self.arguments.optional(index)
-        if tensor is not None and tensor.shape != shape:
-            raise self.arguments.error(index, f"has shape {tensor.shape}, expected {shape}")
-
     def check_aux(self, features: int) -> None:
         """Raises ModelError unless the auxiliary weights take inputs of this size."""
         for index in self.places.aux:
-            self._check(index, (self.units, features))
+            self.arguments.check_shape(index, (self.units, features))

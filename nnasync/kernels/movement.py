@@ -1,17 +1,15 @@
-"""What operations that only move data share: types by version, results like the input, one copy."""
+"""What operations that only move data share: results like the input, sizes as values, one copy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from nnasync.hal import Array, HalVersion, OperandType, Shape
+from nnasync.hal import Array, HalVersion, Shape
 from nnasync.kernels.operation import Arguments, Kernel, Step, Tensor
 from nnasync.kernels.steps import copy, sequence
 
 __all__ = [
-    "FROM_1_0",
-    "FROM_1_1",
     "Views",
     "like",
     "moving",
@@ -21,23 +19,6 @@ __all__ = [
 
 Views = Callable[[Array, Array], tuple[Array, Array]]
 """From the arrays of output and input: views of one shape, the first to be filled by the second."""
-
-_LATER = {
-    OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: HalVersion.V1_3,
-}
-FROM_1_0: Mapping[OperandType, HalVersion] = {
-    OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
-    OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_0,
-    **_LATER,
-}
-"""The types of operations of HAL 1.0, with the version that introduced each."""
-FROM_1_1: Mapping[OperandType, HalVersion] = {
-    OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
-    OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_1,
-    **_LATER,
-}
-"""The types of operations of HAL 1.1."""
 
 
 def like(source: Tensor, shape: Shape) -> Tensor:
@@ -55,13 +36,13 @@ def sizes(arguments: Arguments, index: int, minimum: int, count: int) -> tuple[i
     return values
 
 
-def moving(views: Views) -> Kernel:
+def moving(views: Views, *, view_of: int | None = None) -> Kernel:
     """The kernel that copies one view of the input into one of the output."""
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         return sequence([copy(*views(outputs[0], inputs[0]))])
 
-    return Kernel(bind)
+    return Kernel(bind, view_of=view_of)
 
 
 def needs_zero_point(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels.boxes import BOX_TYPES, check_box_scale, check_shape, overlap
+from nnasync.kernels.boxes import BOX_TYPES, check_box_scale, overlap
+from nnasync.kernels.movement import like
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,
@@ -184,8 +185,8 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     rows, classes = scores.shape
     if classes < 2:
         raise arguments.error(0, f"has shape {scores.shape}, expected a background and a class")
-    check_shape(arguments, 1, (rows, 4 * classes))
-    check_shape(arguments, 2, (rows,))
+    arguments.check_shape(1, (rows, 4 * classes))
+    arguments.check_shape(2, (rows,))
     check_box_scale(arguments, 1)
     count = 0
     if rows:
@@ -193,7 +194,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
         count = arguments.memo["chosen"][0].size
     labels = Tensor(type=OperandType.TENSOR_INT32, shape=(count,))
     return [
-        Tensor(type=scores.type, shape=(count,), scale=scores.scale, zero_point=scores.zero_point),
+        like(scores, (count,)),
         Tensor(type=boxes.type, shape=(count, 4), scale=boxes.scale),
         labels,
         labels,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
-from nnasync.kernels.lines import ends, extent, front, line_axis, lines, parts
+from nnasync.kernels.lines import axis_signatures, ends, extent, front, line_axis, lines, parts
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -33,30 +33,11 @@ __all__ = [
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _SCALAR = {_F32: OperandType.FLOAT32, _F16: OperandType.FLOAT16}
-_ANY_RANK = (1, 2, 3, 4)
-_AXIS = Parameter("axis", OperandType.INT32)
+_BEFORE_1_2 = (4,)
 
 _SMALLEST_NORM = 1e-6
 _L2_STEPS = 128
 _WIDE_LIMIT = BLOCK_ELEMENTS // 4
-
-
-def _signatures(type: OperandType, since: HalVersion, *options: Parameter) -> list[Signature]:
-    """Without and with an axis; the latter, and ranks other than 4, came with 1.2."""
-    later = max(since, HalVersion.V1_2)
-    forms: list[tuple[HalVersion, tuple[int, ...], tuple[Parameter, ...]]]
-    if since < later:
-        forms = [(since, (4,), ()), (later, (1, 2, 3), ()), (later, _ANY_RANK, (_AXIS,))]
-    else:
-        forms = [(later, _ANY_RANK, ()), (later, _ANY_RANK, (_AXIS,))]
-    return [
-        Signature(
-            version,
-            (Parameter("input", type, ranks=ranks), *options, *axis),
-            (Parameter("output", type),),
-        )
-        for version, ranks, axis in forms
-    ]
 
 
 def _same_shape(arguments: Arguments) -> list[Tensor]:
@@ -230,17 +211,18 @@ def _response_signatures() -> list[Signature]:
     signatures = []
     for type, since in ((_F32, HalVersion.V1_0), (_F16, HalVersion.V1_2)):
         floats = (Parameter(name, _SCALAR[type]) for name in ("bias", "alpha", "beta"))
-        signatures += _signatures(type, since, Parameter("radius", OperandType.INT32), *floats)
+        radius = Parameter("radius", OperandType.INT32)
+        signatures += axis_signatures(type, since, radius, *floats, before=_BEFORE_1_2)
     return signatures
 
 
 L2_NORMALIZATION = Operation(
     OperationType.L2_NORMALIZATION,
     [
-        *_signatures(_F32, HalVersion.V1_0),
-        *_signatures(_F16, HalVersion.V1_2),
-        *_signatures(_Q8, HalVersion.V1_2),
-        *_signatures(_Q8S, HalVersion.V1_3),
+        *axis_signatures(_F32, HalVersion.V1_0, before=_BEFORE_1_2),
+        *axis_signatures(_F16, HalVersion.V1_2, before=_BEFORE_1_2),
+        *axis_signatures(_Q8, HalVersion.V1_2, before=_BEFORE_1_2),
+        *axis_signatures(_Q8S, HalVersion.V1_3, before=_BEFORE_1_2),
     ],
     _infer_l2,
     _prepare_l2,

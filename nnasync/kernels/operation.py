@@ -17,6 +17,7 @@ warn nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from nnasync.kernels.signature import Parameter, Signature
 from nnasync.kernels.tensor import ArraySpec, Tensor, is_quantized, quantized_range
 
 __all__ = [
+    "SCRATCH_BYTES",
     "ArraySpec",
     "Arguments",
     "Compute",
@@ -46,6 +48,9 @@ __all__ = [
 ]
 
 Step = Callable[[], None]
+
+SCRATCH_BYTES: ContextVar[int] = ContextVar("SCRATCH_BYTES", default=hal.MAX_TENSOR_BYTES)
+"""What a step may take as scratch that could not be planned; whoever runs it sets the limit."""
 
 _HALVES: dict[int, OperandType] = {
     OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
@@ -86,8 +91,8 @@ class Operation:
     """One operation of the HAL or of an extension: signatures, shape rule and computation.
 
     `empty` says that inputs without elements are legal, `moves` that values are only moved or
-    converted, so that float16 stays as it is. `requires` gives the HAL version that the quantisation of the
-    operands needs beyond their types, or raises ModelError if none allows it.
+    converted, so that float16 stays as it is. `requires` gives the HAL version that the
+    quantisation of the operands needs beyond their types, or raises ModelError if none allows it.
     """
 
     __slots__ = ("_compute", "_requires", "_rule", "empty", "moves", "name", "signatures", "type")
@@ -427,6 +432,9 @@ def _late_kernel(
                 for tensor, array in zip(tensors, inputs, strict=True)
             ]
             kernel = operation.prepare(known, targets)
+            nbytes, limit = sum(spec.nbytes for spec in kernel.scratch), SCRATCH_BYTES.get()
+            if nbytes > limit:
+                raise ModelError(f"{operation.name}: needs {nbytes} bytes of scratch, of {limit}")
             temporary = [np.empty(spec.shape, spec.dtype) for spec in kernel.scratch]
             kernel.bind(inputs, outputs, temporary)()
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.lines import extent, front, lines, parts
+from nnasync.kernels.movement import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -26,16 +27,10 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 from nnasync.kernels.steps import Call, copy, sequence
+from nnasync.kernels.uniform import NUMBERS
 
 __all__ = ["ARGMAX", "ARGMIN", "OPERATIONS", "TOPK_V2"]
 
-_TYPES = {
-    OperandType.TENSOR_FLOAT32: HalVersion.V1_2,
-    OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
-    OperandType.TENSOR_INT32: HalVersion.V1_2,
-    OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_2,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: HalVersion.V1_3,
-}
 _INDEX_BITS = 32
 _Part = TypeVar("_Part", int, slice)
 
@@ -93,7 +88,7 @@ def _best(type: OperationType, name: str, skip: np.ufunc, worst: np.float32) -> 
     output = Parameter("output", OperandType.TENSOR_INT32)
     signatures = [
         Signature(since, (Parameter("input", data), options), (output,))
-        for data, since in _TYPES.items()
+        for data, since in NUMBERS.items()
     ]
     return Operation(type, signatures, _infer_best, prepare)
 
@@ -105,8 +100,7 @@ def _infer_top(arguments: Arguments) -> list[Tensor]:
     if count > length:
         raise arguments.error(1, f"is {count}, expected at most the {length} of the last dimension")
     shape = (*source.shape[:-1], count)
-    values = Tensor(type=source.type, shape=shape, scale=source.scale, zero_point=source.zero_point)
-    return [values, Tensor(type=OperandType.TENSOR_INT32, shape=shape)]
+    return [like(source, shape), Tensor(type=OperandType.TENSOR_INT32, shape=shape)]
 
 
 def _prepare_top(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -170,7 +164,7 @@ TOPK_V2 = Operation(
             (Parameter("input", type), Parameter("k", OperandType.INT32)),
             (Parameter("values", type), Parameter("indices", OperandType.TENSOR_INT32)),
         )
-        for type, since in _TYPES.items()
+        for type, since in NUMBERS.items()
     ],
     _infer_top,
     _prepare_top,

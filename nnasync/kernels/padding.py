@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels.movement import FROM_1_1, like, needs_zero_point, sizes
+from nnasync.kernels.movement import like, needs_zero_point, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Step, Tensor
 from nnasync.kernels.steps import copy, sequence
-from nnasync.kernels.uniform import LATEST, UP_TO_4, signatures
+from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 
 __all__ = ["OPERATIONS", "PAD", "PAD_V2"]
 
@@ -26,9 +26,7 @@ _VALUES: dict[OperandType, OperandType] = {
 
 def _paddings(arguments: Arguments) -> list[tuple[int, int]]:
     rank = arguments.tensor(0).rank
-    shape = arguments.tensor(1).shape
-    if shape != (rank, 2):
-        raise arguments.error(1, f"has shape {shape}, expected {(rank, 2)}")
+    arguments.check_shape(1, (rank, 2))
     values = sizes(arguments, 1, 0, 2 * rank)
     return list(zip(values[::2], values[1::2], strict=True))
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels.movement import FROM_1_1, like, moving
+from nnasync.kernels.movement import like, moving
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
-from nnasync.kernels.uniform import LATEST, UP_TO_4, signatures
+from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 
 __all__ = ["OPERATIONS", "CHANNEL_SHUFFLE", "TRANSPOSE"]
 

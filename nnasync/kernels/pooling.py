@@ -156,28 +156,15 @@ class _Average(_Pool):
         if self.in_place:
             calls: list[Call] = [(np.divide, (sums, counts, sums))]
             return calls + super().after(sums, target, part, work)
-        offset = np.floor(counts / 2)
-        if target.dtype == np.int8:
-            return self._signed(sums, target, counts, offset, work)
+        # Signed bytes are averaged as the unsigned ones that are 128 larger: halves go up in both.
+        shift = 128 if target.dtype == np.int8 else 0
+        lower, upper = (limit + np.asarray(shift, self.dtype) for limit in self._limits)
         return [
-            (np.add, (sums, offset, sums)),
+            (np.add, (sums, np.floor(counts / 2) + shift * counts, sums)),
             (np.divide, (sums, counts, sums)),
             (np.floor, (sums, sums)),
-            (clip, (sums, *self._limits, sums)),
+            (clip, (sums, lower, upper, sums)),
             *store_quantized(sums, target),
-        ]
-
-    def _signed(
-        self, sums: Array, target: Array, counts: Array, offset: Array, work: Array
-    ) -> list[Call]:
-        """Halves are rounded away from zero: n / 2 is added with the sign of the sum."""
-        return [
-            (np.copysign, (offset, sums, work)),
-            (np.add, (sums, work, sums)),
-            (np.divide, (sums, counts, sums)),
-            (np.trunc, (sums, sums)),
-            (clip, (sums, *self._limits, sums)),
-            copy(target, sums),
         ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType, Struct
-from nnasync.kernels.boxes import BOX_TYPES, check_shape
+from nnasync.kernels.boxes import BOX_TYPES
 from nnasync.kernels.nms import best, hard_suppression
 from nnasync.kernels.operation import (
     Arguments,
@@ -69,7 +69,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
         raise arguments.error(
             1, f"has shape {encodings.shape}, expected ({batches}, {anchors}, 4 or more)"
         )
-    check_shape(arguments, 2, (anchors, 4))
+    arguments.check_shape(2, (anchors, 4))
     options = _options(arguments)
     count = options.detections if options.regular else options.detections * options.classes
     return [

@@ -74,9 +74,8 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     if bits > _MOST_BITS:
         raise arguments.error(0, f"has {bits} bits a hash, expected at most {_MOST_BITS}")
     dense = _form(arguments) == _Form.DENSE
-    weight, rows = arguments.optional(2), arguments.tensor(1).shape[0]
-    if dense and weight is not None and weight.shape != (rows,):
-        raise arguments.error(2, f"has shape {weight.shape}, expected {(rows,)}")
+    if dense:
+        arguments.check_shape(2, arguments.tensor(1).shape[:1])
     return [Tensor(type=OperandType.TENSOR_INT32, shape=(hashes * bits if dense else hashes,))]
 
 

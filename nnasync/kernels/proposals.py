@@ -12,9 +12,9 @@ from nnasync.kernels.boxes import (
     BOX_TYPES,
     check_box_scale,
     check_boxes,
-    check_shape,
     transform,
 )
+from nnasync.kernels.movement import like
 from nnasync.kernels.nms import best, hard_suppression, settled
 from nnasync.kernels.operation import (
     Arguments,
@@ -98,15 +98,15 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     batches, height, width, anchors = _nhwc(arguments)
     nchw = arguments.flag(10)
     sides = (4 * anchors, height, width) if nchw else (height, width, 4 * anchors)
-    check_shape(arguments, 1, (batches, *sides))
-    check_shape(arguments, 2, (anchors, 4))
-    check_shape(arguments, 3, (batches, 2))
+    arguments.check_shape(1, (batches, *sides))
+    arguments.check_shape(2, (anchors, 4))
+    arguments.check_shape(3, (batches, 2))
     check_box_scale(arguments, 2, 3)
     arguments.memo["chosen"] = _choose(arguments)
     count = arguments.memo["chosen"][0].size
     scale = BOX_SCALE if image.type == OperandType.TENSOR_QUANT16_ASYMM else 0.0
     return [
-        Tensor(type=scores.type, shape=(count,), scale=scores.scale, zero_point=scores.zero_point),
+        like(scores, (count,)),
         Tensor(type=image.type, shape=(count, 4), scale=scale),
         Tensor(type=OperandType.TENSOR_INT32, shape=(count,)),
     ]

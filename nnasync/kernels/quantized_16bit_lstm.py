@@ -104,9 +104,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     expected: dict[int, tuple[int, ...]] = {**shapes, _CELL: (batches, units)}
     expected |= {_OUTPUT: (batches, units), **dict.fromkeys(range(9, 13), (units,))}
     for index, shape in expected.items():
-        given = arguments.tensor(index).shape
-        if given != shape:
-            raise arguments.error(index, f"has shape {given}, expected {shape}")
+        arguments.check_shape(index, shape)
     return [
         Tensor(type=_Q16, shape=(batches, units), scale=arguments.tensor(_CELL).scale),
         Tensor(type=_Q8, shape=(batches, units), scale=_SCALE, zero_point=_ZERO),

@@ -129,7 +129,8 @@ class _Problem(Struct, frozen=True):
     def table(self) -> Array:
         """The results of all pairs of values."""
         sums = np.add.outer(*self.terms())
-        return np.clip(self.rounded(sums) + self.lowest, *self.bounds)
+        table: Array = np.clip(self.rounded(sums) + self.lowest, *self.bounds)
+        return table
 
     def affine(self, weights: Array) -> _Affine:
         """The float32 calls with these weights."""

@@ -9,12 +9,13 @@ value, so that signed results are those of the unsigned twin.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.kernels.movement import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -28,6 +29,7 @@ from nnasync.kernels.operation import (
     is_quantized,
 )
 from nnasync.kernels.steps import Call, clip, copy, sequence
+from nnasync.kernels.uniform import FLOATS, FROM_1_1, LATEST
 
 __all__ = [
     "MEAN",
@@ -40,17 +42,7 @@ __all__ = [
     "REDUCE_SUM",
 ]
 
-_F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
-_Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
-_MEAN = {
-    _F32: HalVersion.V1_1,
-    _Q8: HalVersion.V1_1,
-    _F16: HalVersion.V1_2,
-    _Q8S: HalVersion.V1_3,
-}
-_FLOATS = dict.fromkeys((_F32, _F16), HalVersion.V1_2)
-_ORDERED = {**_FLOATS, _Q8: HalVersion.V1_2, _Q8S: HalVersion.V1_3}
 _BOOL = {OperandType.TENSOR_BOOL8: HalVersion.V1_2}
 
 
@@ -77,14 +69,7 @@ class _Layout:
 def _infer(arguments: Arguments) -> list[Tensor]:
     source = arguments.tensor(0)
     keep = int(arguments.value(2).reshape(-1)[0]) > 0
-    return [
-        Tensor(
-            type=source.type,
-            shape=_Layout(arguments).result(keep=keep),
-            scale=source.scale,
-            zero_point=source.zero_point,
-        )
-    ]
+    return [like(source, _Layout(arguments).result(keep=keep))]
 
 
 def _prepare_mean(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -193,20 +178,20 @@ def _signatures(
 
 
 def _reduce(
-    type: OperationType, types: dict[OperandType, HalVersion], compute: Compute
+    type: OperationType, types: Mapping[OperandType, HalVersion], compute: Compute
 ) -> Operation:
     return Operation(type, _signatures(types.items(), OperandType.BOOL), _infer, compute)
 
 
 MEAN = Operation(
-    OperationType.MEAN, _signatures(_MEAN.items(), OperandType.INT32), _infer, _prepare_mean
+    OperationType.MEAN, _signatures(FROM_1_1.items(), OperandType.INT32), _infer, _prepare_mean
 )
 REDUCE_ALL = _reduce(OperationType.REDUCE_ALL, _BOOL, _prepare_truth(np.minimum))
 REDUCE_ANY = _reduce(OperationType.REDUCE_ANY, _BOOL, _prepare_truth(np.maximum))
-REDUCE_MAX = _reduce(OperationType.REDUCE_MAX, _ORDERED, _prepare_plain(np.fmax, _lowest))
-REDUCE_MIN = _reduce(OperationType.REDUCE_MIN, _ORDERED, _prepare_plain(np.fmin, _highest))
-REDUCE_PROD = _reduce(OperationType.REDUCE_PROD, _FLOATS, _prepare_product)
-REDUCE_SUM = _reduce(OperationType.REDUCE_SUM, _FLOATS, _prepare_plain(np.add, _zero))
+REDUCE_MAX = _reduce(OperationType.REDUCE_MAX, LATEST, _prepare_plain(np.fmax, _lowest))
+REDUCE_MIN = _reduce(OperationType.REDUCE_MIN, LATEST, _prepare_plain(np.fmin, _highest))
+REDUCE_PROD = _reduce(OperationType.REDUCE_PROD, FLOATS, _prepare_product)
+REDUCE_SUM = _reduce(OperationType.REDUCE_SUM, FLOATS, _prepare_plain(np.add, _zero))
 
 OPERATIONS: tuple[Operation, ...] = (
     MEAN,

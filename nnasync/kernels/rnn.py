@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.hal import Array, HalVersion, OperandType, OperationType
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -32,7 +32,7 @@ from nnasync.kernels.recurrent import (
     named,
 )
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
-from nnasync.kernels.walking import Rounds, Timeline, both_ways
+from nnasync.kernels.walking import Stretch, Timeline, both_ways, one_way
 
 __all__ = [
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -53,19 +53,13 @@ def _cell_parameters(type: OperandType, prefix: str = "") -> tuple[Parameter, ..
     )
 
 
-def _check(arguments: Arguments, index: int, shape: Shape) -> None:
-    given = arguments.tensor(index).shape
-    if given != shape:
-        raise arguments.error(index, f"has shape {given}, expected {shape}")
-
-
 def _check_cell(arguments: Arguments, source: int, first: int, batches: int) -> int:
     """Number of units of a cell whose operands begin at `first`, checked."""
     units = arguments.tensor(first, 2).shape[0]
     features = arguments.tensor(source).shape[-1]
     shapes = ((units, features), (units, units), (units,), (batches, units))
     for index, shape in enumerate(shapes, first):
-        _check(arguments, index, shape)
+        arguments.check_shape(index, shape)
     return units
 
 
@@ -99,31 +93,24 @@ class _Direction:
             specs.append(ArraySpec((times, batches, self.features)))
         return specs
 
-    def calls(
-        self,
-        sources: Sequence[Array],
-        results: Array,
-        states: Sequence[Array],
-        after: Sequence[Array],
-        scratch: Sequence[Array],
-    ) -> list[Call]:
-        """Calls from sequences [times, batches, features] to results of that form."""
-        times = len(results)
+    def calls(self, stretch: Stretch) -> list[Call]:
+        """Calls from the sequences of a stretch to its results and the states behind."""
+        results, scratch = stretch.results, stretch.scratch
         sums = results.reshape(-1, self.features)
-        rows = [source.reshape(len(sums), -1) for source in sources]
+        rows = [source.reshape(len(sums), -1) for source in stretch.sources]
         calls: list[Call] = [(rows[0].dot, (self.weights, sums))]
         if self.aux_weights is not None:
-            more = scratch[1][:times].reshape(sums.shape)
+            more = scratch[1][: len(results)].reshape(sums.shape)
             calls += [(rows[1].dot, (self.aux_weights, more)), (np.add, (sums, more, sums))]
         calls.append(add_rows(np.add, sums, self.bias))
-        hidden = states[0]
-        for time in range(times)[:: -1 if self.backward else 1]:
+        hidden = stretch.states[0]
+        for time in stretch.order(backward=self.backward):
             result = results[time]
             calls.append((hidden.dot, (self.recurrent, scratch[0])))
             calls.append((np.add, (result, scratch[0], result)))
             calls += activation_calls(self.kind, result, result)
             hidden = result
-        return [*calls, copy(after[0], hidden)]
+        return [*calls, copy(stretch.after[0], hidden)]
 
 
 def _rnn_signatures() -> list[Signature]:
@@ -153,7 +140,7 @@ def _prepare_rnn(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         state, output = outputs
         sources, states = [inputs[0][None]], [inputs[index] for index in walk.states]
-        return sequence(walk.calls(sources, output[None], states, [state], scratch))
+        return sequence(walk.calls(Stretch(sources, output[None], states, [state], scratch)))
 
     return Kernel(bind, walk.scratch(1, arguments.tensor(0).shape[0]))
 
@@ -189,13 +176,7 @@ def _infer_uni(arguments: Arguments) -> list[Tensor]:
 
 def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     timeline = _uni_timeline(arguments)
-    rounds = Rounds(_Direction(arguments, 0, 1, _ACTIVATION), arguments, timeline)
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        target = timeline.steps(outputs[0])
-        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
-
-    return Kernel(bind, rounds.scratch())
+    return one_way(_Direction(arguments, 0, 1, _ACTIVATION), arguments, timeline)
 
 
 def _bi_signatures() -> list[Signature]:
@@ -229,12 +210,8 @@ def _linked(arguments: Arguments) -> tuple[int, bool]:
     return (0 if linked else _AUX), linked
 
 
-def _bi_timeline(arguments: Arguments) -> Timeline:
-    return Timeline(arguments.tensor(0, 3).shape, major=arguments.flag(_MAJOR))
-
-
 def _infer_bi(arguments: Arguments) -> list[Tensor]:
-    timeline = _bi_timeline(arguments)
+    timeline = Timeline.of(arguments, _MAJOR)
     source, linked = _linked(arguments)
     units = (
         _check_cell(arguments, 0, 1, timeline.batches),
@@ -242,13 +219,13 @@ def _infer_bi(arguments: Arguments) -> list[Tensor]:
     )
     if linked:
         for index, count in zip(_AUX_WEIGHTS, units, strict=True):
-            _check(arguments, index, (count, arguments.tensor(_AUX).shape[2]))
+            arguments.check_shape(index, (count, arguments.tensor(_AUX).shape[2]))
     states = [(timeline.batches, count) for count in units]
     return bidirectional_results(arguments, _MERGE, timeline, units, states)
 
 
 def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline, merged = _bi_timeline(arguments), arguments.flag(_MERGE)
+    timeline, merged = Timeline.of(arguments, _MAJOR), arguments.flag(_MERGE)
     source, linked = _linked(arguments)
     walks = [
         _Direction(

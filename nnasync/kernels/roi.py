@@ -20,13 +20,13 @@ from nnasync.kernels.boxes import (
     check_batches,
     check_box_scale,
     check_boxes,
-    check_shape,
 )
 from nnasync.kernels.fixed_point import (
     multiply_by_quantized_multiplier,
     quantize_multiplier,
     rounding_divide_by_pot,
 )
+from nnasync.kernels.movement import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -169,8 +169,8 @@ def _kernel(regions: _Regions, fill: Fill) -> Kernel:
 
 def _infer(arguments: Arguments) -> tuple[_Regions, Shape]:
     count = arguments.tensor(1).shape[0]
-    check_shape(arguments, 1, (count, 4))
-    check_shape(arguments, 2, (count,))
+    arguments.check_shape(1, (count, 4))
+    arguments.check_shape(2, (count,))
     check_box_scale(arguments, 1)
     regions = _Regions(arguments)
     return regions, regions.shape(count)
@@ -179,7 +179,7 @@ def _infer(arguments: Arguments) -> tuple[_Regions, Shape]:
 def _infer_pooling(arguments: Arguments) -> list[Tensor]:
     source = arguments.tensor(0)
     _, shape = _infer(arguments)
-    return [Tensor(type=source.type, shape=shape, scale=source.scale, zero_point=source.zero_point)]
+    return [like(source, shape)]
 
 
 def _bins(start: Any, end: Any, size: int, bins: int) -> tuple[Array, Array]:

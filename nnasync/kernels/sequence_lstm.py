@@ -8,9 +8,8 @@ or takes the input's place in the backward direction (parallel linking, where it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.hal import HalVersion, OperandType, OperationType
 from nnasync.kernels.lstm import options
 from nnasync.kernels.lstm_cell import Cell
 from nnasync.kernels.lstm_sizes import (
@@ -30,7 +29,6 @@ from nnasync.kernels.operation import (
     Operation,
     Parameter,
     Signature,
-    Step,
     Tensor,
 )
 from nnasync.kernels.recurrent import (
@@ -39,8 +37,8 @@ from nnasync.kernels.recurrent import (
     bidirectional_signatures,
     named,
 )
-from nnasync.kernels.steps import Call, copy, sequence
-from nnasync.kernels.walking import Rounds, Timeline, both_ways
+from nnasync.kernels.steps import Call
+from nnasync.kernels.walking import Stretch, Timeline, both_ways, cell_calls, one_way
 
 __all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
@@ -67,29 +65,17 @@ class _Direction:
         sums = [ArraySpec((times, batches, self.cell.width))] * len(self.sources)
         return [*self.cell.scratch(batches), *sums]
 
-    def calls(
-        self,
-        sources: Sequence[Array],
-        results: Array,
-        states: Sequence[Array],
-        after: Sequence[Array],
-        scratch: Sequence[Array],
-    ) -> list[Call]:
-        """Calls from sequences [times, batches, features] to results of that form."""
-        times = len(results)
-        work, all_sums = scratch[: -len(sources)], scratch[-len(sources) :]
-        sums, *more = (array[:times].reshape(-1, self.cell.width) for array in all_sums)
+    def calls(self, stretch: Stretch) -> list[Call]:
+        """Calls from the sequences of a stretch to its results and the states behind."""
+        times, sources, width = len(stretch.results), stretch.sources, self.cell.width
+        work, all_sums = stretch.scratch[: -len(sources)], stretch.scratch[-len(sources) :]
+        sums, *more = (array[:times].reshape(-1, width) for array in all_sums)
         rows = [source.reshape(len(sums), -1) for source in sources]
         calls = self.cell.products(rows[0], sums)
         if more:
             calls += self.cell.aux_products(rows[1], sums, more[0])
-        by_time = sums.reshape(times, -1, self.cell.width)
-        last = states[0], states[1]
-        for time in range(times)[:: -1 if self.backward else 1]:
-            new = results[time], after[1]
-            calls += self.cell.step(by_time[time], last, new, work)
-            last = new
-        return [*calls, copy(after[0], last[0])]
+        by_time = sums.reshape(times, -1, width)
+        return calls + cell_calls(self.cell, by_time, stretch, work, backward=self.backward)
 
 
 def _uni_signatures() -> list[Signature]:
@@ -104,12 +90,8 @@ def _uni_signatures() -> list[Signature]:
     return signatures
 
 
-def _uni_timeline(arguments: Arguments) -> Timeline:
-    return Timeline(arguments.tensor(0, 3).shape, major=arguments.flag(_UNI_MAJOR))
-
-
 def _infer_uni(arguments: Arguments) -> list[Tensor]:
-    source, timeline = arguments.tensor(0, 3), _uni_timeline(arguments)
+    source, timeline = arguments.tensor(0, 3), Timeline.of(arguments, _UNI_MAJOR)
     sizes = LstmSizes(arguments, _UNI_PLACES)
     sizes.check_state(timeline.batches)
     shapes = (
@@ -122,15 +104,9 @@ def _infer_uni(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline = _uni_timeline(arguments)
+    timeline = Timeline.of(arguments, _UNI_MAJOR)
     walk = _Direction(LstmSizes(arguments, _UNI_PLACES), _UNI_OPTIONS)
-    rounds = Rounds(walk, arguments, timeline)
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        target = timeline.steps(outputs[0])
-        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
-
-    return Kernel(bind, rounds.scratch())
+    return one_way(walk, arguments, timeline)
 
 
 def _bi_signatures() -> list[Signature]:
@@ -187,12 +163,8 @@ def _directions(arguments: Arguments) -> tuple[LstmSizes, LstmSizes]:
     return forward, backward
 
 
-def _bi_timeline(arguments: Arguments) -> Timeline:
-    return Timeline(arguments.tensor(0, 3).shape, major=arguments.flag(_MAJOR))
-
-
 def _infer_bi(arguments: Arguments) -> list[Tensor]:
-    timeline = _bi_timeline(arguments)
+    timeline = Timeline.of(arguments, _MAJOR)
     directions = _directions(arguments)
     states = []
     for sizes in directions:
@@ -203,7 +175,7 @@ def _infer_bi(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline, merged = _bi_timeline(arguments), arguments.flag(_MERGE)
+    timeline, merged = Timeline.of(arguments, _MAJOR), arguments.flag(_MERGE)
     walks = [
         _Direction(sizes, _OPTIONS, backward=backward)
         for backward, sizes in zip((False, True), _directions(arguments), strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
-from nnasync.kernels.movement import FROM_1_0, FROM_1_1, like
+from nnasync.kernels.movement import like, moving
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,
@@ -20,7 +20,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 from nnasync.kernels.steps import copy, sequence
-from nnasync.kernels.uniform import NUMBERS, UP_TO_4, signatures
+from nnasync.kernels.uniform import FROM_1_0, FROM_1_1, NUMBERS, UP_TO_4, signatures
 
 __all__ = ["OPERATIONS", "EXPAND_DIMS", "FILL", "RANK", "RESHAPE", "SQUEEZE"]
 
@@ -78,10 +78,7 @@ def _expanded(arguments: Arguments) -> list[Tensor]:
 
 
 def _viewed(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        return sequence([copy(outputs[0].reshape(-1), inputs[0].reshape(-1))])
-
-    return Kernel(bind, view_of=0)
+    return moving(lambda target, source: (target.reshape(-1), source.reshape(-1)), view_of=0)
 
 
 def _filled(arguments: Arguments) -> list[Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync.hal import OperandType, OperationType
-from nnasync.kernels.movement import FROM_1_1, like, moving, sizes
+from nnasync.kernels.movement import like, moving, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
-from nnasync.kernels.uniform import NUMBERS, UP_TO_4, signatures
+from nnasync.kernels.uniform import FROM_1_1, NUMBERS, UP_TO_4, signatures
 
 __all__ = ["OPERATIONS", "SLICE", "STRIDED_SLICE"]
 

@@ -21,7 +21,7 @@ from nnasync.kernels.fixed_point import (
     saturating_rounding_doubling_high_mul,
     single,
 )
-from nnasync.kernels.lines import ends, extent, front, line_axis, lines, parts
+from nnasync.kernels.lines import axis_signatures, ends, extent, front, line_axis, lines, parts
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -36,6 +36,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.rescale import store_quantized
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, clip, sequence
+from nnasync.kernels.uniform import FROM_1_0
 
 __all__ = ["LOG_SOFTMAX", "OPERATIONS", "SOFTMAX"]
 
@@ -47,7 +48,6 @@ _SCALAR = {
     _F16: OperandType.FLOAT16,
     _Q8S: OperandType.FLOAT32,
 }
-_SINCE = {_F32: HalVersion.V1_0, _Q8: HalVersion.V1_0, _F16: HalVersion.V1_2, _Q8S: HalVersion.V1_3}
 
 _INPUT_BITS, _SUM_BITS = 5, 12
 _WIDE_LIMIT = BLOCK_ELEMENTS // 4
@@ -55,26 +55,14 @@ _MANY = 10
 """With a sum of 2**10 no share reaches half a step of 1/256; a shift by 64 bits makes them 0."""
 
 
-def _signature(
-    type: OperandType, since: HalVersion, ranks: tuple[int, ...], *, axis: bool
-) -> Signature:
-    inputs = [Parameter("input", type, ranks=ranks), Parameter("beta", _SCALAR[type])]
-    if axis:
-        inputs.append(Parameter("axis", OperandType.INT32))
-    return Signature(since, tuple(inputs), (Parameter("output", type),))
-
-
 def _signatures() -> list[Signature]:
-    signatures = []
-    for type, since in _SINCE.items():
-        later = max(since, HalVersion.V1_2)
-        if since < later:
-            signatures.append(_signature(type, since, (2, 4), axis=False))
-            signatures.append(_signature(type, later, (1, 3), axis=False))
-        else:
-            signatures.append(_signature(type, since, (1, 2, 3, 4), axis=False))
-        signatures.append(_signature(type, later, (1, 2, 3, 4), axis=True))
-    return signatures
+    return [
+        signature
+        for type, since in FROM_1_0.items()
+        for signature in axis_signatures(
+            type, since, Parameter("beta", _SCALAR[type]), before=(2, 4)
+        )
+    ]
 
 
 def _infer(arguments: Arguments) -> list[Tensor]:

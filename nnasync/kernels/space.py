@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
-from nnasync.kernels.movement import FROM_1_0, FROM_1_1, like, moving, needs_zero_point, sizes
+from nnasync.kernels.movement import like, moving, needs_zero_point, sizes
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -25,7 +25,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 from nnasync.kernels.steps import Call, copy, sequence
-from nnasync.kernels.uniform import signatures
+from nnasync.kernels.uniform import FROM_1_0, FROM_1_1, signatures
 
 __all__ = [
     "OPERATIONS",
@@ -150,9 +150,7 @@ def _batch_to_space(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 def _borders(arguments: Arguments) -> tuple[int, ...]:
     """Top, bottom, left, right."""
-    shape = arguments.tensor(2).shape
-    if shape != (2, 2):
-        raise arguments.error(2, f"has shape {shape}, expected (2, 2)")
+    arguments.check_shape(2, (2, 2))
     return sizes(arguments, 2, 0, 4)
 
 

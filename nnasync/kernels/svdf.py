@@ -77,10 +77,8 @@ def svdf_sizes(arguments: Arguments) -> SvdfSizes:
     if rows != filters:
         raise arguments.error(2, f"has {rows} rows, expected one per filter, {filters}")
     sizes = SvdfSizes(batches, filters // rank, rank, memory)
-    for index, shape in ((_BIAS, (sizes.units,)), (4, (batches, memory * filters))):
-        tensor = arguments.optional(index)
-        if tensor is not None and tensor.shape != shape:
-            raise arguments.error(index, f"has shape {tensor.shape}, expected {shape}")
+    arguments.check_shape(_BIAS, (sizes.units,))
+    arguments.check_shape(4, (batches, memory * filters))
     return sizes
 
 

@@ -7,10 +7,9 @@ them. Without layer norm TFLite's sums have a scale of 2**-12.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from nnasync.extensions import TfliteOperation
-from nnasync.hal import Array, HalVersion, OperandType
+from nnasync.hal import HalVersion, OperandType
 from nnasync.kernels.integer_lstm import (
     PLACES,
     Dialect,
@@ -19,6 +18,7 @@ from nnasync.kernels.integer_lstm import (
     require_quantization,
 )
 from nnasync.kernels.lstm_sizes import CELL_STATE, INPUT, OUTPUT_STATE, LstmSizes
+from nnasync.kernels.movement import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -26,13 +26,12 @@ from nnasync.kernels.operation import (
     Operation,
     Parameter,
     Signature,
-    Step,
     Tensor,
 )
 from nnasync.kernels.recurrent import named
-from nnasync.kernels.steps import Call, copy, sequence
+from nnasync.kernels.steps import Call
 from nnasync.kernels.tflite_quantization import tflite_operation
-from nnasync.kernels.walking import Rounds, Timeline
+from nnasync.kernels.walking import Stretch, Timeline, cell_calls, one_way
 
 __all__ = ["OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
@@ -51,20 +50,13 @@ def _signature() -> Signature:
     return Signature(HalVersion.V1_3, inputs, outputs)
 
 
-def _timeline(arguments: Arguments) -> Timeline:
-    return Timeline(arguments.tensor(INPUT, 3).shape, major=arguments.flag(_MAJOR))
-
-
 def _infer(arguments: Arguments) -> list[Tensor]:
     require_quantization(arguments)
-    timeline, sizes = _timeline(arguments), LstmSizes(arguments, PLACES)
+    timeline, sizes = Timeline.of(arguments, _MAJOR), LstmSizes(arguments, PLACES)
     sizes.check_state(timeline.batches)
     state, cell = arguments.tensor(OUTPUT_STATE), arguments.tensor(CELL_STATE)
-    results = [
-        Tensor(type=state.type, shape=shape, scale=state.scale, zero_point=state.zero_point)
-        for shape in ((*timeline.leading, sizes.output), state.shape)
-    ]
-    return [*results, Tensor(type=cell.type, shape=cell.shape, scale=cell.scale)]
+    sequence_shape = (*timeline.leading, sizes.output)
+    return [like(state, sequence_shape), like(state, state.shape), like(cell, cell.shape)]
 
 
 class _Walk:
@@ -82,38 +74,20 @@ class _Walk:
         """Scratch: inputs and sums of all steps, the work of one."""
         return [*self.cell.input_scratch(times * batches), *self.cell.scratch(batches)]
 
-    def calls(
-        self,
-        sources: Sequence[Array],
-        results: Array,
-        states: Sequence[Array],
-        after: Sequence[Array],
-        scratch: Sequence[Array],
-    ) -> list[Call]:
-        """Calls from a sequence [times, batches, features] to results of that form."""
-        times, batches, _ = results.shape
-        before = [array[: times * batches] for array in scratch[:2]]
-        calls = self.cell.products(sources[0].reshape(times * batches, -1), before)
+    def calls(self, stretch: Stretch) -> list[Call]:
+        """Calls from the sequences of a stretch to its results and the states behind."""
+        times, batches, _ = stretch.results.shape
+        before = [array[: times * batches] for array in stretch.scratch[:2]]
+        calls = self.cell.products(stretch.sources[0].reshape(times * batches, -1), before)
         sums = before[1].reshape(times, batches, -1)
-        last = states[0], states[1]
-        for time in range(times):
-            new = results[time], after[1]
-            calls += self.cell.step(sums[time], last, new, scratch[2:])
-            last = new
-        return [*calls, copy(after[0], last[0])]
+        return calls + cell_calls(self.cell, sums, stretch, stretch.scratch[2:])
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline, sizes = _timeline(arguments), LstmSizes(arguments, PLACES)
+    timeline, sizes = Timeline.of(arguments, _MAJOR), LstmSizes(arguments, PLACES)
     if outputs[2].scale != arguments.tensor(CELL_STATE).scale:
         raise arguments.fail("output 2 must have the scale of the cell state that comes in")
-    rounds = Rounds(_Walk(sizes), arguments, timeline)
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        target = timeline.steps(outputs[0])
-        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
-
-    return Kernel(bind, rounds.scratch())
+    return one_way(_Walk(sizes), arguments, timeline)
 
 
 UNIDIRECTIONAL_SEQUENCE_LSTM = tflite_operation(

@@ -16,6 +16,7 @@ from nnasync.hal import Array, HalVersion, OperandType
 from nnasync.kernels.fixed_point import single
 from nnasync.kernels.integer_steps import Multiplier, exact_dtype, ratio, saturate, scale_of
 from nnasync.kernels.linear import activation
+from nnasync.kernels.movement import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -51,7 +52,7 @@ def _signatures() -> list[Signature]:
 def _infer(arguments: Arguments) -> list[Tensor]:
     sizes, state = svdf_sizes(arguments), arguments.tensor(_STATE)
     return [
-        Tensor(type=state.type, shape=state.shape, scale=state.scale, zero_point=state.zero_point),
+        like(state, state.shape),
         Tensor(type=_Q8S, shape=(sizes.batches, sizes.units)),
     ]
 

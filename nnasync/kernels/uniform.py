@@ -8,11 +8,36 @@ from collections.abc import Mapping, Sequence
 from nnasync.hal import HalVersion, OperandType
 from nnasync.kernels.operation import Arguments, Parameter, Signature
 
-__all__ = ["FLOATS", "LATEST", "NUMBERS", "UP_TO_4", "require_scales", "signatures"]
+__all__ = [
+    "FLOATS",
+    "FROM_1_0",
+    "FROM_1_1",
+    "LATEST",
+    "NUMBERS",
+    "UP_TO_4",
+    "require_scales",
+    "signatures",
+]
 
 UP_TO_4 = (1, 2, 3, 4)
 """Ranks of the operations that HAL 1.0 began with."""
 
+_LATER = {
+    OperandType.TENSOR_FLOAT16: HalVersion.V1_2,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: HalVersion.V1_3,
+}
+FROM_1_0: Mapping[OperandType, HalVersion] = {
+    OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
+    OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_0,
+    **_LATER,
+}
+"""The types of operations of HAL 1.0, with the version that introduced each."""
+FROM_1_1: Mapping[OperandType, HalVersion] = {
+    OperandType.TENSOR_FLOAT32: HalVersion.V1_1,
+    OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_1,
+    **_LATER,
+}
+"""The types of operations of HAL 1.1."""
 FLOATS: Mapping[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_2,
     OperandType.TENSOR_FLOAT16: HalVersion.V1_2,

@@ -8,15 +8,24 @@ one round to the next. A sequence that is not in the order of time goes through 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nnasync.hal import Array, Shape
 from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Step
-from nnasync.kernels.steps import Call, sequence
+from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = ["Rounds", "Timeline", "Walk", "both_ways"]
+__all__ = [
+    "Cell",
+    "Rounds",
+    "Stretch",
+    "Timeline",
+    "Walk",
+    "both_ways",
+    "cell_calls",
+    "one_way",
+]
 
 _STEPS = 64
 
@@ -35,6 +44,11 @@ class Timeline:
         self.major = major
         self.turned = not major and self.batches > 1
 
+    @classmethod
+    def of(cls, arguments: Arguments, major: int) -> Timeline:
+        """The order of time of input 0, whose flag is argument `major`."""
+        return cls(arguments.tensor(0, 3).shape, major=arguments.flag(major))
+
     def steps(self, array: Array) -> Array:
         """The sequence as a view [times, batches, features]."""
         return array if self.major else array.transpose(1, 0, 2)
@@ -47,6 +61,24 @@ class Timeline:
             return (self.steps(outputs[0]), self.steps(outputs[1])), outputs[2:]
         both = self.steps(outputs[0])
         return (both[..., :forward], both[..., forward:]), outputs[1:]
+
+
+class Stretch(NamedTuple):
+    """What some steps read and write: contiguous sequences [times, batches, features], states.
+
+    `after` takes the states behind the last step and may be the arrays of `states`. `scratch` may
+    be made for more steps than there are.
+    """
+
+    sources: Sequence[Array]
+    results: Array
+    states: Sequence[Array]
+    after: Sequence[Array]
+    scratch: Sequence[Array]
+
+    def order(self, *, backward: bool) -> range:
+        """The steps in the order in which they are walked."""
+        return range(len(self.results))[:: -1 if backward else 1]
 
 
 class Walk(Protocol):
@@ -71,18 +103,34 @@ class Walk(Protocol):
     def scratch(self, times: int, batches: int) -> list[ArraySpec]:
         """Scratch of at most this many steps."""
 
-    def calls(
+    def calls(self, stretch: Stretch) -> list[Call]:
+        """Calls from the sequences of a stretch to its results and the states behind."""
+
+
+class Cell(Protocol):
+    """One time step of an LSTM."""
+
+    def step(
         self,
-        sources: Sequence[Array],
-        results: Array,
-        states: Sequence[Array],
-        after: Sequence[Array],
+        sums: Array,
+        states: tuple[Array, Array],
+        targets: tuple[Array, Array],
         scratch: Sequence[Array],
     ) -> list[Call]:
-        """Calls from contiguous sequences [times, batches, features] to such results.
+        """Calls of one time step from the input's sums; states and targets are (output, cell)."""
 
-        `after` takes the states behind the last step and may be the arrays of `states`.
-        """
+
+def cell_calls(
+    cell: Cell, sums: Array, stretch: Stretch, work: Sequence[Array], *, backward: bool = False
+) -> list[Call]:
+    """Calls that take a cell through a stretch, from its inputs' sums [times, batches, width]."""
+    calls: list[Call] = []
+    last = stretch.states[0], stretch.states[1]
+    for time in stretch.order(backward=backward):
+        new = stretch.results[time], stretch.after[1]
+        calls += cell.step(sums[time], last, new, work)
+        last = new
+    return [*calls, copy(stretch.after[0], last[0])]
 
 
 class Rounds:
@@ -125,11 +173,11 @@ class Rounds:
         buffers = [] if self.direct else [next(scratch) for _ in (*sources, target)]
         own = [next(scratch) for _ in walk.scratch(self.length, timeline.batches)]
         if self.direct:
-            return walk.calls(sources, target, states, after or carried, own)
+            return walk.calls(Stretch(sources, target, states, after or carried, own))
 
         def part(count: int) -> Step:
             *here, results = [buffer[:count] for buffer in buffers]
-            return sequence(walk.calls(here, results, carried, carried, own))
+            return sequence(walk.calls(Stretch(here, results, carried, carried, own)))
 
         whole, rest = part(self.length), timeline.times % self.length
         tail = part(rest) if rest else whole
@@ -150,6 +198,17 @@ class Rounds:
                 np.copyto(state, buffer)
 
         return [(step, ())]
+
+
+def one_way(walk: Walk, arguments: Arguments, timeline: Timeline) -> Kernel:
+    """The kernel of a forward walk, whose states may be put out behind its results."""
+    rounds = Rounds(walk, arguments, timeline)
+
+    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
+        target = timeline.steps(outputs[0])
+        return sequence(rounds.calls(inputs, target, outputs[1:], iter(scratch)))
+
+    return Kernel(bind, rounds.scratch())
 
 
 def both_ways(

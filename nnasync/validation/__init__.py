@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from nnasync import hal
 from nnasync.errors import ModelError
+from nnasync.extensions import validate_extension_name
 from nnasync.hal import HalVersion, Model
 from nnasync.validation.buffers import validate_buffer_desc
 from nnasync.validation.conversion import convert_to
@@ -42,7 +43,6 @@ from nnasync.validation.tensors import (
 from nnasync.validation.values import (
     check_extensions,
     validate_extension,
-    validate_extension_name,
     validate_preference,
     validate_priority,
 )

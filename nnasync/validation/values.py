@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from nnasync import hal
 from nnasync.errors import InvalidArgument, ModelError
-from nnasync.extensions import MAX_PREFIX, is_legal_name
+from nnasync.extensions import MAX_PREFIX, validate_extension_name, validate_operand_types
 from nnasync.hal import ExecutionPreference, Extension, HalVersion, Model, Priority
 
 __all__ = [
     "check_extensions",
     "validate_extension",
-    "validate_extension_name",
     "validate_preference",
     "validate_priority",
 ]
-
-
-def validate_extension_name(name: str) -> None:
-    """Raise InvalidArgument unless a name is legal for an extension.
-
-    It consists of lower-case latin letters, digits, "_" and ".", of which one at least, since it
-    begins with the vendor's domain reversed.
-    """
-    if not is_legal_name(name):
-        raise InvalidArgument(
-            f"extension name {name!r} must be words of a-z, 0-9 and _ with dots between, such as "
-            "org.vendor.extension"
-        )
 
 
 def validate_extension(extension: Extension, *, version: HalVersion = HalVersion.V1_3) -> None:
@@ -34,15 +20,8 @@ def validate_extension(extension: Extension, *, version: HalVersion = HalVersion
     if version < HalVersion.V1_2:
         raise InvalidArgument(f"extension {extension.name!r}: extensions exist since HAL 1.2")
     validate_extension_name(extension.name)
-    types = [operand_type.type for operand_type in extension.operand_types]
-    if len(set(types)) < len(types):
-        raise InvalidArgument(f"extension {extension.name!r} has an operand type twice: {types}")
+    validate_operand_types(extension)
     for operand_type in extension.operand_types:
-        if not 0 <= operand_type.type <= 0xFFFF:
-            raise InvalidArgument(
-                f"extension {extension.name!r}: operand type {operand_type.type} must be in "
-                "[0, 65535]"
-            )
         if not 0 < operand_type.byte_size <= hal.MAX_TENSOR_BYTES:
             raise InvalidArgument(
                 f"extension {extension.name!r}: operand type {operand_type.type} has "

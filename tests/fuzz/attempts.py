@@ -130,7 +130,7 @@ class Session:
         try:
             minimum_version(model)
             fingerprint(model)
-            supported = await device.get_supported_operations(model)
+            await device.get_supported_operations(model)
         except Exception as error:
             raise Finding(f"a legal model: {type(error).__name__}: {error}") from error
         try:
@@ -139,8 +139,6 @@ class Session:
             return None
         except Exception as error:
             raise Finding(f"prepare_model: {_told(error)}") from error
-        if not all(supported) and not model.referenced:
-            raise Finding(f"prepared, but not supported: {supported}")
         assert isinstance(prepared, EnginePreparedModel)
         return prepared
 

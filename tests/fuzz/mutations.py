@@ -50,12 +50,14 @@ NUMBERS = (
     ),
     2**64,
     10**30,
+    *(20, 33, 50, 100, 257, 1000, 3000, 10_000),
 )
 INT32 = tuple(number for number in NUMBERS if -(2**31) <= number < 2**31)
 FLOATS = (0.0, -0.0, 0.5, 1.0, -1.0, 3.0, 1e-8, 1e-30, 1e30, 3e38, 5e-324, 1.7e308)
 ODD_FLOATS = (*FLOATS, float("inf"), float("-inf"), float("nan"))
 DIMENSIONS = (0, 0, *range(1, 10), 17, 64, 255, 1000, 2**16, 2**20, 2**31 - 1, 2**31, 2**32 - 1)
 ODD_DIMENSIONS = (*DIMENSIONS, -1, 2**32, 2**63, 2**64)
+MIDDLE = (10, 17, 32, 50, 64, 100, 200, 257, 500, 1000, 3000, 10_000, 50_000)
 SMALL = (0, 1, 1, 2, 3, 4, 5, 8)
 TYPES = (*OperandType, -1, 16, 9999, 10002, 0x10000, 0x10001, 0x7FFF0001, 2**40)
 OPERATIONS = (*OperationType, -1, 102, 9999, 0x10000, 0x10001, 0x10004, 2**40)
@@ -168,7 +170,7 @@ class Mutator:
         """Other dimensions: one changed, added or dropped, two swapped, or all others."""
         new = list(old)
         odd = ODD_DIMENSIONS if self.random.random() < 0.1 else DIMENSIONS
-        choices = odd if self.random.random() < 0.4 else SMALL
+        choices = self.pick((SMALL, SMALL, MIDDLE, odd))
         kind = self.random.randrange(6)
         if kind == 0 or not new:
             new.insert(self.random.randint(0, len(new)), self.pick(choices))
@@ -189,7 +191,7 @@ class Mutator:
         if not lengths:
             return sample
         old = self.pick(lengths)
-        new = self.pick(SMALL if self.random.random() < 0.8 else DIMENSIONS)
+        new = self.pick(self.pick((SMALL, SMALL, MIDDLE, DIMENSIONS)))
         for index, operand in enumerate(graph.operands):
             if old not in operand.dimensions:
                 continue

@@ -19,10 +19,10 @@ L2 = OperationType.L2_POOL_2D
 
 
 def rounded_average(values: Array, signed: bool) -> int:
+    """Signed bytes count as the unsigned ones that are 128 larger."""
+    shift = 128 if signed else 0
     total, count = int(values.sum()), values.size
-    if signed and total <= 0:
-        return -((-total + count // 2) // count)
-    return (total + count // 2) // count
+    return (total + shift * count + count // 2) // count - shift
 
 
 def pooled(operation: OperationType, window: Array) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
 from nnasync.kernels import Arguments, ArraySpec, Parameter, Signature
 from nnasync.kernels.steps import Call, copy, sequence
-from nnasync.kernels.walking import Rounds, Timeline
+from nnasync.kernels.walking import Rounds, Stretch, Timeline
 from tests.kernels.running import run, scalar, tensor
 
 F32 = OperandType.TENSOR_FLOAT32
@@ -34,22 +33,14 @@ class Sum:
     def scratch(self, times: int, batches: int) -> list[ArraySpec]:
         return [ArraySpec((times, batches, 3))]
 
-    def calls(
-        self,
-        sources: Sequence[Array],
-        results: Array,
-        states: Sequence[Array],
-        after: Sequence[Array],
-        scratch: Sequence[Array],
-    ) -> list[Call]:
-        times = len(results)
-        both = scratch[0][:times]
-        calls: list[Call] = [(np.add, (*sources, both))]
-        total = states[0]
-        for time in range(times)[:: -1 if self.backward else 1]:
-            calls.append((np.add, (total, both[time], results[time])))
-            total = results[time]
-        return [*calls, copy(after[0], total)]
+    def calls(self, stretch: Stretch) -> list[Call]:
+        both = stretch.scratch[0][: len(stretch.results)]
+        calls: list[Call] = [(np.add, (*stretch.sources, both))]
+        total = stretch.states[0]
+        for time in stretch.order(backward=self.backward):
+            calls.append((np.add, (total, both[time], stretch.results[time])))
+            total = stretch.results[time]
+        return [*calls, copy(stretch.after[0], total)]
 
 
 def numbers(rng: Any, *shape: int) -> Array:

@@ -18,11 +18,12 @@ import numpy as np
 from nnasync import hal
 from nnasync.clock import now_ns
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
-from nnasync.drivers.cpu.program import Program, Unresolved
+from nnasync.drivers.cpu.program import Program
+from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import MissedDeadlineTransient, ModelError
 from nnasync.hal import Array, Model, OperandLifeTime, OperationType, Shape, Subgraph
-from nnasync.kernels import Kernel, NotConstant, Tensor
+from nnasync.kernels import SCRATCH_BYTES, Kernel, NotConstant, Tensor
 from nnasync.validation import subgraph_tensors
 from nnasync.workers import StopFlag
 
@@ -33,7 +34,7 @@ Run = Generator[None, None, list[Array]]
 """One execution under way: it yields between operations and returns the outputs."""
 
 _REMEMBERED = 16
-"""So many sets of input shapes are remembered for each operation and each subgraph."""
+"""So many sets of input shapes are remembered for each operation."""
 
 
 class Interpreter:
@@ -41,61 +42,77 @@ class Interpreter:
 
     def __init__(self, model: Model, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
         self._model = model
+        self._limit_bytes = memory_limit_bytes
         self._main = _Graph(model, model.main, memory_limit_bytes)
         self._referenced = [_Graph(model, each, memory_limit_bytes) for each in model.referenced]
 
     def run(self, inputs: Sequence[Array | None], stop: StopFlag) -> Run:
         """Execute the main subgraph; the loop timeout is that of the stop flag."""
-        return self._run(self._main, inputs, stop)
+        return self._run(self._main, inputs, stop, 0)
 
     def trim(self) -> None:
         """Give the idle memory of the programs back."""
         for graph in (self._main, *self._referenced):
             graph.trim()
 
-    def _run(self, graph: _Graph, inputs: Sequence[Array | None], stop: StopFlag) -> Run:
+    def _run(
+        self, graph: _Graph, inputs: Sequence[Array | None], stop: StopFlag, held_bytes: int
+    ) -> Run:
+        """Execute a subgraph; `held_bytes` is what those around it keep meanwhile."""
         program = graph.program(inputs)
         if program is not None:
+            check_memory(held_bytes + program.nbytes, self._limit_bytes)
             return (yield from _run_program(program, inputs))
         values = graph.initial(inputs)
+        sizes: dict[int, int] = {}
         for node in graph.nodes:
             yield
             arguments = [values[index] for index in node.inputs]
             try:
                 if node.type == OperationType.IF:
-                    results = yield from self._run_if(graph, node, arguments, stop)
+                    results = yield from self._run_if(graph, node, arguments, stop, held_bytes)
                 elif node.type == OperationType.WHILE:
-                    results = yield from self._run_while(graph, node, arguments, stop)
+                    results = yield from self._run_while(graph, node, arguments, stop, held_bytes)
                 else:
-                    results = node.compute(arguments)
+                    results = node.compute(arguments, held_bytes)
             except ModelError as error:
                 raise ModelError(f"{node.label}: {error}") from error
             for index, result in zip(node.outputs, results, strict=True):
                 values[index] = result
+                sizes[index] = result.nbytes
+                held_bytes += result.nbytes
             for index in node.last_uses:
                 values[index] = None
+                held_bytes -= sizes.pop(index, 0)
         return graph.results(values)
 
-    def _run_if(self, graph: _Graph, node: _Node, arguments: Values, stop: StopFlag) -> Run:
+    def _run_if(
+        self, graph: _Graph, node: _Node, arguments: Values, stop: StopFlag, held_bytes: int
+    ) -> Run:
         taken = node.inputs[1] if _is_true(arguments[0]) else node.inputs[2]
-        results = yield from self._run(self._subgraph(graph, taken), arguments[3:], stop)
+        branch = self._subgraph(graph, taken)
+        results = yield from self._run(branch, arguments[3:], stop, held_bytes)
         graph.check(node, results)
         return results
 
-    def _run_while(self, graph: _Graph, node: _Node, arguments: Values, stop: StopFlag) -> Run:
+    def _run_while(
+        self, graph: _Graph, node: _Node, arguments: Values, stop: StopFlag, held_bytes: int
+    ) -> Run:
         condition, body = (self._subgraph(graph, index) for index in node.inputs[:2])
         values = arguments[2:]
+        carried_bytes = held_bytes
         begun_ns = now_ns()
         while True:
-            (goes_on,) = yield from self._run(condition, values, stop)
+            (goes_on,) = yield from self._run(condition, values, stop, carried_bytes)
             if not _is_true(goes_on):
                 break
             if now_ns() - begun_ns > stop.loop_timeout_ns:
                 raise MissedDeadlineTransient(
                     f"{node.label}: the loop took more than {stop.loop_timeout_ns / 1e9:g} s"
                 )
-            results = yield from self._run(body, values, stop)
+            results = yield from self._run(body, values, stop, carried_bytes)
             values[: len(results)] = results
+            carried_bytes = held_bytes + sum(result.nbytes for result in results)
             yield
         results = [value for value in values[: len(node.outputs)] if value is not None]
         if len(results) < len(node.outputs):
@@ -119,32 +136,23 @@ class _Graph:
         ]
         self._limit_bytes = memory_limit_bytes
         self._model = model
-        self._programs: dict[tuple[Shape | None, ...], Program | None] = {}
+        self._programs = Programs()
         _find_last_uses(self.nodes, subgraph)
 
     def program(self, inputs: Sequence[Array | None]) -> Program | None:
         """The program for inputs of these shapes, if they settle all shapes."""
-        key = tuple(None if array is None else array.shape for array in inputs)
-        try:
-            return self._programs[key]
-        except KeyError:
-            pass
-        program: Program | None = None
-        try:
+
+        def make(shapes: Shapes) -> Program:
             self._check_inputs(inputs)
-            program = Program(self._model, self.subgraph, key, memory_limit_bytes=self._limit_bytes)
-        except Unresolved:
-            pass
-        if len(self._programs) >= _REMEMBERED:
-            self._programs.clear()
-        self._programs[key] = program
-        return program
+            limit_bytes = self._limit_bytes
+            return Program(self._model, self.subgraph, shapes, memory_limit_bytes=limit_bytes)
+
+        shapes = tuple(None if array is None else array.shape for array in inputs)
+        return self._programs.find(shapes, make)
 
     def trim(self) -> None:
         """Give the idle memory of the programs back."""
-        for program in list(self._programs.values()):
-            if program is not None:
-                program.trim()
+        self._programs.trim()
 
     def initial(self, inputs: Sequence[Array | None]) -> Values:
         """The values before the first operation: constants and inputs."""
@@ -211,14 +219,19 @@ class _Node:
         except ModelError as error:
             raise ModelError(f"{self.label}: {error}") from error
 
-    def compute(self, arrays: Values) -> list[Array]:
-        """The outputs, in memory of their own or, for a change of shape, in that of the input."""
+    def compute(self, arrays: Values, held_bytes: int) -> list[Array]:
+        """The outputs, in memory of their own or, for a change of shape, in that of the input.
+
+        Raises ModelError where they and `held_bytes` together are above the limit of memory.
+        """
         results, kernel = self._specialized(arrays)
         if kernel.view_of is not None:
             source: Any = arrays[kernel.view_of]
             return [source.reshape(results[0].shape)]
-        nbytes = [tensor.size * tensor.dtype.itemsize for tensor in results]
-        check_memory(sum(nbytes) + sum(spec.nbytes for spec in kernel.scratch), self._limit_bytes)
+        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in results)
+        nbytes += held_bytes + sum(spec.nbytes for spec in kernel.scratch)
+        check_memory(nbytes, self._limit_bytes)
+        SCRATCH_BYTES.set(self._limit_bytes - nbytes)
         outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in results]
         scratch = [np.empty(spec.shape, spec.dtype) for spec in kernel.scratch]
         kernel.bind(arrays, outputs, scratch)()

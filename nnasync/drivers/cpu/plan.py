@@ -7,6 +7,7 @@ or the model branches, it runs through an `Interpreter`. A plan tells only when 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextvars import Context
 
@@ -16,6 +17,7 @@ from nnasync.drivers.cpu.arena import MemoryPlan
 from nnasync.drivers.cpu.interpreter import Interpreter, Run
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
+from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, fit
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
@@ -23,11 +25,6 @@ from nnasync.kernels import Step, Tensor
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
-
-_REMEMBERED = 16
-"""So many sets of input shapes are remembered."""
-
-_Key = tuple[Shape | None, ...]
 
 
 class ReferencePlan:
@@ -43,15 +40,15 @@ class ReferencePlan:
         tensors = subgraph_tensors(model, model.main)
         self._inputs = [tensors[index] for index in model.main.input_indexes]
         self._outputs = [tensors[index] for index in model.main.output_indexes]
-        self._programs: dict[_Key, Program | None] = {}
+        self._programs = Programs()
         self._interpreter: Interpreter | None = None
         try:
             if all(tensor is not None and tensor.is_known for tensor in self._inputs):
                 key = tuple(tensor.shape for tensor in self._inputs if tensor is not None)
-                self._programs[key] = self._new_program(None)
+                self._programs.remember(key, self._new_program(None))
                 return
         except Unresolved:
-            self._programs[key] = None
+            self._programs.remember(key, None)
         self._interpreter = Interpreter(model, memory_limit_bytes)
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
@@ -68,7 +65,8 @@ class ReferencePlan:
             for position, (array, tensor) in enumerate(zip(given, tensors, strict=True)):
                 if array is not None and tensor is not None:
                     _check(f"{kind} {position}", array, tensor)
-        program = self._program(tuple(None if a is None else a.shape for a in inputs))
+        shapes = tuple(None if array is None else array.shape for array in inputs)
+        program = self._programs.find(shapes, self._fitting_program)
         if program is None:
             return FlexibleCall(self._flexible(), inputs, outputs)
         fault = _shape_fault(outputs, program.output_shapes)
@@ -78,34 +76,23 @@ class ReferencePlan:
 
     def trim(self) -> None:
         """Gives the memory of idle executions back."""
-        for program in list(self._programs.values()):
-            if program is not None:
-                program.trim()
+        self._programs.trim()
         if self._interpreter is not None:
             self._interpreter.trim()
 
-    def _program(self, key: _Key) -> Program | None:
+    def _fitting_program(self, shapes: Shapes) -> Program:
+        """A program; what does not fit is an error of the run, and the interpreter raises it."""
         try:
-            return self._programs[key]
-        except KeyError:
-            pass
-        program: Program | None = None
-        try:
-            program = self._new_program(key)
-        except (Unresolved, ModelError):
-            # What does not fit is an error of the run, and the interpreter raises it there.
-            pass
-        if len(self._programs) >= _REMEMBERED:
-            self._programs.clear()
-        self._programs[key] = program
-        return program
+            return self._new_program(shapes)
+        except ModelError as error:
+            raise Unresolved from error
 
     def _flexible(self) -> Interpreter:
         if self._interpreter is None:
             self._interpreter = Interpreter(self._model, self._limit_bytes)
         return self._interpreter
 
-    def _new_program(self, shapes: _Key | None) -> Program:
+    def _new_program(self, shapes: Shapes | None) -> Program:
         limit_bytes = self._limit_bytes
         return Program(self._model, self._model.main, shapes, memory_limit_bytes=limit_bytes)
 
@@ -153,7 +140,35 @@ def _shape_fault(targets: Sequence[Target], shapes: Sequence[Shape]) -> str | No
     return None
 
 
-class ReferenceCall:
+class _Resumable(ABC):
+    """A call that is forgotten when it ends, well or badly, but not when it is stopped."""
+
+    __slots__ = ()
+
+    def run(self, stop: StopFlag) -> bool:
+        """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
+        try:
+            if not self._advance(stop):
+                return False
+        except ModelError as error:
+            self.rewind()
+            raise GeneralFailure(str(error)) from error
+        except BaseException:
+            self.rewind()
+            raise
+        self.rewind()
+        return True
+
+    @abstractmethod
+    def _advance(self, stop: StopFlag) -> bool:
+        """Whether the end is reached; ModelError where the model is at fault."""
+
+    @abstractmethod
+    def rewind(self) -> None:
+        """Forgets what has run and gives its memory back."""
+
+
+class ReferenceCall(_Resumable):
     """A program bound to arrays: resumable, and used by one thread at a time."""
 
     __slots__ = ("_index", "_lane", "_program", "_sources", "_targets")
@@ -167,28 +182,19 @@ class ReferenceCall:
         self._lane: Lane | None = None
         self._index = 0
 
-    def run(self, stop: StopFlag) -> bool:
-        """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
+    def _advance(self, stop: StopFlag) -> bool:
         lane = self._lane
-        try:
-            if lane is None:
-                if stop.raised:
-                    return False
-                lane = self._lane = self._program.lease()
-                for inner, source in zip(lane.inputs, self._sources, strict=True):
-                    if source is not None and inner is not None:
-                        np.copyto(inner, source)
-            if not lane.context.run(self._walk, lane.steps, stop):
+        if lane is None:
+            if stop.raised:
                 return False
-            for target, inner in zip(self._targets, lane.outputs, strict=True):
-                np.copyto(target, inner)
-        except ModelError as error:
-            self.rewind()
-            raise GeneralFailure(str(error)) from error
-        except BaseException:
-            self.rewind()
-            raise
-        self.rewind()
+            lane = self._lane = self._program.lease()
+            for inner, source in zip(lane.inputs, self._sources, strict=True):
+                if source is not None and inner is not None:
+                    np.copyto(inner, source)
+        if not lane.context.run(self._walk, lane.steps, stop):
+            return False
+        for target, inner in zip(self._targets, lane.outputs, strict=True):
+            np.copyto(target, inner)
         return True
 
     def _walk(self, steps: Sequence[Step], stop: StopFlag) -> bool:
@@ -208,7 +214,7 @@ class ReferenceCall:
             self._program.give_back(lane)
 
 
-class FlexibleCall:
+class FlexibleCall(_Resumable):
     """An interpreter bound to memory: resumable, and used by one thread at a time."""
 
     __slots__ = ("_context", "_interpreter", "_run", "_sources", "_targets")
@@ -225,25 +231,16 @@ class FlexibleCall:
         self._context: Context = silent_context()
         self._run: Run | None = None
 
-    def run(self, stop: StopFlag) -> bool:
-        """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
-        try:
-            if self._run is None:
-                self._run = self._interpreter.run(self._sources, stop)
-            results = self._context.run(_advance, self._run, stop)
-            if results is None:
-                return False
-            fault = _shape_fault(self._targets, [result.shape for result in results])
-            if fault:
-                raise ModelError(fault)
-            deliver(self._targets, results)
-        except ModelError as error:
-            self.rewind()
-            raise GeneralFailure(str(error)) from error
-        except BaseException:
-            self.rewind()
-            raise
-        self.rewind()
+    def _advance(self, stop: StopFlag) -> bool:
+        if self._run is None:
+            self._run = self._interpreter.run(self._sources, stop)
+        results = self._context.run(_results, self._run, stop)
+        if results is None:
+            return False
+        fault = _shape_fault(self._targets, [result.shape for result in results])
+        if fault:
+            raise ModelError(fault)
+        deliver(self._targets, results)
         return True
 
     def rewind(self) -> None:
@@ -253,7 +250,8 @@ class FlexibleCall:
             run.close()
 
 
-def _advance(run: Run, stop: StopFlag) -> list[Array] | None:
+def _results(run: Run, stop: StopFlag) -> list[Array] | None:
+    """What a run comes to, None where it is stopped."""
     while not stop.raised:
         try:
             next(run)

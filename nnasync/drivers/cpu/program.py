@@ -20,7 +20,7 @@ from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
-from nnasync.kernels import Kernel, NotConstant, Step, Tensor
+from nnasync.kernels import SCRATCH_BYTES, Kernel, NotConstant, Step, Tensor
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["Lane", "Program", "Unresolved", "silent_context"]
@@ -101,6 +101,11 @@ class Program:
     def output_shapes(self) -> tuple[Shape, ...]:
         """The shapes of the outputs."""
         return tuple(self._known(index).shape for index in self._subgraph.output_indexes)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the memory of a lane."""
+        return self._total
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -249,6 +254,7 @@ class Program:
             else:
                 arrays.append(arena.array(offset, tensor.shape, tensor.dtype))
         context = silent_context()
+        context.run(SCRATCH_BYTES.set, self._limit_bytes - self._total)
         steps = context.run(self._bind_steps, arena, arrays)
         inputs = [arrays[index] for index in self._subgraph.input_indexes]
         outputs = _arrays(arrays, self._subgraph.output_indexes)
