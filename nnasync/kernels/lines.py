@@ -1,7 +1,8 @@
 """A tensor as lines along one of its axes, and parts of it that stay in cache.
 
 A tensor of any rank is seen as (outer, length, inner), or as (outer, length) where the axis is the
-last one: so the axis is always 1, and nothing is transposed.
+last one: so the axis is always 1, and nothing is transposed. Operations along an axis that a scalar
+names came with HAL 1.2; until then it was the last one, for certain ranks.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from nnasync.hal import Array, Shape
-from nnasync.kernels.operation import Arguments
+from nnasync.hal import Array, HalVersion, OperandType, Shape
+from nnasync.kernels.operation import Arguments, Parameter, Signature
 from nnasync.kernels.steps import BLOCK_ELEMENTS, blocks
+from nnasync.kernels.uniform import UP_TO_4
 
-__all__ = ["ends", "extent", "front", "line_axis", "lines", "parts"]
+__all__ = ["axis_signatures", "ends", "extent", "front", "line_axis", "lines", "parts"]
 
 _FEWEST_COLUMNS = 64
 """Parts are not narrower: numpy pays for each row of a part."""

@@ -144,6 +144,15 @@ def test_reciprocal() -> None:
     np.testing.assert_allclose(found * 2.0 ** (-31 - bits), 2.0**19 / x, rtol=1e-8)
 
 
+def test_reciprocals_of_few_are_those_of_many() -> None:
+    x = np.random.default_rng(1).integers(1, 2**32, (50, 2))
+    found, bits = reciprocal(x, 12)
+    for row in range(len(x)):
+        few, few_bits = reciprocal(x[row], 12)
+        np.testing.assert_array_equal(few, found[row])
+        np.testing.assert_array_equal(few_bits, bits[row])
+
+
 def test_inverse_root() -> None:
     many = np.random.default_rng(0).integers(2, 2**31, 500)
     x = np.concatenate([np.arange(2, 300), 2 ** np.arange(1, 31), many, [2**29 - 1, 2**31 - 1]])

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import anyio
 
 from nnasync import hal
-from nnasync.accuracy import Criterion, CriterionClass, compare
+from nnasync.accuracy import CriterionClass
 from nnasync.conformance.cases import Case, Expected
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.random_graphs import reference
@@ -26,7 +26,7 @@ from nnasync.conformance.trial import told
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
 from nnasync.errors import GeneralFailure
-from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, ExecutionResult, OperationType, Struct
+from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, ExecutionResult, Struct
 from nnasync.validation import validate_model
 
 __all__ = ["LIMIT_S", "REFERENCE", "Examination", "Verdict", "examine"]
@@ -34,8 +34,6 @@ __all__ = ["LIMIT_S", "REFERENCE", "Examination", "Verdict", "examine"]
 REFERENCE = "nnasync-reference"
 _GRAPHS = (CriterionClass.SMALL_GRAPH, CriterionClass.LARGE_GRAPH)
 """Criteria of graphs, which are judged by the reference itself, and so are parts of them."""
-_ROUNDED_BY_SIGN = (OperationType.AVERAGE_POOL_2D,)
-"""Operations that round halves away from zero, so that signed bytes may be a step from the twin."""
 LIMIT_S = 60.0
 """A device that needs longer for one graph hangs."""
 
@@ -134,10 +132,7 @@ def _check_signed_twin(graph: Graph, golden: Sequence[Array]) -> None:
     try:
         signed = graph_of(twin.model, inputs)
         results = reference.execute(signed)
-        if graph.operations[0].type in _ROUNDED_BY_SIGN:
-            fault = compare(results[0], expected[0], twin.outputs[0].type, Criterion(1)).fault
-        else:
-            fault = difference(signed, results, expected)
+        fault = difference(signed, results, expected)
     except Exception as error:
         fault = told(error)
     if fault:
