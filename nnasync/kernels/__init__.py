@@ -44,7 +44,7 @@ from nnasync.kernels import (
     unary,
 )
 from nnasync.kernels.operation import (
-    SCRATCH_BYTES,
+    MEMORY_BYTES,
     Arguments,
     ArraySpec,
     Kernel,
@@ -62,7 +62,7 @@ from nnasync.kernels.tflite import EXTENSION_OPERATIONS
 __all__ = [
     "EXTENSION_OPERATIONS",
     "OPERATIONS",
-    "SCRATCH_BYTES",
+    "MEMORY_BYTES",
     "Arguments",
     "ArraySpec",
     "Kernel",

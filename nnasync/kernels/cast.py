@@ -22,6 +22,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 from nnasync.kernels.steps import Call, blocks, copy, sequence
+from nnasync.kernels.uniform import same_shape
 
 __all__ = ["OPERATIONS", "CAST"]
 
@@ -43,11 +44,6 @@ _KEPT = (
 
 def _signature(since: HalVersion, source: OperandType, target: OperandType) -> Signature:
     return Signature(since, (Parameter("input", source),), (Parameter("output", target),))
-
-
-def _infer(arguments: Arguments) -> list[Tensor]:
-    shape = arguments.tensor(0).shape
-    return [Tensor(type=arguments.signature.outputs[0].type, shape=shape)]
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -95,7 +91,7 @@ CAST = Operation(
         *(_signature(HalVersion.V1_2, source, to) for source in _NUMBERS for to in _NUMBERS),
         *(_signature(HalVersion.V1_3, kept, kept) for kept in _KEPT),
     ],
-    _infer,
+    same_shape,
     _prepare,
     moves=True,
 )

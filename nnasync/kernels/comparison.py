@@ -15,7 +15,7 @@ from nnasync.kernels.broadcast import broadcast, ufunc_kernel
 from nnasync.kernels.byte_tables import pair_kernel, real_values, same_quantization
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor, is_quantized
 from nnasync.kernels.steps import sequence
-from nnasync.kernels.uniform import NUMBERS, require_scales, signatures
+from nnasync.kernels.uniform import NUMBERS, require_scales, same_shape, signatures
 
 __all__ = [
     "OPERATIONS",
@@ -61,10 +61,6 @@ def _logical(type: OperationType, function: Callable[..., Any]) -> Operation:
     return Operation(type, signatures(_BOOLEANS, _PAIR), _infer_pair, prepare)
 
 
-def _infer_not(arguments: Arguments) -> list[Tensor]:
-    return [Tensor(type=_B8, shape=arguments.tensor(0).shape)]
-
-
 def _prepare_not(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         return sequence([(np.logical_not, (inputs[0].view(np.uint8), outputs[0]))])
@@ -81,7 +77,7 @@ NOT_EQUAL = _comparison(OperationType.NOT_EQUAL, np.not_equal)
 LOGICAL_AND = _logical(OperationType.LOGICAL_AND, np.logical_and)
 LOGICAL_OR = _logical(OperationType.LOGICAL_OR, np.logical_or)
 LOGICAL_NOT = Operation(
-    OperationType.LOGICAL_NOT, signatures(_BOOLEANS, ("input",)), _infer_not, _prepare_not
+    OperationType.LOGICAL_NOT, signatures(_BOOLEANS, ("input",)), same_shape, _prepare_not
 )
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -63,16 +63,17 @@ def quantize_multiplier_below_one(arguments: Arguments, multiplier: float) -> tu
 
 def saturating_rounding_doubling_high_mul(a: Array, b: int) -> Array:
     """The high half of 2 * a * b for 32-bit integers, halves up; (-2**31)**2 saturates."""
-    high: Array = (a.astype(np.int64) * b + 2**30) >> 31
+    high: Array = a.astype(np.int64, copy=False) * b
+    high += 2**30
+    high >>= 31
     return np.minimum(high, _INT32.max)
 
 
 def rounding_divide_by_pot(x: Array, exponent: int) -> Array:
-    """x / 2**exponent, rounded to nearest, halves away from zero."""
-    mask = (1 << exponent) - 1
-    remainder = x & mask
-    threshold = (mask >> 1) + (x < 0)
-    return (x >> exponent) + (remainder > threshold)
+    """x / 2**exponent, rounded to nearest, halves away from zero; x has bits to spare."""
+    if not exponent:
+        return x
+    return (x + (1 << (exponent - 1)) - (x < 0)) >> exponent
 
 
 def multiply_by_quantized_multiplier(x: Array, q: int, shift: int) -> Array:
@@ -80,10 +81,9 @@ def multiply_by_quantized_multiplier(x: Array, q: int, shift: int) -> Array:
 
     What leaves 32 bits by a shift to the left saturates.
     """
-    shifted = x.astype(np.int64) << min(max(shift, 0), _MOST_SHIFT)
     if shift > 0:
-        shifted = np.clip(shifted, _INT32.min, _INT32.max)
-    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(shifted, q), max(-shift, 0))
+        x = np.clip(x.astype(np.int64) << min(shift, _MOST_SHIFT), _INT32.min, _INT32.max)
+    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x, q), max(-shift, 0))
 
 
 def hard_swish_shift(scale: float, output_scale: float) -> int:

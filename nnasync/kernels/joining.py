@@ -82,7 +82,8 @@ def _join(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 def _requantization(source: Tensor, output: Tensor) -> Array | None:
     """The table from one quantisation to another, or None where nothing changes.
 
-    It is computed in float32 on unsigned values; signed ones are 128 smaller.
+    This rule computes in float32 and takes halves away from the zero point, where that of
+    `byte_tables.requantization` takes them up. Signed values are 128 smaller than unsigned ones.
     """
     if not is_quantized(source.type) or same_quantization(source, output) or not source.size:
         return None

@@ -22,6 +22,7 @@ from nnasync.kernels.operation import (
     quantized_range,
 )
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, clip, copy, sequence
+from nnasync.kernels.uniform import same_shape
 
 __all__ = [
     "INSTANCE_NORMALIZATION",
@@ -40,15 +41,10 @@ _L2_STEPS = 128
 _WIDE_LIMIT = BLOCK_ELEMENTS // 4
 
 
-def _same_shape(arguments: Arguments) -> list[Tensor]:
-    source = arguments.tensor(0)
-    return [Tensor(type=source.type, shape=source.shape)]
-
-
 def _infer_l2(arguments: Arguments) -> list[Tensor]:
     source = arguments.tensor(0)
     if not is_quantized(source.type):
-        return _same_shape(arguments)
+        return same_shape(arguments)
     zero = quantized_range(source.type)[0] + 128
     return [Tensor(type=source.type, shape=source.shape, scale=1 / _L2_STEPS, zero_point=zero)]
 
@@ -230,7 +226,7 @@ L2_NORMALIZATION = Operation(
 LOCAL_RESPONSE_NORMALIZATION = Operation(
     OperationType.LOCAL_RESPONSE_NORMALIZATION,
     _response_signatures(),
-    _same_shape,
+    same_shape,
     _prepare_response,
 )
 INSTANCE_NORMALIZATION = Operation(
@@ -247,7 +243,7 @@ INSTANCE_NORMALIZATION = Operation(
         )
         for type in (_F32, _F16)
     ],
-    _same_shape,
+    same_shape,
     _prepare_instance,
 )
 

@@ -25,13 +25,15 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Array, HalVersion, OperandType, Shape
+from nnasync.hal import Array, HalVersion
 from nnasync.kernels.arguments import Arguments, NotConstant
-from nnasync.kernels.signature import Parameter, Signature
+from nnasync.kernels.halves import any_half, half_kernel
+from nnasync.kernels.kernel import Kernel, Step, bind_nothing
+from nnasync.kernels.signature import Parameter, Signature, mismatch
 from nnasync.kernels.tensor import ArraySpec, Tensor, is_quantized, quantized_range
 
 __all__ = [
-    "SCRATCH_BYTES",
+    "MEMORY_BYTES",
     "ArraySpec",
     "Arguments",
     "Compute",
@@ -47,40 +49,13 @@ __all__ = [
     "quantized_range",
 ]
 
-Step = Callable[[], None]
-
-SCRATCH_BYTES: ContextVar[int] = ContextVar("SCRATCH_BYTES", default=hal.MAX_TENSOR_BYTES)
-"""What a step may take as scratch that could not be planned; whoever runs it sets the limit."""
-
-_HALVES: dict[int, OperandType] = {
-    OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
-    OperandType.FLOAT16: OperandType.FLOAT32,
-}
+MEMORY_BYTES: ContextVar[int] = ContextVar("MEMORY_BYTES", default=1 << 32)
+"""How much memory there is for the outputs of an operation that is prepared, and for scratch that a
+step needs but could not be planned. Whoever prepares or runs sets it.
+"""
 
 _MAX_RANK = 64
 """Most dimensions that a numpy array can have."""
-
-Bind = Callable[[Sequence[Any], Sequence[Array], Sequence[Array]], Step]
-
-
-class Kernel:
-    """A prepared operation: constants packed, ready to be bound to any number of memories.
-
-    `bind(inputs, outputs, scratch)` takes C-contiguous arrays, None for an omitted input. Scratch
-    arrays have the shapes that `scratch` states and arbitrary content, and belong to the step only
-    while it runs. Constants come to `bind` too, as the arrays of their values. `view_of` names an
-    input whose bytes are the output's, so that both may share memory and no step is needed.
-    """
-
-    __slots__ = ("bind", "scratch", "view_of")
-
-    def __init__(
-        self, bind: Bind, scratch: Sequence[ArraySpec] = (), *, view_of: int | None = None
-    ) -> None:
-        self.bind = bind
-        self.scratch = tuple(scratch)
-        self.view_of = view_of
-
 
 Rule = Callable[[Arguments], list[Tensor]]
 Compute = Callable[[Arguments, Sequence[Tensor]], Kernel]
@@ -131,7 +106,7 @@ class Operation:
         for signature in self.signatures:
             if signature.accepts(inputs, outputs):
                 return signature
-        raise ModelError(_mismatch(self, inputs, outputs))
+        raise ModelError(f"{self.name}: {mismatch(self.signatures, inputs, outputs)}")
 
     @np.errstate(all="ignore")
     def minimum_version(
@@ -190,8 +165,8 @@ class Operation:
         """
         _require_known(f"{self.name}: input", inputs)
         signature = self._signature(inputs, [tensor.type for tensor in outputs])
-        if not self.moves and _any_half(*inputs, *outputs):
-            return _half_kernel(self, inputs, outputs)
+        if not self.moves and any_half(*inputs, *outputs):
+            return half_kernel(self.specialize, inputs, outputs)
         arguments = self._arguments(inputs, signature)
         rules = self._results(arguments, len(outputs))
         results = [
@@ -199,7 +174,9 @@ class Operation:
             for index, (given, rule) in enumerate(zip(outputs, rules, strict=True))
         ]
         if not any(tensor.size for tensor in results):
-            return results, Kernel(_bind_nothing)
+            return results, Kernel(bind_nothing)
+        sizes = [tensor.size * tensor.dtype.itemsize for tensor in results]
+        _check_memory(f"{self.name}: its outputs", sizes)
         try:
             return results, _without_empty(inputs, arguments, self._compute(arguments, results))
         except NotConstant:
@@ -276,53 +253,10 @@ def _require_known(kind: str, tensors: Sequence[Tensor | None]) -> None:
             raise ModelError(f"{kind} {index}: shape {tensor.shape} is not known")
 
 
-def _bind_nothing(
-    inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]
-) -> Step:
-    return _nothing
-
-
-def _nothing() -> None:
-    """The step of an operation whose outputs have no elements."""
-
-
-def _mismatch(operation: Operation, inputs: Sequence[int | None], outputs: Sequence[int]) -> str:
-    counts = sorted({len(signature.inputs) for signature in operation.signatures})
-    name = operation.name
-    if not any(signature.parameters(len(inputs)) for signature in operation.signatures):
-        legal = " or ".join(str(count) for count in counts)
-        return f"{name}: has {len(inputs)} inputs, expected {legal}"
-    best = max(operation.signatures, key=lambda signature: _fitting(signature, inputs))
-    for index, parameter in enumerate(best.parameters(len(inputs)) or ()):
-        type = inputs[index]
-        if type is None and not parameter.optional:
-            return f"{name}: input {index} ({parameter.name}) must not be omitted"
-        if type is not None and type != parameter.type:
-            expected = sorted(
-                {
-                    hal.type_name(parameters[index].type)
-                    for signature in operation.signatures
-                    if (parameters := signature.parameters(len(inputs))) is not None
-                }
-            )
-            return (
-                f"{name}: input {index} ({parameter.name}) is {hal.type_name(type)}, which does not"
-                f" fit the other inputs; expected {' or '.join(expected)}"
-            )
-    expected = [hal.type_name(parameter.type) for parameter in best.outputs]
-    given = [hal.type_name(type) for type in outputs]
-    return f"{name}: outputs are {given}, expected {expected}"
-
-
-def _fitting(signature: Signature, inputs: Sequence[int | None]) -> int:
-    """How many leading inputs fit; -1 when the count does not."""
-    parameters = signature.parameters(len(inputs))
-    if parameters is None:
-        return -1
-    for index, (parameter, type) in enumerate(zip(parameters, inputs, strict=True)):
-        if not (parameter.optional if type is None else parameter.type == type):
-            return index
-    return len(inputs)
+def _check_memory(what: str, sizes: Sequence[int]) -> None:
+    nbytes, limit = sum(sizes), MEMORY_BYTES.get()
+    if nbytes > limit:
+        raise ModelError(f"{what} would take {nbytes} bytes of memory, of at most {limit}")
 
 
 def _resolved(where: str, given: Tensor, rule: Tensor) -> Tensor:
@@ -346,79 +280,6 @@ def _resolved(where: str, given: Tensor, rule: Tensor) -> Tensor:
     return msgspec.structs.replace(given, shape=rule.shape, value=None, exact=True)
 
 
-def _any_half(*tensors: Tensor | None) -> bool:
-    return any(tensor is not None and tensor.type in _HALVES for tensor in tensors)
-
-
-def _widened(tensor: Tensor | None) -> Tensor | None:
-    """The float32 twin of a float16 operand; others as they are."""
-    if tensor is None or tensor.type not in _HALVES:
-        return tensor
-    value = None if tensor.value is None else tensor.value.astype(np.float32)
-    type = _HALVES[tensor.type]
-    return Tensor(type=type, shape=tensor.shape, value=value, exact=tensor.exact, widened=True)
-
-
-def _half_kernel(
-    operation: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
-) -> tuple[list[Tensor], Kernel]:
-    """A kernel that converts float16 operands to float32, computes, and converts back."""
-    wide_inputs = [_widened(tensor) for tensor in inputs]
-    declared = [tensor for tensor in map(_widened, outputs) if tensor is not None]
-    wide_outputs, inner = operation.specialize(wide_inputs, declared)
-    results = [
-        msgspec.structs.replace(wide, type=tensor.type)
-        for wide, tensor in zip(wide_outputs, outputs, strict=True)
-    ]
-    converted = [
-        index
-        for index, tensor in enumerate(inputs)
-        if tensor is not None and tensor.type in _HALVES and tensor.value is None
-    ]
-    returned = [index for index, tensor in enumerate(outputs) if tensor.type in _HALVES]
-    specs = [ArraySpec(_shape(wide_inputs[index])) for index in converted]
-    specs += [ArraySpec(wide_outputs[index].shape) for index in returned]
-
-    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        wide_in = [
-            array if tensor is None or tensor.value is None else tensor.value
-            for array, tensor in zip(inputs, wide_inputs, strict=True)
-        ]
-        wide_out = list(outputs)
-        before: list[tuple[Array, Array]] = []
-        after: list[tuple[Array, Array]] = []
-        for index, wide in zip(converted, scratch, strict=False):
-            narrow = inputs[index]
-            before.append((wide, narrow))
-            wide_in[index] = wide
-        for index, wide in zip(returned, scratch[len(converted) :], strict=False):
-            after.append((outputs[index], wide))
-            wide_out[index] = wide
-        compute = inner.bind(wide_in, wide_out, scratch[len(specs) :])
-        return _converting(before, compute, after)
-
-    return results, Kernel(bind, (*specs, *inner.scratch))
-
-
-def _shape(tensor: Tensor | None) -> Shape:
-    return () if tensor is None else tensor.shape
-
-
-def _converting(
-    before: Sequence[tuple[Array, Array]], compute: Step, after: Sequence[tuple[Array, Array]]
-) -> Step:
-    copyto = np.copyto
-
-    def step() -> None:
-        for target, source in before:
-            copyto(target, source)
-        compute()
-        for target, source in after:
-            copyto(target, source, casting="same_kind")
-
-    return step
-
-
 def _late_kernel(
     operation: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
 ) -> Kernel:
@@ -432,9 +293,7 @@ def _late_kernel(
                 for tensor, array in zip(tensors, inputs, strict=True)
             ]
             kernel = operation.prepare(known, targets)
-            nbytes, limit = sum(spec.nbytes for spec in kernel.scratch), SCRATCH_BYTES.get()
-            if nbytes > limit:
-                raise ModelError(f"{operation.name}: needs {nbytes} bytes of scratch, of {limit}")
+            _check_memory(f"{operation.name}: its scratch", [s.nbytes for s in kernel.scratch])
             temporary = [np.empty(spec.shape, spec.dtype) for spec in kernel.scratch]
             kernel.bind(inputs, outputs, temporary)()
 

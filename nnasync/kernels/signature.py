@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnasync import hal
 from nnasync.hal import HalVersion, Shape, Struct
 
-__all__ = ["Parameter", "Signature"]
+__all__ = ["Parameter", "Signature", "mismatch"]
 
 
 class Parameter(Struct, frozen=True):
@@ -77,3 +78,44 @@ class Signature(Struct, frozen=True):
             if shape and parameter.ranks and len(shape) not in parameter.ranks:
                 return index
         return None
+
+
+def mismatch(
+    signatures: Sequence[Signature], inputs: Sequence[int | None], outputs: Sequence[int]
+) -> str:
+    """Why none of the signatures fits these operand types, said of the one that fits best."""
+    counts = sorted({len(signature.inputs) for signature in signatures})
+    if not any(signature.parameters(len(inputs)) for signature in signatures):
+        legal = " or ".join(str(count) for count in counts)
+        return f"has {len(inputs)} inputs, expected {legal}"
+    best = max(signatures, key=lambda signature: _fitting(signature, inputs))
+    for index, parameter in enumerate(best.parameters(len(inputs)) or ()):
+        type = inputs[index]
+        if type is None and not parameter.optional:
+            return f"input {index} ({parameter.name}) must not be omitted"
+        if type is not None and type != parameter.type:
+            expected = sorted(
+                {
+                    hal.type_name(parameters[index].type)
+                    for signature in signatures
+                    if (parameters := signature.parameters(len(inputs))) is not None
+                }
+            )
+            return (
+                f"input {index} ({parameter.name}) is {hal.type_name(type)}, which does not"
+                f" fit the other inputs; expected {' or '.join(expected)}"
+            )
+    expected = [hal.type_name(parameter.type) for parameter in best.outputs]
+    given = [hal.type_name(type) for type in outputs]
+    return f"outputs are {given}, expected {expected}"
+
+
+def _fitting(signature: Signature, inputs: Sequence[int | None]) -> int:
+    """How many leading inputs fit; -1 when the count does not."""
+    parameters = signature.parameters(len(inputs))
+    if parameters is None:
+        return -1
+    for index, (parameter, type) in enumerate(zip(parameters, inputs, strict=True)):
+        if not (parameter.optional if type is None else parameter.type == type):
+            return index
+    return len(inputs)

@@ -23,6 +23,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, blocks, copy, sequence
 from nnasync.kernels.tflite_softmax import softmax_of_bytes, softmax_of_words
+from nnasync.kernels.uniform import same_shape
 
 __all__ = ["DEQUANTIZE", "OPERATIONS", "QUANTIZE", "SOFTMAX", "tflite_operation"]
 
@@ -53,11 +54,6 @@ def _output_scale(arguments: Arguments, output: Tensor) -> float:
     if not output.scale > 0:
         raise arguments.fail(f"output 0 has scale {output.scale}, expected a positive one")
     return single(output.scale)
-
-
-def _same_shape(arguments: Arguments) -> list[Tensor]:
-    type = arguments.signature.outputs[0].type
-    return [Tensor(type=type, shape=arguments.tensor(0).shape)]
 
 
 def _limits(output: Tensor) -> tuple[Array, Array]:
@@ -143,11 +139,6 @@ def _prepare_dequantize(arguments: Arguments, outputs: Sequence[Tensor]) -> Kern
     return Kernel(bind)
 
 
-def _infer_softmax(arguments: Arguments) -> list[Tensor]:
-    type, _ = _SOFTMAX[OperandType(arguments.tensor(0).type)]
-    return [Tensor(type=type, shape=arguments.tensor(0).shape)]
-
-
 def _prepare_softmax(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     source, output = arguments.tensor(0), outputs[0]
     _, scale = _SOFTMAX[OperandType(source.type)]
@@ -189,13 +180,13 @@ QUANTIZE = tflite_operation(
             *((source, target) for source in _INTEGERS for target in _INTEGERS),
         ]
     ),
-    _same_shape,
+    same_shape,
     _prepare_quantize,
 )
 DEQUANTIZE = tflite_operation(
     TfliteOperation.DEQUANTIZE,
     _pairs([(source, _F32) for source in (_Q16S, _Q16A, _I32)]),
-    _same_shape,
+    same_shape,
     _prepare_dequantize,
 )
 SOFTMAX = tflite_operation(
@@ -208,7 +199,7 @@ SOFTMAX = tflite_operation(
         )
         for source, (target, _) in _SOFTMAX.items()
     ],
-    _infer_softmax,
+    same_shape,
     _prepare_softmax,
 )
 

@@ -10,18 +10,13 @@ import numpy as np
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.steps import Call, sequence
-from nnasync.kernels.uniform import FLOATS, UP_TO_4, signatures
+from nnasync.kernels.uniform import FLOATS, UP_TO_4, same_shape, signatures
 
 __all__ = ["OPERATIONS", "ABS", "EXP", "FLOOR", "LOG", "NEG", "RSQRT", "SIN", "SQRT"]
 
 _ABS = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_3}
 _NEG = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_2}
 _FLOOR = {**FLOATS, OperandType.TENSOR_FLOAT32: HalVersion.V1_0}
-
-
-def _infer(arguments: Arguments) -> list[Tensor]:
-    source = arguments.tensor(0)
-    return [Tensor(type=source.type, shape=source.shape)]
 
 
 def _unary(
@@ -41,7 +36,7 @@ def _unary(
 
         return Kernel(bind)
 
-    return Operation(type, signatures(types, ("input",), ranks=ranks), _infer, prepare)
+    return Operation(type, signatures(types, ("input",), ranks=ranks), same_shape, prepare)
 
 
 ABS = _unary(OperationType.ABS, np.absolute, types=_ABS)

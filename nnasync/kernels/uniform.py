@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from nnasync.hal import HalVersion, OperandType
-from nnasync.kernels.operation import Arguments, Parameter, Signature
+from nnasync.kernels.operation import Arguments, Parameter, Signature, Tensor
 
 __all__ = [
     "FLOATS",
@@ -16,6 +16,7 @@ __all__ = [
     "NUMBERS",
     "UP_TO_4",
     "require_scales",
+    "same_shape",
     "signatures",
 ]
 
@@ -67,6 +68,12 @@ def signatures(
         )
         for type, since in types.items()
     ]
+
+
+def same_shape(arguments: Arguments) -> list[Tensor]:
+    """The rule of an output with the shape of input 0."""
+    type = arguments.signature.outputs[0].type
+    return [Tensor(type=type, shape=arguments.tensor(0).shape)]
 
 
 def require_scales(arguments: Arguments, *indices: int) -> None:

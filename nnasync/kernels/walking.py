@@ -17,8 +17,8 @@ from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Step
 from nnasync.kernels.steps import Call, copy, sequence
 
 __all__ = [
-    "Cell",
     "Rounds",
+    "StepCell",
     "Stretch",
     "Timeline",
     "Walk",
@@ -107,7 +107,7 @@ class Walk(Protocol):
         """Calls from the sequences of a stretch to its results and the states behind."""
 
 
-class Cell(Protocol):
+class StepCell(Protocol):
     """One time step of an LSTM."""
 
     def step(
@@ -121,7 +121,7 @@ class Cell(Protocol):
 
 
 def cell_calls(
-    cell: Cell, sums: Array, stretch: Stretch, work: Sequence[Array], *, backward: bool = False
+    cell: StepCell, sums: Array, stretch: Stretch, work: Sequence[Array], *, backward: bool = False
 ) -> list[Call]:
     """Calls that take a cell through a stretch, from its inputs' sums [times, batches, width]."""
     calls: list[Call] = []

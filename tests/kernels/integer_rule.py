@@ -29,9 +29,9 @@ def truncated(value: Fraction) -> int:
 def high_mul(a: int, b: int, bits: int) -> int:
     """The high half of twice the product, with the nudge that the rule adds before it cuts."""
     product = a * b
-    half = 2 ** (bits - 2)
+    half = 1 << (bits - 2)
     nudge = half if product >= 0 else 1 - half
-    return min(truncated(Fraction(product + nudge, 2 ** (bits - 1))), 2 ** (bits - 1) - 1)
+    return min(truncated(Fraction(product + nudge, 1 << (bits - 1))), (1 << (bits - 1)) - 1)
 
 
 def divided(x: int, exponent: int) -> int:

@@ -155,3 +155,28 @@ def test_an_unknown_shape_gives_an_unknown_one(type: OperationType) -> None:
     (result,) = OPERATIONS[type].infer([unknown, *OPTIONS[type][0]])
     assert result.type == T.TENSOR_FLOAT32
     assert not result.is_known
+
+
+@pytest.mark.parametrize(
+    ("type", "options"), [(type, options) for type, forms in OPTIONS.items() for options in forms]
+)
+def test_float16_keeps_its_bits(type: OperationType, options: Sequence[Tensor | None]) -> None:
+    """Any bits, those of a NaN that signals too."""
+    bits = np.random.default_rng(0).integers(0, 2**16, SHAPE).astype(np.uint16)
+    bits[0, 0, 0] = 0x7C01
+    moved = run(type, tensor(bits.view(np.float16)), *options)
+    places = np.arange(bits.size, dtype=np.int32).reshape(SHAPE) + 1
+    expected = run(type, tensor(places.view(np.float32)), *options)
+    for half, index in zip(moved, expected, strict=True):
+        source = np.concatenate([np.zeros(1, np.uint16), bits.reshape(-1)])
+        np.testing.assert_array_equal(half.view(np.uint16), source[index.view(np.int32)])
+
+
+@pytest.mark.parametrize("type", OPTIONS, ids=lambda type: type.name)
+def test_float16_is_not_widened(type: OperationType) -> None:
+    source = tensor(np.zeros(SHAPE, np.float16))
+    for options in OPTIONS[type]:
+        outputs = OPERATIONS[type].infer([source, *options])
+        kernel = OPERATIONS[type].prepare([source, *options], outputs)
+        assert not any(spec.dtype == np.float32 for spec in kernel.scratch)
+        assert kernel.view_of == (0 if type in (Op.RESHAPE, Op.SQUEEZE, Op.EXPAND_DIMS) else None)

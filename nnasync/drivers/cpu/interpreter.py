@@ -23,7 +23,7 @@ from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import MissedDeadlineTransient, ModelError
 from nnasync.hal import Array, Model, OperandLifeTime, OperationType, Shape, Subgraph
-from nnasync.kernels import SCRATCH_BYTES, Kernel, NotConstant, Tensor
+from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Tensor
 from nnasync.validation import subgraph_tensors
 from nnasync.workers import StopFlag
 
@@ -62,6 +62,7 @@ class Interpreter:
         program = graph.program(inputs)
         if program is not None:
             check_memory(held_bytes + program.nbytes, self._limit_bytes)
+            MEMORY_BYTES.set(self._limit_bytes - held_bytes - program.nbytes)
             return (yield from _run_program(program, inputs))
         values = graph.initial(inputs)
         sizes: dict[int, int] = {}
@@ -224,6 +225,7 @@ class _Node:
 
         Raises ModelError where they and `held_bytes` together are above the limit of memory.
         """
+        MEMORY_BYTES.set(self._limit_bytes - held_bytes)
         results, kernel = self._specialized(arrays)
         if kernel.view_of is not None:
             source: Any = arrays[kernel.view_of]
@@ -231,7 +233,7 @@ class _Node:
         nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in results)
         nbytes += held_bytes + sum(spec.nbytes for spec in kernel.scratch)
         check_memory(nbytes, self._limit_bytes)
-        SCRATCH_BYTES.set(self._limit_bytes - nbytes)
+        MEMORY_BYTES.set(self._limit_bytes - nbytes)
         outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in results]
         scratch = [np.empty(spec.shape, spec.dtype) for spec in kernel.scratch]
         kernel.bind(arrays, outputs, scratch)()

@@ -228,7 +228,7 @@ class FlexibleCall(_Resumable):
         self._interpreter = interpreter
         self._sources = tuple(sources)
         self._targets = tuple(targets)
-        self._context: Context = silent_context()
+        self._context: Context = silent_context(MAX_EXECUTION_BYTES)
         self._run: Run | None = None
 
     def _advance(self, stop: StopFlag) -> bool:

@@ -20,7 +20,7 @@ from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
-from nnasync.kernels import SCRATCH_BYTES, Kernel, NotConstant, Step, Tensor
+from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Step, Tensor
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["Lane", "Program", "Unresolved", "silent_context"]
@@ -30,10 +30,14 @@ class Unresolved(Exception):
     """A shape of the subgraph is only known when it runs, or it branches."""
 
 
-def silent_context() -> Context:
-    """A context in which overflows of floats do not warn: numpy keeps its error state there."""
+def silent_context(memory_bytes: int) -> Context:
+    """A context in which overflows of floats do not warn and kernels know how much memory is left.
+
+    Numpy keeps its error state there.
+    """
     context = Context()
     context.run(np.seterr, all="ignore")
+    context.run(MEMORY_BYTES.set, memory_bytes)
     return context
 
 
@@ -91,7 +95,9 @@ class Program:
         self._tensors = subgraph_tensors(model, subgraph)
         if shapes is not None:
             self._take_shapes(shapes)
-        nodes = [self._prepare(model, place) for place in range(len(subgraph.operations))]
+        context = silent_context(memory_limit_bytes)
+        places = range(len(subgraph.operations))
+        nodes = [context.run(self._prepare, model, place) for place in places]
         self._storage = self._share_views(nodes)
         self._nodes = [node for node in nodes if node.outputs[0] not in self._storage]
         self._plan_memory()
@@ -253,8 +259,7 @@ class Program:
                 arrays.append(None if tensor is None else tensor.value)
             else:
                 arrays.append(arena.array(offset, tensor.shape, tensor.dtype))
-        context = silent_context()
-        context.run(SCRATCH_BYTES.set, self._limit_bytes - self._total)
+        context = silent_context(self._limit_bytes - self._total)
         steps = context.run(self._bind_steps, arena, arrays)
         inputs = [arrays[index] for index in self._subgraph.input_indexes]
         outputs = _arrays(arrays, self._subgraph.output_indexes)
