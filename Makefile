@@ -10,13 +10,16 @@ DEMO := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 DEMO_ARGS ?=
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check coverage slow fuzz bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo    set up .venv and play the demo (DEMO_ARGS="--seconds 20" for a short one)'
 	@echo 'make test    set up .venv with the development tools, check the code, run the tests'
 	@echo 'make check   the same without the tests: ruff, mypy'
+	@echo 'make coverage  the tests with coverage, which takes half as long again'
+	@echo 'make slow    the longer tests: conformance on every path, more random models'
+	@echo 'make fuzz    100,000 mutated models and requests'
 	@echo 'make bench   print the tables of benchmarks/'
 	@echo 'make clean   remove .venv and what tools left behind'
 
@@ -29,6 +32,15 @@ test: $(DEV)
 
 check: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/check
+
+coverage: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/test --cov --cov-report=term
+
+slow: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/test -m slow
+
+fuzz: $(DEV)
+	@$(BIN)/python -m tests.fuzz.fuzz_models --runs 100000
 
 bench: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/bench

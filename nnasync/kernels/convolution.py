@@ -8,7 +8,8 @@ the window in one einsum per block, whose innermost loop runs along whole rows o
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from nnasync.kernels.convolution_form import check_filter, forms, requires, sign
 from nnasync.kernels.linear import Linear, activation, pack
 from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
 from nnasync.kernels.rescale import Halves
-from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, sequence
+from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, pieces, sequence
 from nnasync.kernels.window import (
     PaddedRows,
     Window,
@@ -126,19 +127,20 @@ def _window_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
         images = inputs[0].reshape(shape)
         output = outputs[0].reshape(batches, -1, width, channels)
         rows = PaddedRows(scratch[0], window, linear.border)
-        calls = rows.sides()
-        for batch in range(batches):
-            for part in parts:
-                count = part.stop - part.start
-                columns = scratch[1][:count]
+
+        def calls() -> Iterator[Call]:
+            yield from rows.sides()
+            for batch, part in itertools.product(range(batches), parts):
+                columns = scratch[1][: part.stop - part.start]
                 target = output[batch, part]
                 sums, rest = linear.sums(target, scratch[2:])
-                calls += rows.rows(images[batch], part)
-                calls += lay_out(scratch[0], window, columns)
+                yield from rows.rows(images[batch], part)
+                yield from lay_out(scratch[0], window, columns)
                 matrix = columns.reshape(-1, terms)
-                calls.append((matrix.dot, (linear.weights, sums.reshape(-1, channels))))
-                calls += linear.finish(sums, target, rest)
-        return sequence(calls)
+                yield matrix.dot, (linear.weights, sums.reshape(-1, channels))
+                yield from linear.finish(sums, target, rest)
+
+        return pieces(batches * len(parts), calls)
 
     return Kernel(bind, specs)
 
@@ -185,15 +187,17 @@ def depthwise_kernel(linear: Linear, shape: Shape, window: Window) -> Kernel:
         images = inputs[0].reshape(shape)
         output = outputs[0].reshape(batches, -1, width, channels)
         rows = PaddedRows(scratch[0], window, linear.border)
-        calls = rows.sides()
-        for batch in range(batches):
-            for part in parts:
+
+        def calls() -> Iterator[Call]:
+            yield from rows.sides()
+            for batch, part in itertools.product(range(batches), parts):
                 target = output[batch, part]
                 sums, rest = linear.sums(target, scratch[1 + len(extra) :])
-                calls += rows.rows(images[batch], part)
-                calls += taps.calls(scratch[0], sums, scratch[1 : 1 + len(extra)])
-                calls += linear.finish(sums, target, rest)
-        return sequence(calls)
+                yield from rows.rows(images[batch], part)
+                yield from taps.calls(scratch[0], sums, scratch[1 : 1 + len(extra)])
+                yield from linear.finish(sums, target, rest)
+
+        return pieces(batches * len(parts), calls)
 
     return Kernel(bind, specs)
 

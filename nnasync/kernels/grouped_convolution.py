@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 from nnasync.kernels.rescale import Halves
-from nnasync.kernels.steps import blocks, copy, sequence
+from nnasync.kernels.steps import Call, blocks, copy, pieces
 from nnasync.kernels.window import (
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -99,9 +100,10 @@ def _grouped_kernel(linear: Linear, shape: Shape, window: Window, groups: int) -
         rows = PaddedRows(scratch[0], window, linear.border)
         view = windows(scratch[0], window, largest)
         grouped = view.reshape(*view.shape[:4], groups, -1).transpose(4, 0, 1, 2, 3, 5)
-        calls = rows.sides()
-        for batch in range(batches):
-            for part in parts:
+
+        def calls() -> Iterator[Call]:
+            yield from rows.sides()
+            for batch, part in itertools.product(range(batches), parts):
                 count = part.stop - part.start
                 target = output[batch, part]
                 sums, rest = linear.sums(target, scratch[2:])
@@ -109,11 +111,12 @@ def _grouped_kernel(linear: Linear, shape: Shape, window: Window, groups: int) -
                 columns = scratch[1][: source.size].reshape(source.shape)
                 matrices = columns.reshape(groups, count * width, terms)
                 results = sums.reshape(count * width, groups, -1).transpose(1, 0, 2)
-                calls += rows.rows(images[batch], part)
-                calls.append(copy(columns, source))
-                calls.append((np.matmul, (matrices, weights, results)))
-                calls += linear.finish(sums, target, rest)
-        return sequence(calls)
+                yield from rows.rows(images[batch], part)
+                yield copy(columns, source)
+                yield np.matmul, (matrices, weights, results)
+                yield from linear.finish(sums, target, rest)
+
+        return pieces(batches * len(parts), calls)
 
     return Kernel(bind, specs)
 

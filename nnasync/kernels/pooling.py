@@ -5,7 +5,8 @@ A window is folded along its width first and then along its height, block by blo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,8 +35,8 @@ from nnasync.kernels.steps import (
     clip,
     copy,
     float_bounds,
+    pieces,
     quantized_bounds,
-    sequence,
 )
 from nnasync.kernels.window import (
     EXPLICIT_PADDING,
@@ -214,10 +215,11 @@ def _kernel(pool: _Pool, shape: Shape, window: Window) -> Kernel:
         rows = PaddedRows(scratch[0], window, pool.border)
         images = inputs[0].reshape(shape)
         output = outputs[0].reshape(batches, -1, width, channels)
-        calls = rows.sides()
-        for image, targets in zip(images, output, strict=True):
-            for part in parts:
-                target = targets[part]
+
+        def calls() -> Iterator[Call]:
+            yield from rows.sides()
+            for batch, part in itertools.product(range(batches), parts):
+                target = output[batch, part]
                 sums, work = (
                     (target, target)
                     if pool.in_place
@@ -225,12 +227,13 @@ def _kernel(pool: _Pool, shape: Shape, window: Window) -> Kernel:
                 )
                 count = (len(target) - 1) * window.height.stride + window.height.extent
                 cells, lines = scratch[0][:count, 0], scratch[1][:count]
-                calls += rows.rows(image, part)
-                calls += pool.before(cells)
-                calls += _fold(pool.function, cells, window.width, 1, lines)
-                calls += _fold(pool.function, lines, window.height, 0, sums)
-                calls += pool.after(sums, target, part, work)
-        return sequence(calls)
+                yield from rows.rows(images[batch], part)
+                yield from pool.before(cells)
+                yield from _fold(pool.function, cells, window.width, 1, lines)
+                yield from _fold(pool.function, lines, window.height, 0, sums)
+                yield from pool.after(sums, target, part, work)
+
+        return pieces(batches * len(parts), calls)
 
     return Kernel(bind, specs)
 
@@ -259,18 +262,21 @@ def _global_kernel(pool: _Average, shape: Shape) -> Kernel:
     specs += [ArraySpec((1, 1, channels), pool.dtype)] * 2
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
-        calls: list[Call] = []
         images = inputs[0].reshape(batches, pixels, channels)
         targets = outputs[0].reshape(batches, 1, 1, channels)
-        for image, target in zip(images, targets, strict=True):
-            sums = target if pool.in_place else scratch[1]
-            before = pool.before(scratch[0])
-            if before or not pool.in_place:
-                calls += [copy(scratch[0], image), *before]
-                image = scratch[0]
-            calls.append((ones.dot, (image, sums.reshape(1, channels))))
-            calls += pool.after(sums, target, slice(None), scratch[2])
-        return sequence(calls)
+
+        def calls() -> Iterator[Call]:
+            for image, target in zip(images, targets, strict=True):
+                sums = target if pool.in_place else scratch[1]
+                before = pool.before(scratch[0])
+                if before or not pool.in_place:
+                    yield copy(scratch[0], image)
+                    yield from before
+                    image = scratch[0]
+                yield ones.dot, (image, sums.reshape(1, channels))
+                yield from pool.after(sums, target, slice(None), scratch[2])
+
+        return pieces(batches, calls)
 
     return Kernel(bind, specs)
 

@@ -7,8 +7,9 @@ come out the same.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.steps import Call, blocks, copy, sequence
+from nnasync.kernels.steps import Call, blocks, copy, pieces
 from nnasync.kernels.window import LAYOUT, image_result, image_shape, in_layout, position
 
 __all__ = ["OPERATIONS", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"]
@@ -170,13 +171,14 @@ def _prepare_nearest(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         images = inputs[0].reshape(shape)
         targets = outputs[0].reshape(batches, rows.output, columns.output, channels)
-        calls: list[Call] = []
-        for image, target in zip(images, targets, strict=True):
-            for part in parts:
+
+        def calls() -> Iterator[Call]:
+            for batch, part in itertools.product(range(batches), parts):
                 lines = scratch[0][: part.stop - part.start]
-                calls.append((image.take, (down[part], 0, lines, "clip")))
-                calls.append((lines.take, (across, 1, target[part], "clip")))
-        return sequence(calls)
+                yield images[batch].take, (down[part], 0, lines, "clip")
+                yield lines.take, (across, 1, targets[batch, part], "clip")
+
+        return pieces(batches * len(parts), calls)
 
     return in_layout(arguments, outputs, Kernel(bind, [spec]))
 
@@ -197,13 +199,14 @@ def _prepare_bilinear(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         images = inputs[0].reshape(shape)
         targets = outputs[0].reshape(batches, rows.output, columns.output, channels)
-        calls: list[Call] = []
-        for image, target in zip(images, targets, strict=True):
-            for part in parts:
+
+        def calls() -> Iterator[Call]:
+            for batch, part in itertools.product(range(batches), parts):
                 memory = [array[: part.stop - part.start] for array in scratch]
-                calls += _weighted_rows(image, down, part, memory)
-                calls += _weighted_columns(across, target[part], memory)
-        return sequence(calls)
+                yield from _weighted_rows(images[batch], down, part, memory)
+                yield from _weighted_columns(across, targets[batch, part], memory)
+
+        return pieces(batches * len(parts), calls)
 
     return in_layout(arguments, outputs, Kernel(bind, specs))
 

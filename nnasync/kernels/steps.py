@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "copy",
     "float_bounds",
     "nothing",
+    "pieces",
     "quantized_bounds",
     "sequence",
     "tiled",
@@ -46,6 +47,8 @@ BLOCK_ELEMENTS = 1 << 18
 Smaller blocks cost more than they gain: every call takes the interpreter lock anew, and where
 other threads want it too, each taking may cost as much as the block itself.
 """
+_MOST_PIECES = 256
+"""Pieces of work whose calls are kept; a piece has about ten calls, each a few hundred bytes."""
 _ROW_ELEMENTS = (4096, 16384)
 """A row longer than the first is not copied, and up to the second it stays in the first cache."""
 _FLOAT_BOUNDS: dict[int, tuple[float, float]] = {
@@ -72,6 +75,21 @@ def sequence(calls: Sequence[Call]) -> Step:
 
     def step() -> None:
         for function, arguments in bound:
+            function(*arguments)
+
+    return step
+
+
+def pieces(count: int, make: Callable[[], Iterable[Call]]) -> Step:
+    """One step of the calls of `count` pieces of work, such as blocks of the images of a batch.
+
+    The calls of many pieces would take more memory than the arrays: they are made at each run.
+    """
+    if count <= _MOST_PIECES:
+        return sequence(list(make()))
+
+    def step() -> None:
+        for function, arguments in make():
             function(*arguments)
 
     return step

@@ -24,7 +24,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 from nnasync.kernels.rescale import Halves
-from nnasync.kernels.steps import Call, blocks, copy, sequence
+from nnasync.kernels.steps import Call, blocks, copy, pieces
 from nnasync.kernels.window import (
     EXPLICIT_PADDING,
     IMPLICIT_PADDING,
@@ -134,22 +134,25 @@ def _kernel(linear: Linear, shape: Shape, window: Window, source: Tensor) -> Ker
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         images, output = inputs[0].reshape(shape), outputs[0].reshape(batches, *size)
-        calls: list[Call] = []
-        for image, target in zip(images, output, strict=True):
-            sums, rest = linear.sums(target, scratch[1:])
-            calls.append(copy(sums, np.zeros((), linear.dtype)))
-            for part in parts:
-                pixels = image[part]
-                products = scratch[0][: len(pixels)]
-                if linear.quantized:
-                    centred = scratch[-1][: len(pixels)]
-                    calls += [copy(centred, pixels), (np.subtract, (centred, zero, centred))]
-                    pixels = centred
-                result = products.reshape(-1, taps * channels)
-                calls.append((pixels.reshape(-1, terms).dot, (weights, result)))
-                calls += _scatter(products, sums, window, part.start)
-            calls += linear.finish(sums, target, rest)
-        return sequence(calls)
+
+        def calls() -> Iterator[Call]:
+            for image, target in zip(images, output, strict=True):
+                sums, rest = linear.sums(target, scratch[1:])
+                yield copy(sums, np.zeros((), linear.dtype))
+                for part in parts:
+                    pixels = image[part]
+                    products = scratch[0][: len(pixels)]
+                    if linear.quantized:
+                        centred = scratch[-1][: len(pixels)]
+                        yield copy(centred, pixels)
+                        yield np.subtract, (centred, zero, centred)
+                        pixels = centred
+                    result = products.reshape(-1, taps * channels)
+                    yield pixels.reshape(-1, terms).dot, (weights, result)
+                    yield from _scatter(products, sums, window, part.start)
+                yield from linear.finish(sums, target, rest)
+
+        return pieces(batches * len(parts) * -(-taps // 10), calls)
 
     return Kernel(bind, specs)
 

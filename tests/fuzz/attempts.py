@@ -12,6 +12,7 @@ import asyncio
 import enum
 import random
 import time
+import tracemalloc
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,8 +30,12 @@ from tests.fuzz.samples import Sample
 
 __all__ = ["LOOP_TIMEOUT_NS", "MEMORY_LIMIT_BYTES", "Finding", "Outcome", "Session"]
 
-MEMORY_LIMIT_BYTES = 16 << 20
+MEMORY_LIMIT_BYTES = 4 << 20
 """What one execution may take: far less than usual, so that exceeding it shows early."""
+MOST_BYTES = 8 * MEMORY_LIMIT_BYTES
+"""What may be allocated at a time: constants are packed as wider numbers, and Python has objects
+for them; what is more than that grows with something that the limit does not bound.
+"""
 LOOP_TIMEOUT_NS = 10_000_000
 CPU_LIMIT_S = 10.0
 """So much processor time may one attempt take; an execution may be large, refusing is fast."""
@@ -78,9 +83,21 @@ class Session:
             self.attempt(sample, mutator)
 
     def attempt(self, sample: Sample, mutator: Mutator) -> Outcome:
-        """Validate, prepare and run a model; raises Finding."""
+        """Validate, prepare and run a model; raises Finding.
+
+        One attempt in ten, as the mutator decides, has its memory watched.
+        """
+        watched = mutator.random.random() < 0.1
+        if watched:
+            tracemalloc.start(1)
         started_s = time.process_time()
-        outcome = self._runner.run(self._attempt(sample, mutator))
+        try:
+            outcome = self._runner.run(self._attempt(sample, mutator))
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        if peak > MOST_BYTES:
+            raise Finding(f"took {peak >> 20} MiB of memory ({outcome.value})")
         took_s = time.process_time() - started_s
         if took_s > CPU_LIMIT_S:
             raise Finding(f"took {took_s:.1f} s of processor time ({outcome.value})")

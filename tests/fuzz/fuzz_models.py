@@ -42,7 +42,7 @@ from tests.fuzz.samples import Sample, official_samples, own_samples
 __all__ = ["Decisions", "Fuzzer", "main"]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
-SLACK_BYTES = 512 << 20
+SLACK_BYTES = 256 << 20
 """Memory for Python, threads and what kernels need besides their operands and scratch."""
 
 

@@ -80,7 +80,10 @@ class Mutator:
         self.pick = source.choice
 
     def sample(self, sample: Sample, others: Sequence[Sample]) -> Sample:
-        """A sample with up to four changes; mostly its consumers are counted anew."""
+        """A sample with up to four changes; mostly its consumers are counted anew.
+
+        Some get changes only that leave most models legal and make a few of them large.
+        """
         changes: tuple[tuple[Callable[[Sample], Sample], int], ...] = (
             (self.value, 10),
             (self.shape, 8),
@@ -99,6 +102,8 @@ class Mutator:
             (self.state, 2),
             (lambda one: self.joined(one, self.pick(others)), 3),
         )
+        if self.random.random() < 0.2:
+            changes = ((self.resized, 6), (self.value, 4), (self.forgotten, 1), (self.at_run, 1))
         functions, weights = zip(*changes, strict=True)
         for _ in range(self.random.choice((0, 1, 1, 1, 2, 2, 3, 4))):
             (change,) = self.random.choices(functions, weights)

@@ -32,7 +32,7 @@ def request_for(sample: Sample, mutator: Mutator) -> Request:
     for index in main.output_indexes:
         operand = main.operands[index]
         size = hal.byte_size(operand.type, operand.dimensions) if hal.has_dtype(operand.type) else 4
-        length = size if 0 < size <= _ROOM else source.choice((0, 64, 4096, 65536))
+        length = size if 0 < size <= _ROOM else source.choice((0, 64, *(65536,) * 8))
         outputs.append(RequestArgument(location=DataLocation(0, total, length)))
         total += -(-length // 64) * 64
     pool = Pool.allocate(max(total, 64))

@@ -77,6 +77,7 @@ _COMMON: Form = {
     "stride_height": 1,
     "stride_width": 2,
 }
+_UNPADDED: Form = {"padding_scheme": 2, "padding_right": 0, "padding_bottom": 0}
 _REDUCTION: Form = {"axes": numbers(1, -1), "keep_dimensions": True}
 _ROI: Form = {
     "rois": numbers([0.0, 0.0, 2.0, 3.0], [1.0, 1.0, 4.0, 4.0]),
@@ -140,6 +141,11 @@ def _sequences(*forms: Form) -> tuple[Form, ...]:
 
 
 _FORMS: dict[str, tuple[Form, ...]] = {
+    "AVERAGE_POOL_2D": (
+        {},
+        {"is_nchw": True},
+        {"filter_height": 4, "filter_width": 4, **_UNPADDED},
+    ),
     "AXIS_ALIGNED_BBOX_TRANSFORM": (
         _ROI
         | {
@@ -176,7 +182,10 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     ),
     "CHANNEL_SHUFFLE": ({"groups": 2, "axis": -1},),
     "CONCATENATION": ({"input": (2, 3)},),
-    "DEPTHWISE_CONV_2D": ({"filter": Constant(1, 2, 2, 2)},),
+    "DEPTHWISE_CONV_2D": (
+        {"filter": Constant(1, 2, 2, 2)},
+        {"filter": Constant(1, 3, 2, 2), "input": (2, 5, 4, 1), "depth_multiplier": 2},
+    ),
     "DEPTH_TO_SPACE": ({"input": (1, 2, 2, 4), "block_size": 2},),
     "DETECTION_POSTPROCESSING": tuple(
         {
@@ -215,8 +224,15 @@ _FORMS: dict[str, tuple[Form, ...]] = {
             "min_size": 1.0,
         },
     ),
-    "GROUPED_CONV_2D": ({"filter": Constant(2, 2, 2, 1), "groups": 2},),
-    "CONV_2D": ({"filter": Constant(2, 2, 2, 2)},),
+    "GROUPED_CONV_2D": (
+        {"filter": Constant(2, 2, 2, 1), "groups": 2},
+        {"filter": Constant(2, 2, 2, 2), "groups": 2, "input": (1, 4, 3, 3), "is_nchw": True},
+    ),
+    "CONV_2D": (
+        {"filter": Constant(2, 2, 2, 2)},
+        {"filter": Constant(2, 2, 2, 2), "input": (1, 2, 4, 4), "is_nchw": True},
+        {"filter": Constant(2, 1, 1, 2), "stride_width": 1, **_UNPADDED},
+    ),
     "HASHTABLE_LOOKUP": ({"lookups": numbers(5, 7), "keys": numbers(1, 5, 9), "values": (3, 2)},),
     "HEATMAP_MAX_KEYPOINT": (
         {"heatmaps": (2, 4, 4, 3), "boxes": numbers(*[[0.0, 1.0, 4.0, 6.0]] * 2)},
@@ -226,8 +242,13 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "LOG_SOFTMAX": ({"logits": (2, 3)},),
     "SOFTMAX": ({"input": (2, 3)},),
     "LSH_PROJECTION": tuple(
-        {"hash": Constant(3, 2), "input": (4, 2), "weight": weight, "type": type}
-        for weight, type in ((Constant(4), 2), (None, 1), (Constant(4), 3))
+        {"hash": Constant(3, 2), "input": (4, columns), "weight": weight, "type": type}
+        for columns, weight, type in (
+            (2, Constant(4), 2),
+            (6, None, 1),
+            (12, None, 3),
+            (70, None, 1),
+        )
     ),
     "LSTM": (_LSTM, _NORMALIZED, _COUPLED),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequences(_LSTM, _NORMALIZED, _COUPLED),
@@ -300,6 +321,14 @@ _QUANTIZATION: dict[tuple[str, str], tuple[float, int]] = {
 """Quantisation of operands where the operation takes only one."""
 
 
+_RESULTS: dict[tuple[str, int], float] = {
+    (f"{TFLITE.name}.SOFTMAX", T.TENSOR_QUANT16_ASYMM): 2**-16,
+    (f"{TFLITE.name}.SOFTMAX", T.TENSOR_QUANT16_SYMM): 2**-15,
+}
+"""Scales of results where the operation gives only one."""
+_CONVERSIONS = (f"{TFLITE.name}.QUANTIZE", f"{TFLITE.name}.DEQUANTIZE")
+
+
 class _Writer:
     """Writes the model of one operation."""
 
@@ -334,11 +363,15 @@ class _Writer:
         for type, rule in zip(types, self._operation.infer(inputs, types), strict=True):
             scale, zero_point = rule.scale, rule.zero_point
             if hal.zero_points(type) is None:
-                scale, zero_point = 0.0, 0
+                scale, zero_point = 0.5 if self._takes_scaled_integers(type) else 0.0, 0
             elif not scale:
-                scale, zero_point = 0.5, 0
+                usual = 0.125 if type == T.TENSOR_QUANT16_ASYMM else 0.5
+                scale, zero_point = _RESULTS.get((self._name, type), usual), 0
             found.append(Tensor(type=type, scale=scale, zero_point=zero_point))
         return found
+
+    def _takes_scaled_integers(self, type: int) -> bool:
+        return type == T.TENSOR_INT32 and self._name in _CONVERSIONS
 
     def _value(self, parameter: Parameter, form: Form) -> Value | None:
         part = _part(parameter.name, form)
@@ -373,7 +406,7 @@ class _Writer:
             weights = self._scales.get("filter", self._scales.get("weights", 0.0))
             return {"scale": self._scales["input"] * weights if type == T.TENSOR_INT32 else 0.0}
         if hal.zero_points(type) is None:
-            return {}
+            return {"scale": 0.5} if self._takes_scaled_integers(type) else {}
         boxes = type == T.TENSOR_QUANT16_ASYMM or name == "anchors"
         usual = 0.125 if boxes else 0.5, 0
         scale, zero_point = _QUANTIZATION.get((self._name, name), usual)
