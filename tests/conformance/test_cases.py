@@ -167,7 +167,8 @@ def test_blank_lines_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"nothing compressed", gzip.compress(b"{}" * 5000, mtime=0)[:-9], b"\x1f\x8b\x08\0garbage"]
+    "content",
+    [b"nothing compressed", gzip.compress(b"{}" * 5000, mtime=0)[:-9], b"\x1f\x8b\x08\0garbage"],
 )
 def test_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "some.jsonl.gz"

@@ -6,13 +6,8 @@ drive. What is changed is structure and numbers; the types of fields stay what t
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-import msgspec
-import numpy as np
+from typing import Any
 
 from nnasync import hal
 from nnasync.hal import (
@@ -20,7 +15,6 @@ from nnasync.hal import (
     ChannelQuant,
     DataLocation,
     ExtensionNameAndPrefix,
-    Model,
     Operand,
     OperandLifeTime,
     OperandType,
@@ -30,35 +24,23 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.memory import Pool
-from tests.fuzz.samples import Sample, random_array
-from tests.validation.models import COPY, INPUT, OUTPUT, REFERENCE, TEMPORARY, counted
-
-__all__ = ["NUMBERS", "SMALL", "Mutator", "is_small"]
-
-T = TypeVar("T")
-Items = tuple[Any, ...]
-
-replace = msgspec.structs.replace
-
-NUMBERS = (
-    *range(-3, 17),
-    *(
-        sign * 2**power + off
-        for sign in (-1, 1)
-        for power in (8, 16, 31, 32, 63)
-        for off in (-1, 0)
-    ),
-    2**64,
-    10**30,
-    *(20, 33, 50, 100, 257, 1000, 3000, 10_000),
+from tests.fuzz.edits import (
+    DIMENSIONS,
+    FLOATS,
+    MIDDLE,
+    NUMBERS,
+    ODD_FLOATS,
+    SMALL,
+    Editor,
+    has_value,
+    is_small,
+    value_of,
 )
-INT32 = tuple(number for number in NUMBERS if -(2**31) <= number < 2**31)
-FLOATS = (0.0, -0.0, 0.5, 1.0, -1.0, 3.0, 1e-8, 1e-30, 1e30, 3e38, 5e-324, 1.7e308)
-ODD_FLOATS = (*FLOATS, float("inf"), float("-inf"), float("nan"))
-DIMENSIONS = (0, 0, *range(1, 10), 17, 64, 255, 1000, 2**16, 2**20, 2**31 - 1, 2**31, 2**32 - 1)
-ODD_DIMENSIONS = (*DIMENSIONS, -1, 2**32, 2**63, 2**64)
-MIDDLE = (10, 17, 32, 50, 64, 100, 200, 257, 500, 1000, 3000, 10_000, 50_000)
-SMALL = (0, 1, 1, 2, 3, 4, 5, 8)
+from tests.fuzz.samples import Sample, random_array
+from tests.validation.models import COPY, INPUT, OUTPUT, TEMPORARY, counted, replace
+
+__all__ = ["Mutator"]
+
 TYPES = (*OperandType, -1, 16, 9999, 10002, 0x10000, 0x10001, 0x7FFF0001, 2**40)
 OPERATIONS = (*OperationType, -1, 102, 9999, 0x10000, 0x10001, 0x10004, 2**40)
 NAMES = ("", "x", "\N{SNOWMAN}", 'a"b\n', "org.nnasync.tflite")
@@ -72,12 +54,8 @@ _TWINS: dict[int, tuple[OperandType, ...]] = {
 }
 
 
-class Mutator:
+class Mutator(Editor):
     """Changes models as a source of randomness says."""
-
-    def __init__(self, source: random.Random) -> None:
-        self.random = source
-        self.pick = source.choice
 
     def sample(self, sample: Sample, others: Sequence[Sample]) -> Sample:
         """A sample with up to four changes; mostly its consumers are counted anew.
@@ -122,76 +100,35 @@ class Mutator:
 
     def value(self, sample: Sample) -> Sample:
         """Another value for a constant."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         constants = [
             i
             for i, o in enumerate(graph.operands)
-            if _has_value(o) and is_small(o.type, o.dimensions)
+            if has_value(o) and is_small(o.type, o.dimensions)
         ]
         if not constants:
             return sample
         index = self.pick(constants)
         operand = graph.operands[index]
-        array = self.array(operand.type, operand.dimensions, _value(sample.model, operand))
-        return self._with_value(sample, place, index, array)
-
-    def array(self, type: int, shape: Sequence[int], old: Array | None = None) -> Array:
-        """Numbers of a type: a known array with some changed, or others."""
-        array = random_array(self.random, type, shape)
-        if old is not None and old.shape == tuple(shape) and self.random.random() < 0.9:
-            array = old.copy()
-        flat = array.reshape(-1)
-        if not flat.size or self.random.random() < 0.3:
-            return array
-        for _ in range(self.random.randint(0, 2)):
-            flat[self.random.randrange(flat.size)] = self._number(array.dtype)
-        if self.random.random() < 0.05:
-            flat[...] = self._number(array.dtype)
-        return array
-
-    def _number(self, dtype: np.dtype[Any]) -> Any:
-        if dtype.kind == "f":
-            with np.errstate(all="ignore"):
-                return np.float64(self.pick(ODD_FLOATS)).astype(dtype)
-        if dtype.kind == "b":
-            return self.pick((False, True))
-        limits = np.iinfo(dtype)
-        return self.pick([n for n in NUMBERS if limits.min <= n <= limits.max])
+        array = self.array(operand.type, operand.dimensions, value_of(sample.model, operand))
+        return self.with_value(sample, place, index, array)
 
     def shape(self, sample: Sample) -> Sample:
         """Other dimensions of one operand; a constant gets a value of that size, mostly."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         if not graph.operands:
             return sample
         index = self.random.randrange(len(graph.operands))
         operand = graph.operands[index]
         shape = self.dimensions(operand.dimensions)
-        changed = self._with_operand(sample, place, index, dimensions=shape)
-        if _has_value(operand) and is_small(operand.type, shape) and self.random.random() < 0.9:
-            return self._with_value(changed, place, index, self.array(operand.type, shape))
+        changed = self.with_operand(sample, place, index, dimensions=shape)
+        if has_value(operand) and is_small(operand.type, shape) and self.random.random() < 0.9:
+            return self.with_value(changed, place, index, self.array(operand.type, shape))
         return changed
-
-    def dimensions(self, old: Sequence[int]) -> tuple[int, ...]:
-        """Other dimensions: one changed, added or dropped, two swapped, or all others."""
-        new = list(old)
-        odd = ODD_DIMENSIONS if self.random.random() < 0.1 else DIMENSIONS
-        choices = self.pick((SMALL, SMALL, MIDDLE, odd))
-        kind = self.random.randrange(6)
-        if kind == 0 or not new:
-            new.insert(self.random.randint(0, len(new)), self.pick(choices))
-        elif kind == 1:
-            del new[self.random.randrange(len(new))]
-        elif kind == 2:
-            self.random.shuffle(new)
-        elif kind == 3 and self.random.random() < 0.2:
-            new = [self.pick(choices) for _ in range(self.pick((0, 1, 4, 5, 8, 33, 65)))]
-        else:
-            new[self.random.randrange(len(new))] = self.pick(choices)
-        return tuple(new)
 
     def resized(self, sample: Sample) -> Sample:
         """One length becomes another wherever it occurs: often still legal."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         lengths = sorted({n for operand in graph.operands for n in operand.dimensions})
         if not lengths:
             return sample
@@ -201,18 +138,18 @@ class Mutator:
             if old not in operand.dimensions:
                 continue
             shape = tuple(new if n == old else n for n in operand.dimensions)
-            sample = self._with_operand(sample, place, index, dimensions=shape)
+            sample = self.with_operand(sample, place, index, dimensions=shape)
             if isinstance(operand.extra_params, ChannelQuant) and 0 < new < 1000:
                 extra = ChannelQuant((0.5,) * new, operand.extra_params.channel_dim)
-                sample = self._with_operand(sample, place, index, extra_params=extra)
-            if _has_value(operand) and is_small(operand.type, shape):
+                sample = self.with_operand(sample, place, index, extra_params=extra)
+            if has_value(operand) and is_small(operand.type, shape):
                 value = random_array(self.random, operand.type, shape)
-                sample = self._with_value(sample, place, index, value)
+                sample = self.with_value(sample, place, index, value)
         return sample
 
     def forgotten(self, sample: Sample) -> Sample:
         """Shapes of operands without a value are left open: one dimension, all, or the rank."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         all_of_them, rank = self.random.random() < 0.5, self.random.random() < 0.5
         for index, operand in enumerate(graph.operands):
             if hal.is_constant(operand) or not operand.dimensions:
@@ -221,24 +158,24 @@ class Mutator:
                 continue
             open_shape = tuple(0 if self.random.random() < 0.7 else n for n in operand.dimensions)
             shape = () if rank else open_shape
-            sample = self._with_operand(sample, place, index, dimensions=shape)
+            sample = self.with_operand(sample, place, index, dimensions=shape)
         return sample
 
     def at_run(self, sample: Sample) -> Sample:
         """Constants of the main subgraph become inputs: one, some, or all."""
         main = sample.model.main
-        constants = [i for i, o in enumerate(main.operands) if _has_value(o)]
+        constants = [i for i, o in enumerate(main.operands) if has_value(o)]
         share = self.pick((0.2, 0.5, 1.0))
         for index in constants:
             operand = main.operands[index]
             if self.random.random() < share and operand.type != OperandType.SUBGRAPH:
-                value = _value(sample.model, operand)
+                value = value_of(sample.model, operand)
                 if value is not None:
                     sample = replace(sample, feeds={**sample.feeds, index: value})
-                sample = self._with_operand(
+                sample = self.with_operand(
                     sample, -1, index, lifetime=INPUT, location=DataLocation()
                 )
-                sample = self._with_main(
+                sample = self.with_main(
                     sample, input_indexes=(*sample.model.main.input_indexes, index)
                 )
         return sample
@@ -258,14 +195,14 @@ class Mutator:
         dtype = hal.dtype_of(operand.type)
         if array is None or array.dtype != dtype or array.shape != shape:
             array = self.array(operand.type, shape)
-        sample = self._with_operand(sample, -1, index, lifetime=COPY, dimensions=shape)
+        sample = self.with_operand(sample, -1, index, lifetime=COPY, dimensions=shape)
         kept = tuple(i for i in main.input_indexes if i != index)
-        sample = self._with_main(sample, input_indexes=kept)
-        return self._with_value(sample, -1, index, array)
+        sample = self.with_main(sample, input_indexes=kept)
+        return self.with_value(sample, -1, index, array)
 
     def retyped(self, sample: Sample) -> Sample:
         """All operands of a type get another one, often its twin."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         types = sorted({operand.type for operand in graph.operands})
         if not types:
             return sample
@@ -275,15 +212,15 @@ class Mutator:
         for index, operand in enumerate(graph.operands):
             if operand.type != old:
                 continue
-            sample = self._with_operand(sample, place, index, type=new, **_quantized(operand, new))
-            if _has_value(operand) and is_small(new, operand.dimensions):
+            sample = self.with_operand(sample, place, index, type=new, **_quantized(operand, new))
+            if has_value(operand) and is_small(new, operand.dimensions):
                 value = random_array(self.random, new, operand.dimensions)
-                sample = self._with_value(sample, place, index, value)
+                sample = self.with_value(sample, place, index, value)
         return sample
 
     def quantization(self, sample: Sample) -> Sample:
         """Scale, zero point or scales per channel of one operand."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         quantized = [i for i, o in enumerate(graph.operands) if o.scale or o.extra_params]
         if not quantized:
             return sample
@@ -293,14 +230,14 @@ class Mutator:
         span = hal.zero_points(operand.type) or (0, 0)
         kind = self.random.randrange(4)
         if kind == 0:
-            return self._with_operand(sample, place, index, zero_point=self.random.randint(*span))
+            return self.with_operand(sample, place, index, zero_point=self.random.randint(*span))
         if isinstance(extra, ChannelQuant) and kind == 1:
             scales = tuple(self.pick(FLOATS) for _ in extra.scales)
-            return self._with_operand(
+            return self.with_operand(
                 sample, place, index, extra_params=replace(extra, scales=scales)
             )
         scales = FLOATS if self.random.random() < 0.5 else (0.001, 0.25, 0.5, 1.0, 2.0, 1000.0)
-        return self._with_operand(sample, place, index, scale=self.pick(scales))
+        return self.with_operand(sample, place, index, scale=self.pick(scales))
 
     def omitted(self, sample: Sample) -> Sample:
         """A constant or an input of the main subgraph is omitted."""
@@ -311,15 +248,15 @@ class Mutator:
         if not candidates:
             return sample
         index = self.pick(candidates)
-        sample = self._with_operand(
+        sample = self.with_operand(
             sample, -1, index, lifetime=OperandLifeTime.NO_VALUE, location=DataLocation()
         )
         kept = tuple(i for i in main.input_indexes if i != index)
-        return self._with_main(sample, input_indexes=kept)
+        return self.with_main(sample, input_indexes=kept)
 
     def operand(self, sample: Sample) -> Sample:
         """One field of one operand."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         if not graph.operands:
             return sample
         index = self.random.randrange(len(graph.operands))
@@ -338,7 +275,7 @@ class Mutator:
             "name": lambda: pick(NAMES),
         }
         field = pick(tuple(fields))
-        return self._with_operand(sample, place, index, **{field: fields[field]()})
+        return self.with_operand(sample, place, index, **{field: fields[field]()})
 
     def _extra(self, dimensions: Sequence[int]) -> ChannelQuant | bytes | None:
         pick = self.pick
@@ -349,7 +286,7 @@ class Mutator:
 
     def operation(self, sample: Sample) -> Sample:
         """Type, inputs, outputs or place of one operation; one more, or one less."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         if not graph.operations:
             return sample
         operations = list(graph.operations)
@@ -367,30 +304,11 @@ class Mutator:
             count = len(graph.operands)
             indexes = self.listed(getattr(operation, field), (*range(count), -1, count))
             operations[index] = replace(operation, **{field: indexes})
-        return self._with_graph(sample, place, replace(graph, operations=tuple(operations)))
-
-    def listed(self, items: Sequence[Any], others: Sequence[Any]) -> Items:
-        """A list with an item replaced, added, dropped or doubled; rotated or shuffled."""
-        new = list(items)
-        kind = self.random.randrange(7) if new else 0
-        where = self.random.randrange(len(new)) if new else 0
-        if kind == 0:
-            new.insert(where, self.pick(others)) if others else None
-        elif kind == 1:
-            del new[where]
-        elif kind == 2:
-            new.insert(where, new[where])
-        elif kind == 3:
-            new = new[where:] + new[:where]
-        elif kind == 4:
-            self.random.shuffle(new)
-        elif others:
-            new[where] = self.pick(others)
-        return tuple(new)
+        return self.with_graph(sample, place, replace(graph, operations=tuple(operations)))
 
     def _twice(self, sample: Sample, place: int, operation: Operation) -> Sample:
         """The operation again, at the end, with results of its own."""
-        graph = self._at(sample.model, place)
+        graph = self.at(sample.model, place)
         operands = list(graph.operands)
         outputs = []
         for index in operation.outputs:
@@ -399,21 +317,21 @@ class Mutator:
                 operands.append(replace(graph.operands[index], lifetime=TEMPORARY))
         again = replace(operation, outputs=tuple(outputs))
         graph = replace(graph, operands=tuple(operands), operations=(*graph.operations, again))
-        return self._with_graph(sample, place, graph)
+        return self.with_graph(sample, place, graph)
 
     def lists(self, sample: Sample) -> Sample:
         """Inputs or outputs of a subgraph; what is taken out may become a temporary."""
-        place, graph = self._graph(sample.model)
+        place, graph = self.graph(sample.model)
         field = self.pick(("input_indexes", "output_indexes"))
         old = getattr(graph, field)
         new = self.listed(old, (*range(len(graph.operands)), *self.random.sample(NUMBERS, 2)))
-        sample = self._with_graph(sample, place, replace(graph, **{field: new}))
+        sample = self.with_graph(sample, place, replace(graph, **{field: new}))
         wanted = INPUT if field == "input_indexes" else OUTPUT
         if self.random.random() < 0.7:
             for index in {*old, *new}:
                 if 0 <= index < len(graph.operands):
                     lifetime = wanted if index in new else TEMPORARY
-                    sample = self._with_operand(sample, place, index, lifetime=lifetime)
+                    sample = self.with_operand(sample, place, index, lifetime=lifetime)
         return sample
 
     def whole(self, sample: Sample) -> Sample:
@@ -546,72 +464,6 @@ class Mutator:
         )
         feeds = {index + base: array for index, array in other.feeds.items()}
         return Sample(model, {**sample.feeds, **feeds})
-
-    def _graph(self, model: Model) -> tuple[int, Subgraph]:
-        """A subgraph and where it is: -1 is the main one."""
-        place = -1
-        if model.referenced and self.random.random() < 0.5:
-            place = self.random.randrange(len(model.referenced))
-        return place, self._at(model, place)
-
-    @staticmethod
-    def _at(model: Model, place: int) -> Subgraph:
-        return model.main if place < 0 else model.referenced[place]
-
-    @staticmethod
-    def _with_graph(sample: Sample, place: int, graph: Subgraph) -> Sample:
-        model = sample.model
-        if place < 0:
-            return replace(sample, model=replace(model, main=graph))
-        referenced = list(model.referenced)
-        referenced[place] = graph
-        return replace(sample, model=replace(model, referenced=tuple(referenced)))
-
-    def _with_main(self, sample: Sample, **fields: Any) -> Sample:
-        return self._with_graph(sample, -1, replace(sample.model.main, **fields))
-
-    def _with_operand(self, sample: Sample, place: int, index: int, **fields: Any) -> Sample:
-        graph = self._at(sample.model, place)
-        operands = list(graph.operands)
-        operands[index] = replace(operands[index], **fields)
-        return self._with_graph(sample, place, replace(graph, operands=tuple(operands)))
-
-    def _with_value(self, sample: Sample, place: int, index: int, array: Array) -> Sample:
-        """The operand as a constant with this value, at the end of those that are copied."""
-        values = bytes(sample.model.operand_values)
-        values += bytes(-len(values) % 8)
-        data = array.tobytes()
-        where = DataLocation(0, len(values), len(data))
-        sample = replace(sample, model=replace(sample.model, operand_values=values + data))
-        return self._with_operand(sample, place, index, lifetime=COPY, location=where)
-
-
-def _has_value(operand: Operand) -> bool:
-    return operand.lifetime in (COPY, REFERENCE) and hal.has_dtype(operand.type)
-
-
-def is_small(type: int, shape: Sequence[int]) -> bool:
-    if not hal.has_dtype(type) or any(n < 0 for n in shape) or len(shape) > 60:
-        return False
-    return math.prod(max(n, 1) for n in shape) <= 100_000
-
-
-def _value(model: Model, operand: Operand) -> Array | None:
-    """The value of a constant, where it is in its place."""
-    where = operand.location
-    memory: bytes | memoryview = model.operand_values
-    if operand.lifetime == REFERENCE:
-        if not 0 <= where.pool_index < len(model.pools):
-            return None
-        memory = model.pools[where.pool_index].view
-    if not is_small(operand.type, operand.dimensions):
-        return None
-    dtype = hal.dtype_of(operand.type)
-    size = dtype.itemsize * math.prod(operand.dimensions)
-    if size != where.length or not 0 <= where.offset <= len(memory) - size:
-        return None
-    data = bytes(memory[where.offset : where.offset + size])
-    return np.frombuffer(data, dtype).reshape(operand.dimensions)
 
 
 def _quantized(operand: Operand, type: int) -> dict[str, Any]:

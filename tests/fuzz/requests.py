@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnasync import hal
 from nnasync.hal import Array, DataLocation, Operand, Request, RequestArgument
 from nnasync.memory import Pool
-from tests.fuzz.mutations import NUMBERS, SMALL, Mutator, is_small
+from tests.fuzz.edits import NUMBERS, SMALL, Editor, is_small
 from tests.fuzz.samples import Sample
 from tests.validation.models import replace
 
@@ -14,13 +14,13 @@ __all__ = ["changed_request", "request_for"]
 _ROOM = 1 << 20
 
 
-def request_for(sample: Sample, mutator: Mutator) -> Request:
+def request_for(sample: Sample, editor: Editor) -> Request:
     """A request that fits a model where that can be done within a megabyte, in one pool."""
-    main, source = sample.model.main, mutator.random
+    main, source = sample.model.main, editor.random
     arrays, places, total = [], [], 0
     for index in main.input_indexes:
         operand = main.operands[index]
-        array = _feed(operand, sample.feeds.get(index), mutator)
+        array = _feed(operand, sample.feeds.get(index), editor)
         arrays.append(array)
         where = DataLocation(0, total, 0 if array is None else array.nbytes)
         shape = () if array is None or hal.is_scalar(operand.type) else array.shape
@@ -42,7 +42,7 @@ def request_for(sample: Sample, mutator: Mutator) -> Request:
     return Request(inputs, tuple(outputs), (pool,))
 
 
-def _feed(operand: Operand, known: Array | None, mutator: Mutator) -> Array | None:
+def _feed(operand: Operand, known: Array | None, editor: Editor) -> Array | None:
     """A value for an input; None where it would be too large."""
     if not hal.has_dtype(operand.type):
         return None
@@ -53,46 +53,46 @@ def _feed(operand: Operand, known: Array | None, mutator: Mutator) -> Array | No
         and (not shape or len(shape) == known.ndim)
         and all(a in (0, b) for a, b in zip(shape, known.shape, strict=False))
     )
-    if fits and mutator.random.random() < 0.9:
+    if fits and editor.random.random() < 0.9:
         assert known is not None
-        return mutator.array(operand.type, known.shape, known)
+        return editor.array(operand.type, known.shape, known)
     if not shape and not hal.is_scalar(operand.type):
-        shape = (0,) * mutator.random.randint(1, 4)
-    empty = mutator.random.random() < 0.1
-    shape = tuple(n or (0 if empty else mutator.pick(SMALL)) for n in shape)
-    return mutator.array(operand.type, shape) if is_small(operand.type, shape) else None
+        shape = (0,) * editor.random.randint(1, 4)
+    empty = editor.random.random() < 0.1
+    shape = tuple(n or (0 if empty else editor.pick(SMALL)) for n in shape)
+    return editor.array(operand.type, shape) if is_small(operand.type, shape) else None
 
 
-def changed_request(mutator: Mutator, request: Request) -> Request:
+def changed_request(editor: Editor, request: Request) -> Request:
     """A request with up to three changes."""
-    for _ in range(mutator.random.randint(1, 3)):
-        field = mutator.pick(("inputs", "inputs", "outputs", "outputs", "pools"))
+    for _ in range(editor.random.randint(1, 3)):
+        field = editor.pick(("inputs", "inputs", "outputs", "outputs", "pools"))
         if field == "pools":
-            others = (Pool.allocate(8), *mutator.random.sample(NUMBERS, 2))
-            request = replace(request, pools=mutator.listed(request.pools, others))
+            others = (Pool.allocate(8), *editor.random.sample(NUMBERS, 2))
+            request = replace(request, pools=editor.listed(request.pools, others))
             continue
         arguments = list(getattr(request, field))
-        if not arguments or mutator.random.random() < 0.2:
-            arguments = list(mutator.listed(arguments, (RequestArgument(), *arguments)))
+        if not arguments or editor.random.random() < 0.2:
+            arguments = list(editor.listed(arguments, (RequestArgument(), *arguments)))
         else:
-            index = mutator.random.randrange(len(arguments))
-            arguments[index] = _argument(mutator, arguments[index])
+            index = editor.random.randrange(len(arguments))
+            arguments[index] = _argument(editor, arguments[index])
         request = replace(request, **{field: tuple(arguments)})
     return request
 
 
-def _argument(mutator: Mutator, argument: RequestArgument) -> RequestArgument:
+def _argument(editor: Editor, argument: RequestArgument) -> RequestArgument:
     where = argument.location
     near = (where.offset + 1, where.length - 1, where.length + 1, 0, where.length // 2)
-    kind = mutator.random.randrange(6)
+    kind = editor.random.randrange(6)
     if kind == 0:
         return RequestArgument(has_no_value=True)
     if kind == 1:
         return replace(argument, has_no_value=not argument.has_no_value)
     if kind == 2:
-        return replace(argument, dimensions=mutator.dimensions(argument.dimensions))
+        return replace(argument, dimensions=editor.dimensions(argument.dimensions))
     if kind == 3:
         return replace(argument, dimensions=())
-    field = mutator.pick(("pool_index", "offset", "length", "length"))
-    number = mutator.pick((*NUMBERS, *near, *near, *near))
+    field = editor.pick(("pool_index", "offset", "length", "length"))
+    number = editor.pick((*NUMBERS, *near, *near, *near))
     return replace(argument, location=replace(where, **{field: number}))
