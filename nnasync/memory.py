@@ -93,6 +93,9 @@ class Pool:
 
     __slots__ = ("__weakref__", "_fd", "_view", "name", "size", "writable")
 
+    # At the end of the interpreter a module is gone before its last object.
+    _close_fd = staticmethod(os.close)
+
     def __init__(self, name: str, fd: int, size: int, *, offset: int, writable: bool) -> None:
         """Map `size` bytes of `fd` from `offset`; takes the descriptor over."""
         self.name = name
@@ -217,7 +220,7 @@ class Pool:
         # An explicit munmap would pull the pages from under arrays that numpy made of them.
         self._view = None
         if fd >= 0:
-            os.close(fd)
+            self._close_fd(fd)
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -164,3 +165,9 @@ def test_layout_refuses_nonsense() -> None:
         layout([1], 3)
     with pytest.raises(InvalidArgument):
         layout([-1])
+
+
+def test_a_pool_may_outlive_the_modules_at_the_end_of_the_interpreter() -> None:
+    program = "import builtins, nnasync.memory as m; builtins.kept = m.Pool.allocate(64)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ended.stderr == b""

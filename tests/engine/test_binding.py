@@ -197,3 +197,12 @@ async def test_arrays_are_views_of_the_pool() -> None:
         with pytest.raises(InvalidArgument, match="tokens"):
             array_of(Request((), (), (3,)), RequestArgument(), operand)
         del array
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_input_of_length_0_takes_the_rest_of_its_pool(rigs: Rigs, path: str) -> None:
+    prepared, row = await rigs(null()).prepare(), Row()
+    whole = RequestArgument(location=DataLocation(0, 0, 0))
+    request = Request((whole,), row.request.outputs, row.request.pools)
+    await execute(prepared, path, request)
+    assert row.is_right

@@ -1,6 +1,6 @@
 """Fuzzing of models and requests, with a command of its own.
 
-    make fuzz                                                        100,000 models from a seed
+    make fuzz                                                        100,000 models of a seed
     python -m tests.fuzz.fuzz_models --runs 100000 --seed 0 --jobs 2
     python -m tests.fuzz.fuzz_models --seed 0 --only 4711            one of them, with its trace
     python -m tests.fuzz.fuzz_models --atheris -max_total_time=600   guided by coverage
@@ -13,15 +13,17 @@ Runs happen in processes that can be lost: memory above the limit of the device 
 Python is refused to them, warnings are errors, and one that crashes or does not come back within
 `--patience` seconds is a finding too. The exit status is 1 if there are findings.
 
-With `--atheris` the decisions come from bytes that libFuzzer chooses, and all further arguments are
-libFuzzer's. Atheris comes with the dependency group `fuzz`; where it cannot be installed, there are
-seeds.
+With `--atheris` the decisions come from bytes that libFuzzer chooses, guided by what code they
+reach, and all further arguments are libFuzzer's. Atheris comes with the dependency group `fuzz`
+(`pip install --group fuzz`); it has wheels for Linux and Python up to 3.13. Elsewhere there are
+seeds, which need nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import multiprocessing
 import os
 import random
@@ -31,15 +33,17 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, Finding, Outcome, Session
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.samples import Sample, official_samples, own_samples
 
-__all__ = ["Decisions", "Fuzzer", "main"]
+__all__ = ["Decisions", "Fuzzer", "described", "fuzz", "main", "source_of"]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 SLACK_BYTES = 256 << 20
@@ -65,23 +69,23 @@ class Decisions(random.Random):
 class Fuzzer:
     """Samples, a session and a place for files: what any number of runs need."""
 
-    def __init__(self, session: Session, folder: Path) -> None:
+    def __init__(self, session: Session, folder: Path, samples: Sequence[Sample]) -> None:
         self._session = session
         self._path = folder / "model.nnm"
-        self.samples = own_samples()
-        if SHARED.is_dir():
-            self.samples += official_samples(SHARED)
+        self._samples = samples
 
     def run(self, source: random.Random) -> Outcome:
         """One changed model; raises Finding."""
         mutator = Mutator(source)
-        sample = source.choice(self.samples)
+        sample = source.choice(self._samples)
         if source.random() < 0.02:
             return self._session.attempt_file(sample, mutator, self._path)
-        return self._session.attempt(self._changed(sample, mutator), mutator)
+        return self._session.attempt(mutator.sample(sample, self._samples), mutator)
 
-    def _changed(self, sample: Sample, mutator: Mutator) -> Sample:
-        return mutator.sample(sample, self.samples)
+
+def all_samples() -> list[Sample]:
+    """Our own, and official ones where they are at hand."""
+    return own_samples() + (official_samples(SHARED) if SHARED.is_dir() else [])
 
 
 def source_of(seed: int, number: int) -> random.Random:
@@ -90,7 +94,9 @@ def source_of(seed: int, number: int) -> random.Random:
 
 
 def limit_memory() -> None:
-    """Refuse this process much more memory than it has."""
+    """Refuse this process much more memory than it has, where the system tells how much it has."""
+    if not sys.platform.startswith("linux"):
+        return
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     limit = size + MEMORY_LIMIT_BYTES + SLACK_BYTES
@@ -101,8 +107,8 @@ def work(seed: int, numbers: range, progress: Any, results: Connection) -> None:
     """Some runs in this process; sends (number, outcome or description of a finding)."""
     warnings.simplefilter("error")
     with tempfile.TemporaryDirectory() as folder, Session() as session:
-        fuzzer = Fuzzer(session, Path(folder))
-        session.warm_up(fuzzer.samples)
+        fuzzer = Fuzzer(session, Path(folder), all_samples())
+        session.warm_up(own_samples())
         limit_memory()
         for number in numbers:
             progress.value = number
@@ -125,12 +131,17 @@ def described(error: BaseException) -> str:
     return f"{text[:300]}\n    {places}"
 
 
-class Worker:
-    """A process with a part of the runs, and what came of them so far."""
+Work = Callable[[int, range, Any, Connection], None]
 
-    def __init__(self, seed: int, numbers: range) -> None:
+
+class Worker:
+    """A process with a part of the runs; `numbers` are theirs."""
+
+    def __init__(self, seed: int, numbers: range, work: Work = work) -> None:
+        self._work = work
         self._seed = seed
-        self._numbers = numbers
+        self._step = numbers.step
+        self._stop = numbers.stop
         self._changed_s = time.monotonic()
         self._last = -1
         self._start(numbers)
@@ -140,7 +151,7 @@ class Worker:
         self.connection, theirs = context.Pipe(duplex=False)
         self._progress = context.Value("q", -1, lock=False)
         self._process = context.Process(
-            target=work, args=(self._seed, numbers, self._progress, theirs), daemon=True
+            target=self._work, args=(self._seed, numbers, self._progress, theirs), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -168,15 +179,14 @@ class Worker:
         number = self._progress.value
         if number < 0:
             raise RuntimeError(f"a process could not begin: {reason}")
-        rest = range(number + self._numbers.step, self._numbers.stop, self._numbers.step)
-        self._start(rest)
+        self._start(range(number + self._step, self._stop, self._step))
         self._changed_s = time.monotonic()
         return number, reason
 
 
-def fuzz(seed: int, runs: int, jobs: int, patience_s: float) -> int:
+def fuzz(seed: int, runs: int, jobs: int, patience_s: float, work: Work = work) -> int:
     """All runs of a seed in some processes; how many findings there were."""
-    workers = [Worker(seed, range(job, runs, jobs)) for job in range(jobs)]
+    workers = [Worker(seed, range(job, runs, jobs), work) for job in range(jobs)]
     outcomes: collections.Counter[str] = collections.Counter()
     findings: list[tuple[int, str]] = []
     told_s = time.monotonic()
@@ -205,14 +215,18 @@ def fuzz_with_atheris(arguments: list[str]) -> None:
     import atheris
 
     warnings.simplefilter("error")
-    atheris.instrument_all()
+    functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    for function in functions:
+        if (function.__module__ or "").startswith("nnasync."):
+            atheris.instrument_func(function)
     session = Session()
-    fuzzer = Fuzzer(session, Path(tempfile.mkdtemp()))
+    fuzzer = Fuzzer(session, Path(tempfile.mkdtemp()), all_samples())
 
     def one(data: bytes) -> None:
         fuzzer.run(Decisions(data))
 
-    atheris.Setup([sys.argv[0], "-rss_limit_mb=4096", "-timeout=30", *arguments], one)
+    usual = ["-rss_limit_mb=4096", "-timeout=60", "-len_control=0", "-max_len=2000"]
+    atheris.Setup([sys.argv[0], *usual, *arguments], one)
     atheris.Fuzz()
 
 
@@ -233,8 +247,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.only is not None:
         warnings.simplefilter("error")
         with tempfile.TemporaryDirectory() as folder, Session() as session:
-            outcome = Fuzzer(session, Path(folder)).run(source_of(options.seed, options.only))
-            print(outcome.value)
+            fuzzer = Fuzzer(session, Path(folder), all_samples())
+            print(fuzzer.run(source_of(options.seed, options.only)).value)
         return 0
     return 1 if fuzz(options.seed, options.runs, options.jobs, options.patience) else 0
 

@@ -35,6 +35,12 @@ def test_quantize_multiplier_of_zero_and_of_almost_nothing() -> None:
     assert fixed_point.quantize_multiplier(2.0**-40) == (0, 0)
 
 
+def test_quantize_multiplier_of_what_is_no_float32() -> None:
+    largest = float(np.finfo(np.float32).max)
+    assert fixed_point.quantize_multiplier(math.inf) == fixed_point.quantize_multiplier(largest)
+    assert fixed_point.quantize_multiplier(math.nan) == (0, 0)
+
+
 @given(INT32, st.integers(0, 31))
 def test_rounding_divide_rounds_halves_away_from_zero(x: int, exponent: int) -> None:
     got = fixed_point.rounding_divide_by_pot(np.asarray([x], np.int64), exponent)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
+
 import numpy as np
 import pytest
 
 from nnasync.errors import ModelError
 from nnasync.hal import HalVersion, OperandType, OperationType
-from nnasync.kernels import OPERATIONS, Signature, Tensor
-from tests.kernels.running import integers, run, scalar, tensor
+from nnasync.kernels import MEMORY_BYTES, OPERATIONS, Signature, Tensor
+from tests.kernels.running import integers, run, scalar, tensor, without_value
 
 ALL = [(name, signature) for name, op in OPERATIONS.items() for signature in op.signatures]
 
@@ -101,3 +103,45 @@ def test_value_known_only_at_run_time_gives_an_unknown_shape_but_runs() -> None:
     np.testing.assert_allclose(got, [1, 4])
     (got,) = run(OperationType.RESHAPE, source, shape, runtime=(0, 1))
     np.testing.assert_array_equal(got, np.arange(6).reshape(3, 2))
+
+
+def test_extreme_scales_raise_no_warnings() -> None:
+    lowest, highest = 2.0**-149, float(np.finfo(np.float32).max)
+    weights = tensor(np.full((2, 2), 255, np.uint8), scale=highest)
+    source = tensor(np.full((1, 2), 255, np.uint8), scale=highest)
+    bias = tensor(np.zeros(2, np.int32))
+    operation = OPERATIONS[OperationType.FULLY_CONNECTED]
+    output = Tensor(type=OperandType.TENSOR_QUANT8_ASYMM, shape=(1, 2), scale=lowest)
+    with np.errstate(all="raise"):
+        operation.minimum_version([source, weights, bias, scalar(0)], [output])
+        run(OperationType.EQUAL, source, weights)
+
+
+def test_outputs_take_no_more_memory_than_there_is() -> None:
+    source = Tensor(type=OperandType.TENSOR_FLOAT32, shape=(1, 50, 50, 4))
+    inputs = [source, *map(scalar, (1, 1, 1, 1, 1, 0))]
+    operation = OPERATIONS[OperationType.AVERAGE_POOL_2D]
+    outputs = operation.infer(inputs)
+    context = copy_context()
+    context.run(MEMORY_BYTES.set, 40_000)
+    assert context.run(operation.prepare, inputs, outputs)
+    context.run(MEMORY_BYTES.set, 39_999)
+    with pytest.raises(ModelError, match="its outputs would take 40000 bytes .* at most 39999"):
+        context.run(operation.prepare, inputs, outputs)
+
+
+def test_scratch_of_weights_that_a_run_brings_is_limited_too() -> None:
+    source = tensor(np.ones((1, 8, 8, 1), np.float32))
+    filter, bias = tensor(np.ones((1, 3, 3, 1), np.float32)), tensor(np.ones(1, np.float32))
+    inputs = [source, filter, bias, *map(scalar, (1, 1, 1, 0))]
+    operation = OPERATIONS[OperationType.CONV_2D]
+    outputs = operation.infer(inputs)
+    kernel = operation.prepare([*map(without_value, inputs[:3]), *inputs[3:]], outputs)
+    results = [np.empty(output.shape, np.float32) for output in outputs]
+    step = kernel.bind([each.value for each in inputs], results, [])
+    context = copy_context()
+    context.run(MEMORY_BYTES.set, 256)
+    with pytest.raises(ModelError, match="CONV_2D: its scratch would take"):
+        context.run(step)
+    step()
+    assert results[0][0, 4, 4, 0] == 10

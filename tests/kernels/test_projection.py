@@ -119,3 +119,11 @@ def test_refusals(hash: tuple[int, ...], weight: tuple[int, ...], form: int, mes
     ]
     with pytest.raises(ModelError, match=message):
         run(Op.LSH_PROJECTION, *inputs)
+
+
+def test_a_weight_without_elements_counts_as_omitted() -> None:
+    seeds = np.random.default_rng(8).normal(size=(2, 3)).astype(np.float32)
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    expected = project(seeds, rows, None, SPARSE)
+    got = project(seeds, rows, np.empty(0, np.float32), SPARSE)
+    np.testing.assert_array_equal(got, expected)

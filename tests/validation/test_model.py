@@ -74,6 +74,9 @@ def test_illegal_operands(name: str, fields: dict[str, Any], message: str) -> No
         (OperandType.TENSOR_QUANT8_ASYMM, 0.0, 0),
         (OperandType.TENSOR_QUANT8_ASYMM, float("nan"), 0),
         (OperandType.TENSOR_QUANT8_ASYMM, float("inf"), 0),
+        (OperandType.TENSOR_QUANT8_ASYMM, 1e-46, 0),
+        (OperandType.TENSOR_QUANT8_ASYMM, 1e39, 0),
+        (OperandType.TENSOR_INT32, 1e39, 0),
         (OperandType.TENSOR_QUANT8_ASYMM, 1.0, 256),
         (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, 1.0, -129),
         (OperandType.TENSOR_QUANT16_SYMM, 1.0, 1),
@@ -98,6 +101,7 @@ def test_illegal_quantisation(type: OperandType, scale: float, zero_point: int) 
         ChannelQuant((1.0,), 0),
         ChannelQuant((1.0, 0.0), 0),
         ChannelQuant((1.0, float("nan")), 0),
+        ChannelQuant((1.0, 1e39), 0),
     ],
 )
 def test_illegal_scales_per_channel(extra: ChannelQuant | None) -> None:

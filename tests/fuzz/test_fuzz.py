@@ -1,0 +1,210 @@
+"""Changed models and requests either run or are refused; and whatever else happens is found."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnasync import hal
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.drivers.cpu.plan import ReferencePlan
+from nnasync.hal import ExecutionPreference, Model
+from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS
+from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, MOST_BYTES, Finding, Outcome, Session
+from tests.fuzz.fuzz_models import Decisions, Fuzzer, described, fuzz, main, source_of
+from tests.fuzz.mutations import Mutator
+from tests.fuzz.samples import Sample, official_samples, own_samples
+
+SAMPLES = own_samples()
+SMALL = Sample(next(s.model for s in SAMPLES if s.model.name == "RELU"), {})
+LARGE = (2**16, 2**31 - 1, 2**31, 2**32 - 1)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session() as opened:
+        yield opened
+
+
+def same(seed: int = 0) -> Mutator:
+    """Decisions that are always the same."""
+    return Mutator(random.Random(seed))
+
+
+# -- what fuzzing begins with
+
+
+def test_samples_use_every_operation() -> None:
+    used = {(s.model.name, o.type) for s in SAMPLES for o in s.model.main.operations}
+    assert {type for _, type in used} >= set(OPERATIONS)
+    assert {name for name, _ in used} >= {op.name for op in EXTENSION_OPERATIONS.values()}
+    assert {hal.OperationType.IF, hal.OperationType.WHILE} <= {type for _, type in used}
+
+
+def test_samples_run_as_they_are(session: Session) -> None:
+    for sample in SAMPLES:
+        outcomes = (session.attempt(sample, same(seed)) for seed in range(6))
+        assert Outcome.RAN in outcomes, sample.model.name
+
+
+# -- what fuzzing promises
+
+
+@settings(max_examples=400)
+@given(st.randoms(use_true_random=False))
+def test_changed_models_run_or_are_refused(session: Session, source: random.Random) -> None:
+    mutator = Mutator(source)
+    sample = mutator.sample(source.choice(SAMPLES), SAMPLES)
+    session.attempt(sample, mutator)
+
+
+def test_seeds(session: Session, tmp_path: Path) -> None:
+    fuzzer = Fuzzer(session, tmp_path, SAMPLES)
+    outcomes = [fuzzer.run(source_of(0, number)) for number in range(2000)]
+    for outcome in Outcome:
+        assert outcomes.count(outcome) > 20
+    assert outcomes.count(Outcome.RAN) > 500
+
+
+def test_official_models(shared: Path, session: Session, tmp_path: Path) -> None:
+    fuzzer = Fuzzer(session, tmp_path, official_samples(shared))
+    outcomes = [fuzzer.run(source_of(1, number)) for number in range(1000)]
+    assert outcomes.count(Outcome.RAN) > 200
+
+
+@pytest.mark.parametrize("number", LARGE)
+def test_huge_dimensions_are_refused_without_taking_memory(session: Session, number: int) -> None:
+    for sample in SAMPLES[::5]:
+        main = sample.model.main
+        for index, operand in enumerate(main.operands):
+            if operand.dimensions and not hal.is_constant(operand):
+                shape = (number, *operand.dimensions[1:])
+                session.attempt(resized(sample, index, shape), same(0))
+
+
+def resized(sample: Sample, index: int, shape: hal.Shape) -> Sample:
+    """A sample with other dimensions of one operand."""
+    operands = list(sample.model.main.operands)
+    operands[index] = msgspec.structs.replace(operands[index], dimensions=shape)
+    replace = msgspec.structs.replace
+    main = replace(sample.model.main, operands=tuple(operands))
+    return replace(sample, model=replace(sample.model, main=main))
+
+
+def test_a_seed_s_runs_are_always_the_same() -> None:
+    def changed() -> list[Model]:
+        return [Mutator(source_of(3, n)).sample(SAMPLES[n], SAMPLES).model for n in range(50)]
+
+    assert list(map(repr, changed())) == list(map(repr, changed()))
+
+
+def test_decisions_come_from_bytes_and_end_with_zeros() -> None:
+    decisions = Decisions(b"\x05\x01")
+    assert decisions.getrandbits(8) == 5
+    assert decisions.randrange(4) == 1
+    assert [decisions.choice("abc") for _ in range(3)] == ["a"] * 3
+    assert decisions.random() == 0.0
+
+
+# -- that what breaks a promise is found
+
+
+class Broken(ReferenceEngine):
+    """Does something in place of compiling."""
+
+    def __init__(self, what: Any) -> None:
+        super().__init__(MEMORY_LIMIT_BYTES)
+        self._what = what
+
+    def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
+        plan = super().compile(model, preference)
+        self._what(plan)
+        return plan
+
+
+def raises(plan: ReferencePlan) -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+def fails_later(plan: ReferencePlan) -> None:
+    setattr(plan, "bind", raises)  # noqa: B010
+
+
+def warns(plan: ReferencePlan) -> None:
+    np.float32(3e38) * np.float32(10)
+
+
+def takes_memory(plan: ReferencePlan) -> None:
+    np.zeros(MOST_BYTES + 1, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (raises, "prepare_model: ZeroDivisionError"),
+        (fails_later, "an execution: TypeError"),
+        (warns, "prepare_model: RuntimeWarning"),
+        (takes_memory, "took .* MiB of memory"),
+    ],
+)
+def test_findings(what: Any, message: str) -> None:
+    with Session(Broken(what)) as session, pytest.raises(Finding, match=message) as raised:
+        for seed in range(100):
+            session.attempt(SMALL, same(seed))
+    assert message.split(":")[0] in described(raised.value) or "took" in message
+    assert not tracemalloc.is_tracing()
+
+
+def crashing(seed: int, numbers: range, progress: Any, results: Connection) -> None:
+    """Work that ends its process at every number that 3 divides but 0."""
+    for number in numbers:
+        progress.value = number
+        if number and number % 3 == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        results.send((number, Outcome.RAN))
+
+
+def hanging(seed: int, numbers: range, progress: Any, results: Connection) -> None:
+    """Work that never comes to the end of number 1."""
+    for number in numbers:
+        progress.value = number
+        if number == 1:
+            threading.Event().wait()
+        results.send((number, Outcome.RAN))
+
+
+def test_a_lost_process_is_a_finding_and_the_others_go_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fuzz(0, 8, 1, 60.0, crashing) == 2
+    told = capsys.readouterr().out
+    assert "run 3: the process died: -9" in told
+    assert "run 6: the process died: -9" in told
+    assert "8 runs, 2 findings" in told
+
+
+def test_a_process_that_does_not_come_back_is_a_finding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fuzz(0, 3, 1, 0.5, hanging) == 1
+    assert "run 1: no answer within 0.5 s" in capsys.readouterr().out
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--runs", "40", "--jobs", "2"]) == 0
+    assert "40 runs, 0 findings" in capsys.readouterr().out
+    assert main(["--only", "7"]) == 0
+    assert capsys.readouterr().out.strip() in {outcome.value for outcome in Outcome}
