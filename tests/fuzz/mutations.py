@@ -324,7 +324,9 @@ class Mutator(Editor):
         place, graph = self.graph(sample.model)
         field = self.pick(("input_indexes", "output_indexes"))
         old = getattr(graph, field)
-        new = self.listed(old, (*range(len(graph.operands)), *self.random.sample(NUMBERS, 2)))
+        new = self.listed(
+            old, (*range(len(graph.operands)), self.pick(NUMBERS), self.pick(NUMBERS))
+        )
         sample = self.with_graph(sample, place, replace(graph, **{field: new}))
         wanted = INPUT if field == "input_indexes" else OUTPUT
         if self.random.random() < 0.7:

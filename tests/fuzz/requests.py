@@ -68,7 +68,7 @@ def changed_request(editor: Editor, request: Request) -> Request:
     for _ in range(editor.random.randint(1, 3)):
         field = editor.pick(("inputs", "inputs", "outputs", "outputs", "pools"))
         if field == "pools":
-            others = (Pool.allocate(8), *editor.random.sample(NUMBERS, 2))
+            others = (Pool.allocate(8), editor.pick(NUMBERS), editor.pick(NUMBERS))
             request = replace(request, pools=editor.listed(request.pools, others))
             continue
         arguments = list(getattr(request, field))

@@ -56,14 +56,14 @@ def test_samples_use_every_operation() -> None:
 
 def test_samples_run_as_they_are(session: Session) -> None:
     for sample in SAMPLES:
-        outcomes = (session.attempt(sample, same(seed)) for seed in range(6))
+        outcomes = (session.attempt(sample, same(seed)) for seed in range(4))
         assert Outcome.RAN in outcomes, sample.model.name
 
 
 # -- what fuzzing promises
 
 
-@settings(max_examples=400)
+@settings(max_examples=300)
 @given(st.randoms(use_true_random=False))
 def test_changed_models_run_or_are_refused(session: Session, source: random.Random) -> None:
     mutator = Mutator(source)
@@ -73,35 +73,38 @@ def test_changed_models_run_or_are_refused(session: Session, source: random.Rand
 
 def test_seeds(session: Session, tmp_path: Path) -> None:
     fuzzer = Fuzzer(session, tmp_path, SAMPLES)
-    outcomes = [fuzzer.run(source_of(0, number)) for number in range(2000)]
+    outcomes = [fuzzer.run(source_of(0, number)) for number in range(1000)]
     for outcome in Outcome:
-        assert outcomes.count(outcome) > 20
-    assert outcomes.count(Outcome.RAN) > 500
+        assert outcomes.count(outcome) > 10
+    assert outcomes.count(Outcome.RAN) > 250
 
 
 def test_official_models(shared: Path, session: Session, tmp_path: Path) -> None:
     fuzzer = Fuzzer(session, tmp_path, official_samples(shared))
-    outcomes = [fuzzer.run(source_of(1, number)) for number in range(1000)]
-    assert outcomes.count(Outcome.RAN) > 200
+    outcomes = [fuzzer.run(source_of(1, number)) for number in range(400)]
+    assert outcomes.count(Outcome.RAN) > 80
 
 
 @pytest.mark.parametrize("number", LARGE)
-def test_huge_dimensions_are_refused_without_taking_memory(session: Session, number: int) -> None:
-    for sample in SAMPLES[::5]:
-        main = sample.model.main
-        for index, operand in enumerate(main.operands):
-            if operand.dimensions and not hal.is_constant(operand):
-                shape = (number, *operand.dimensions[1:])
-                session.attempt(resized(sample, index, shape), same(0))
+def test_huge_dimensions_run_in_little_memory_or_are_refused(session: Session, number: int) -> None:
+    for sample in SAMPLES[::3]:
+        operands = [o for o in sample.model.main.operands if not hal.is_constant(o)]
+        for old in {n for operand in operands for n in operand.dimensions}:
+            session.attempt(resized(sample, old, number), same())
 
 
-def resized(sample: Sample, index: int, shape: hal.Shape) -> Sample:
-    """A sample with other dimensions of one operand."""
-    operands = list(sample.model.main.operands)
-    operands[index] = msgspec.structs.replace(operands[index], dimensions=shape)
+def resized(sample: Sample, old: int, new: int) -> Sample:
+    """A sample in which a length is another wherever it occurs, but in constants."""
     replace = msgspec.structs.replace
-    main = replace(sample.model.main, operands=tuple(operands))
-    return replace(sample, model=replace(sample.model, main=main))
+    main = sample.model.main
+    operands = tuple(
+        operand
+        if hal.is_constant(operand)
+        else replace(operand, dimensions=tuple(new if n == old else n for n in operand.dimensions))
+        for operand in main.operands
+    )
+    model = replace(sample.model, main=replace(main, operands=operands))
+    return replace(sample, model=model)
 
 
 def test_a_seed_s_runs_are_always_the_same() -> None:
@@ -204,7 +207,10 @@ def test_a_process_that_does_not_come_back_is_a_finding(
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--runs", "40", "--jobs", "2"]) == 0
+    assert main(["--runs", "40", "--jobs", "1"]) == 0
     assert "40 runs, 0 findings" in capsys.readouterr().out
+
+
+def test_one_run_by_its_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "7"]) == 0
     assert capsys.readouterr().out.strip() in {outcome.value for outcome in Outcome}

@@ -113,7 +113,8 @@ def test_extreme_scales_raise_no_warnings() -> None:
     operation = OPERATIONS[OperationType.FULLY_CONNECTED]
     output = Tensor(type=OperandType.TENSOR_QUANT8_ASYMM, shape=(1, 2), scale=lowest)
     with np.errstate(all="raise"):
-        operation.minimum_version([source, weights, bias, scalar(0)], [output])
+        with pytest.raises(ModelError, match="has scale 0.0, expected inf"):
+            operation.minimum_version([source, weights, bias, scalar(0)], [output])
         run(OperationType.EQUAL, source, weights)
 
 
@@ -124,7 +125,7 @@ def test_outputs_take_no_more_memory_than_there_is() -> None:
     outputs = operation.infer(inputs)
     context = copy_context()
     context.run(MEMORY_BYTES.set, 40_000)
-    assert context.run(operation.prepare, inputs, outputs)
+    context.run(operation.prepare, inputs, outputs)
     context.run(MEMORY_BYTES.set, 39_999)
     with pytest.raises(ModelError, match="its outputs would take 40000 bytes .* at most 39999"):
         context.run(operation.prepare, inputs, outputs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync.hal import OperandType, OperationType
+from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Tensor
 from nnasync.kernels.steps import Call, pieces
 from tests.kernels.running import scalar, tensor
@@ -56,7 +56,7 @@ def test_a_large_batch_is_computed_as_a_small_one_in_little_memory(
     batch = 3000
     array = np.random.default_rng(0).normal(size=(batch, 2, 2, 2)).astype(np.float32)
 
-    def bound(images: Any) -> tuple[Any, Any]:
+    def bound(images: Any) -> Array:
         source = Tensor(type=OperandType.TENSOR_FLOAT32, shape=images.shape)
         inputs = [source, *(each if isinstance(each, Tensor) else scalar(each) for each in given)]
         operation = OPERATIONS[type]
@@ -71,7 +71,8 @@ def test_a_large_batch_is_computed_as_a_small_one_in_little_memory(
         tracemalloc.stop()
         step()
         assert taken < 200_000
-        return results[0]
+        result: Array = results[0]
+        return result
 
     given = tuple(shaped(type, each, batch) for each in rest)
     whole = bound(array)

@@ -1,16 +1,16 @@
 """What one execution may take on the reference device: memory, depth, operations.
 
 Subgraphs that refer to others twice each make a few lines into more operations than can ever run,
-so what a model would execute is counted before it is compiled: both branches of an IF, and one turn
-of a WHILE, whose loops have a timeout.
+so what a model would execute is counted before it is compiled: the longer branch of an IF, and one
+turn of a WHILE, whose loops have a timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nnasync.errors import ModelError
-from nnasync.hal import Model, OperandLifeTime, Subgraph
+from nnasync.hal import Model, OperandLifeTime, Operation, OperationType, Struct, Subgraph
 
 __all__ = ["MAX_EXECUTION_BYTES", "MAX_NESTING", "MAX_OPERATIONS", "check_memory", "check_nesting"]
 
@@ -20,6 +20,7 @@ MAX_NESTING = 64
 """How deep subgraphs may refer to others: each costs some of Python's stack."""
 MAX_OPERATIONS = 1_000_000
 """Most operations that one execution may come to."""
+_COUNTLESS = 2**63
 
 
 def check_memory(nbytes: int, limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
@@ -33,37 +34,51 @@ def check_nesting(model: Model) -> None:
 
     No subgraph may reach itself.
     """
-    known: dict[int, tuple[int, int]] = {}
-    targets = [list(_references(subgraph)) for subgraph in model.referenced]
-    pending = list(range(len(targets)))
+    known: dict[int, _Extent] = {}
+    pending = list(range(len(model.referenced)))
     while pending:
-        index = pending[-1]
-        unknown = [target for target in targets[index] if target not in known]
-        if index in known or not unknown:
-            pending.pop()
-            known[index] = _measure(model.referenced[index], [known[t] for t in targets[index]])
+        subgraph = model.referenced[pending[-1]]
+        unknown = {
+            target
+            for operation in subgraph.operations
+            for target in _references(subgraph, operation)
+            if target not in known
+        }
+        if unknown:
+            pending += unknown
         else:
-            pending += set(unknown)
-    depth, operations = _measure(model.main, [known[t] for t in _references(model.main)])
-    if depth > MAX_NESTING:
-        raise ModelError(f"subgraphs nest {depth} deep, of at most {MAX_NESTING}")
-    if operations > MAX_OPERATIONS:
+            known[pending.pop()] = _extent(subgraph, known)
+    extent = _extent(model.main, known)
+    if extent.depth > MAX_NESTING:
+        raise ModelError(f"subgraphs nest {extent.depth} deep, of at most {MAX_NESTING}")
+    if extent.operations > MAX_OPERATIONS:
         raise ModelError(
-            f"an execution may come to {operations:.3g} operations, of at most {MAX_OPERATIONS}"
+            f"an execution may come to {extent.operations:.3g} operations, of at most "
+            f"{MAX_OPERATIONS}"
         )
 
 
-def _references(subgraph: Subgraph) -> Iterator[int]:
-    """The subgraphs that operations refer to, as often as they do."""
+class _Extent(Struct, frozen=True):
+    """How deep a subgraph nests, and how many operations an execution may come to."""
+
+    depth: int
+    operations: int
+
+
+def _extent(subgraph: Subgraph, known: Mapping[int, _Extent]) -> _Extent:
+    depth, operations = 0, len(subgraph.operations)
     for operation in subgraph.operations:
-        for index in operation.inputs:
-            operand = subgraph.operands[index]
-            if operand.lifetime == OperandLifeTime.SUBGRAPH:
-                yield operand.location.offset
+        inner = [known[target] for target in _references(subgraph, operation)]
+        if inner:
+            depth = max(depth, 1 + max(extent.depth for extent in inner))
+            counts = [extent.operations for extent in inner]
+            operations += max(counts) if operation.type == OperationType.IF else sum(counts)
+    return _Extent(depth, min(operations, _COUNTLESS))
 
 
-def _measure(subgraph: Subgraph, inner: list[tuple[int, int]]) -> tuple[int, int]:
-    """How deep a subgraph nests, and how many operations it comes to; less than 2**64."""
-    depth = 1 + max((depth for depth, _ in inner), default=-1)
-    operations = len(subgraph.operations) + sum(operations for _, operations in inner)
-    return depth, min(operations, 2**63)
+def _references(subgraph: Subgraph, operation: Operation) -> Iterator[int]:
+    """The subgraphs that an operation refers to."""
+    for index in operation.inputs:
+        operand = subgraph.operands[index]
+        if operand.lifetime == OperandLifeTime.SUBGRAPH:
+            yield operand.location.offset
