@@ -24,6 +24,7 @@ from nnasync.hal import Model, Request
 from nnasync.model import fingerprint, load_nnm, save
 from nnasync.validation import minimum_version, validate_model
 from tests.engine.rig import Rig
+from tests.fuzz.building import built
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.requests import changed_request, request_for
 from tests.fuzz.samples import Sample
@@ -102,6 +103,14 @@ class Session:
         if took_s > CPU_LIMIT_S:
             raise Finding(f"took {took_s:.1f} s of processor time ({outcome.value})")
         return outcome
+
+    def attempt_built(self, mutator: Mutator) -> Outcome:
+        """Build a model by calls that need not fit, and go on with it."""
+        try:
+            sample = built(mutator)
+        except Exception as error:
+            raise Finding(f"building: {type(error).__name__}: {error}") from error
+        return Outcome.NOT_LEGAL if sample is None else self.attempt(sample, mutator)
 
     def attempt_file(self, sample: Sample, mutator: Mutator, path: Path) -> Outcome:
         """Load a file in which some bytes are not what they were, and go on with what it holds."""

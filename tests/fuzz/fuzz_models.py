@@ -78,8 +78,11 @@ class Fuzzer:
         """One changed model; raises Finding."""
         mutator = Mutator(source)
         sample = source.choice(self._samples)
-        if source.random() < 0.02:
+        way = source.random()
+        if way < 0.02:
             return self._session.attempt_file(sample, mutator, self._path)
+        if way < 0.05:
+            return self._session.attempt_built(mutator)
         return self._session.attempt(mutator.sample(sample, self._samples), mutator)
 
 
