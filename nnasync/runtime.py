@@ -26,7 +26,7 @@ import msgspec
 from nnasync.clock import Deadline, Watchdog, now_ns
 from nnasync.compilation import compile_model
 from nnasync.device import Device, PreparedModel
-from nnasync.drivers import DEFAULT_DEVICES, DRIVERS
+from nnasync.drivers import DRIVERS, check_installed, default_devices
 from nnasync.engine import Engine, EngineDevice
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.execution import Closing, Net
@@ -141,7 +141,7 @@ class Runtime:
     ) -> None:
         self.options = options
         self.tracer = Tracer(instruments)
-        self._wanted = DEFAULT_DEVICES if devices is None else devices
+        self._wanted = default_devices() if devices is None else devices
         self._devices: tuple[Device, ...] = ()
         self._nets: set[Net] = set()
         self._state = "new"
@@ -279,6 +279,7 @@ class Runtime:
         if isinstance(wanted, str):
             if wanted not in DRIVERS:
                 raise InvalidArgument(f"no driver {wanted!r}; there are: {', '.join(DRIVERS)}")
+            check_installed(wanted)
             module, _, name = DRIVERS[wanted].partition(":")
             engine: Engine = getattr(importlib.import_module(module), name)()
             return EngineDevice(engine, self._workers)

@@ -13,6 +13,8 @@ binding, and its memory goes with the last run that still uses it.
 
 from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import Engine as Engine
+from nnasync.engine.contract import Lowering as Lowering
+from nnasync.engine.contract import LoweringEngine as LoweringEngine
 from nnasync.engine.contract import OutputBuffer as OutputBuffer
 from nnasync.engine.contract import Plan as Plan
 from nnasync.engine.contract import Target as Target
@@ -27,6 +29,8 @@ __all__ = [
     "Engine",
     "EngineDevice",
     "EnginePreparedModel",
+    "Lowering",
+    "LoweringEngine",
     "OutputBuffer",
     "Plan",
     "StopFlag",

@@ -17,10 +17,36 @@ from nnasync.hal import (
     Model,
     OutputShape,
     Shape,
+    Struct,
 )
 from nnasync.workers import StopFlag
 
-__all__ = ["BoundCall", "Engine", "OutputBuffer", "Plan", "Target", "deliver", "fit"]
+__all__ = [
+    "BoundCall",
+    "Engine",
+    "Lowering",
+    "LoweringEngine",
+    "OutputBuffer",
+    "Plan",
+    "Target",
+    "deliver",
+    "fit",
+]
+
+
+class Lowering(Struct, frozen=True):
+    """One of the ways in which an engine can run a model; the framework measures and keeps one.
+
+    name: such as "float32" or "bf16", without the number of threads. threads: how many cores one
+    execution keeps busy. is_exact: results are bit-stable from run to run and from machine to
+    machine, within what the conformance tests tolerate. reduces_precision: floating point of the
+    model is computed with less than float32 (bfloat16), which only the application may allow.
+    """
+
+    name: str
+    threads: int = 1
+    is_exact: bool = False
+    reduces_precision: bool = False
 
 
 class OutputBuffer:
@@ -86,7 +112,8 @@ class BoundCall(Protocol):
         """Run to the end: True, and ready for the next run.
 
         Where the engine can, it looks at `stop.raised` between operations and returns False when it
-        is not 0; the next `run` goes on with the next operation.
+        is not 0; the next `run` goes on with the next operation. One that can only be interrupted
+        from outside uses `stop.arm(interrupt)` and `stop.disarm()`, and returns False if it was.
         """
 
     def rewind(self) -> None:
@@ -140,3 +167,19 @@ class Engine(Protocol):
 
     def compile(self, model: Model, preference: ExecutionPreference) -> Plan:
         """Compile a whole model; raises the typed error that says why not."""
+
+
+@runtime_checkable
+class LoweringEngine(Engine, Protocol):
+    """An engine that knows several ways to run a model."""
+
+    cores: int
+    """How many cores one execution may use; the device sets it to what its workers have."""
+
+    def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
+        """The ways to run a model that it supports, the most promising one first; at least one."""
+
+    def compile(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
+    ) -> Plan:
+        """Compile in one of these ways; None is the first that does not reduce precision."""

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.device import Buffer, PreparedModel
-from nnasync.engine.contract import Engine, Plan
+from nnasync.engine.contract import Engine, LoweringEngine, Plan
 from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.errors import (
     DeviceUnavailable,
@@ -53,6 +53,8 @@ class EngineDevice:
         self.engine = engine
         self.workers = workers
         self.closed = False
+        if isinstance(engine, LoweringEngine):
+            engine.cores = workers.cores
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
         self._lock = threading.Lock()
 

@@ -3,46 +3,11 @@
 from __future__ import annotations
 
 from nnasync.hal import OperationType
-from nnasync.kernels import (
-    activation,
-    boxes,
-    cast,
-    comparison,
-    convolution,
-    dense,
-    elementwise,
-    grouped_convolution,
-    heatmap,
-    joining,
-    lookup,
-    lstm,
-    multinomial,
-    nms,
-    normalization,
-    ordering,
-    padding,
-    permutation,
-    pooling,
-    postprocessing,
-    projection,
-    proposals,
-    quantization,
-    quantized_16bit_lstm,
-    quantized_lstm,
-    reduction,
-    resize,
-    rnn,
-    roi,
-    selection,
-    sequence_lstm,
-    shape,
-    slicing,
-    softmax,
-    space,
-    svdf,
-    transpose_convolution,
-    unary,
-)
+from nnasync.kernels import multinomial, quantization
+from nnasync.kernels.detection import boxes, heatmap, nms, postprocessing, proposals, roi
+from nnasync.kernels.elementwise import activation, arithmetic, cast, comparison, selection, unary
+from nnasync.kernels.hashing import projection
+from nnasync.kernels.movement import joining, lookup, padding, permutation, shape, slicing, space
 from nnasync.kernels.operation import (
     MEMORY_BYTES,
     Arguments,
@@ -57,7 +22,24 @@ from nnasync.kernels.operation import (
     is_quantized,
     quantized_range,
 )
-from nnasync.kernels.tflite import EXTENSION_OPERATIONS
+from nnasync.kernels.recurrent import (
+    lstm,
+    quantized_16bit_lstm,
+    quantized_lstm,
+    rnn,
+    sequence_lstm,
+    svdf,
+)
+from nnasync.kernels.reductions import normalization, ordering, reduction, softmax
+from nnasync.kernels.tflite.registry import EXTENSION_OPERATIONS
+from nnasync.kernels.windows import (
+    convolution,
+    dense,
+    grouped_convolution,
+    pooling,
+    resize,
+    transpose_convolution,
+)
 
 __all__ = [
     "EXTENSION_OPERATIONS",
@@ -78,12 +60,12 @@ __all__ = [
 
 _FAMILIES = (
     activation,
+    arithmetic,
     boxes,
     cast,
     comparison,
     convolution,
     dense,
-    elementwise,
     grouped_convolution,
     heatmap,
     joining,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -21,14 +22,38 @@ GO, YIELD, ABORT = 0, 1, 2
 class StopFlag:
     """What a running execution looks at between operations: go on, yield, or abort.
 
-    `loop_timeout_ns` limits each WHILE loop of the execution.
+    `loop_timeout_ns` limits each WHILE loop of the execution. An engine that cannot look at the
+    flag while it runs, but can be told to stop from another thread, arms an interrupt for the time
+    of the run.
     """
 
-    __slots__ = ("loop_timeout_ns", "raised")
+    __slots__ = ("_interrupt", "_lock", "loop_timeout_ns", "raised")
 
     def __init__(self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS) -> None:
         self.raised = GO
         self.loop_timeout_ns = loop_timeout_ns
+        self._interrupt: Callable[[], object] | None = None
+        self._lock = threading.Lock()
+
+    def arm(self, interrupt: Callable[[], object]) -> bool:
+        """Have `interrupt` called, once, when the run is aborted; False if it is already."""
+        with self._lock:
+            self._interrupt = interrupt
+            return self.raised != ABORT
+
+    def disarm(self) -> None:
+        """Forget the interrupt: it is not called any more, and is not being called."""
+        with self._lock:
+            self._interrupt = None
+
+    def abort(self) -> None:
+        """Raise the flag for good, and interrupt a run that is armed."""
+        with self._lock:
+            self.raised = ABORT
+            interrupt, self._interrupt = self._interrupt, None
+            if interrupt is not None:
+                with contextlib.suppress(Exception):
+                    interrupt()
 
 
 class Call(Protocol):

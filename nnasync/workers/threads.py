@@ -24,7 +24,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler, SchedulerStatistics
 from nnasync.tracing import Tracer
 from nnasync.wakeup import yield_now
-from nnasync.workers.task import ABORT, GO, YIELD, Call, StopFlag, Task, contained, shielded
+from nnasync.workers.task import GO, YIELD, Call, StopFlag, Task, contained, shielded
 
 __all__ = ["HANGS_AFTER_NS", "TOLERATED_OVERRUNS", "Workers", "WorkersStatistics"]
 
@@ -248,7 +248,7 @@ class Workers:
         """Answer a task with an error unless it is answered; its work is withdrawn or aborted."""
         settled = task.fence.fail(error)
         with self._lock:
-            task.stop.raised = ABORT
+            task.stop.abort()
             running = task in self._running
             if not running:
                 self._scheduler.withdraw(task)

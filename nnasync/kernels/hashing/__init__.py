@@ -1,0 +1,5 @@
+"""Projections by hashes."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,5 @@
+"""Operations along axes: sums, extremes, norms, orders."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
