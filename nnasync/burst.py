@@ -19,7 +19,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -52,6 +52,7 @@ __all__ = [
     "BurstController",
     "BurstServer",
     "Channel",
+    "InlineBurstContext",
     "LocalChannel",
     "Outcome",
 ]
@@ -159,6 +160,20 @@ class BurstContext(Protocol):
         """End the burst."""
 
 
+@runtime_checkable
+class InlineBurstContext(BurstContext, Protocol):
+    """The context of a device in this process, which may run a request on the client's thread."""
+
+    def run_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run at once, past the channel, or return None where that is not the thing to do.
+
+        It is where nothing of the burst is under way and a hop to a worker would cost more. Raises
+        what an execution raises.
+        """
+
+
 class Begin(Protocol):
     """Begin an execution: the server's way to the device.
 
@@ -225,6 +240,11 @@ class BurstServer:
         except Exception as error:
             text = f"a burst request failed: {type(error).__name__}: {error}"
             self.answer(serial, GeneralFailure(text))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the device has let go of all requests, and the burst is open."""
+        return not (self._held or self._cancels or self._closed)
 
     def free_memory(self, slot: int) -> None:
         """Drop the mapping of a slot, and every request that was bound to it."""

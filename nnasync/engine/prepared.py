@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
 from nnasync.clock import Deadline, now_ns
@@ -110,11 +111,12 @@ class EnginePreparedModel:
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
         workers, estimate = self._workers, self._estimate
-        if self._inlines(NEVER_NS):
-            while workers.turn_is_spent(estimate):
-                await workers.next_turn()
-            if self._inlines(NEVER_NS) and self._gate.try_enter():
-                return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
+        inlines = self._inlines(NEVER_NS)
+        while inlines and workers.turn_is_spent(estimate):
+            await workers.next_turn()
+            inlines = self._inlines(NEVER_NS)
+        if inlines and self._gate.try_enter():
+            return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
         return await self.execute(
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
@@ -158,7 +160,14 @@ class EnginePreparedModel:
         request_channel.listen(server.receive)
         self._bursts += 1
         self._workers.heat()
-        return _BurstContext(server, self._burst_closed)
+        return _BurstContext(server, self._run_now, self._burst_closed)
+
+    def _run_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        if not self._enters_inline(NEVER_NS):
+            return None
+        return self._run_inline(request, measure=measure, deadline_ns=deadline_ns)
 
     def _burst_closed(self) -> None:
         self._bursts -= 1
@@ -341,12 +350,27 @@ class EnginePreparedModel:
         return lambda: self._workers.abandon(task)
 
 
-class _BurstContext:
-    """A served burst (IBurstContext)."""
+class _RunNow(Protocol):
+    def __call__(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None: ...
 
-    def __init__(self, server: BurstServer, closed: Callable[[], None]) -> None:
+
+class _BurstContext:
+    """A served burst (IBurstContext) in the client's process."""
+
+    def __init__(self, server: BurstServer, run: _RunNow, closed: Callable[[], None]) -> None:
         self._server = server
+        self._run = run
         self._closed: Callable[[], None] | None = closed
+
+    def run_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run on this thread if the burst is idle and that is cheaper than a hop."""
+        if not self._server.is_idle:
+            return None
+        return self._run(request, measure=measure, deadline_ns=deadline_ns)
 
     def free_memory(self, slot: int) -> None:
         self._server.free_memory(slot)

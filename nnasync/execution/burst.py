@@ -21,7 +21,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.burst import BurstController, InlineBurstContext, LocalChannel, Outcome
 from nnasync.clock import Alarm, Deadline
 from nnasync.device import PreparedModel
 from nnasync.errors import (
@@ -37,7 +37,14 @@ from nnasync.errors import (
 from nnasync.execution.ports import Ports, check_out, copy_in, in_order
 from nnasync.execution.slots import Slot
 from nnasync.fences import fresh
-from nnasync.hal import Array, DataLocation, Model, Request, RequestArgument
+from nnasync.hal import (
+    Array,
+    DataLocation,
+    ExecutionResult,
+    Model,
+    Request,
+    RequestArgument,
+)
 from nnasync.memory import Pool, layout
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
@@ -167,6 +174,7 @@ class Burst:
         self._wakeup = Wakeup.current()
         self._state = _State(ports) if model.state else None
         self._controller: BurstController | None = None
+        self._inline: InlineBurstContext | None = None
         self._open = False
         self._lock = threading.Lock()
         self._idle: list[_BurstSlot] = []
@@ -181,9 +189,9 @@ class Burst:
             raise BadState("a burst can be entered once; open another with net.burst()")
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
-        controller.attach(
-            await self._prepared.configure_execution_burst(controller, requests, results)
-        )
+        context = await self._prepared.configure_execution_burst(controller, requests, results)
+        controller.attach(context)
+        self._inline = context if isinstance(context, InlineBurstContext) else None
         self._controller = controller
         self._open = True
         return self
@@ -212,7 +220,13 @@ class Burst:
             await checkpoint_if_cancelled()
             self._check(deadline)
         outs = check_out(self._ports.outputs, out)
-        call = self._new_call(arrays, deadline, measure=measure)
+        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+        slot = self._filled(arrays)
+        if self._inline is not None and self._running is None:
+            result = self._run_now(self._inline, slot, deadline_ns, measure=measure)
+            if result is not None:
+                return self._value(slot, result, outs, measure=measure)
+        call = _Call(slot, deadline_ns, measure=measure)
         self._in_flight += 1
         self._submitted += 1
         try:
@@ -271,6 +285,7 @@ class Burst:
         if self._controller is not None:
             self._controller.close(error)
         self._idle.clear()
+        self._inline = None
 
     def _check(self, deadline: Deadline | None) -> None:
         if not self._open:
@@ -286,9 +301,28 @@ class Burst:
                 f"{self._depth} calls are in flight on this burst already (its depth)"
             )
 
-    def _new_call(
-        self, arrays: Sequence[Any], deadline: Deadline | None, *, measure: bool
-    ) -> _Call:
+    def _run_now(
+        self, inline: InlineBurstContext, slot: _BurstSlot, deadline_ns: int, *, measure: bool
+    ) -> ExecutionResult | None:
+        """Run on this thread where nothing is under way: no other thread looks at the stream."""
+        if self._workers.turn_is_half_spent():
+            return None
+        state = self._state
+        request = slot.requests[0 if state is None else state.current]
+        try:
+            result = inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
+        except NNError:
+            self._submitted += 1
+            self._failed += 1
+            self._idle.append(slot)
+            raise
+        if result is not None:
+            self._submitted += 1
+            if state is not None:
+                state.current ^= 1
+        return result
+
+    def _filled(self, arrays: Sequence[Any]) -> _BurstSlot:
         values = in_order(self._ports.inputs, arrays, "input")
         try:
             slot = self._idle.pop()
@@ -299,7 +333,7 @@ class Burst:
         except CallerError:
             self._idle.append(slot)
             raise
-        return _Call(slot, NEVER_NS if deadline is None else deadline.at_ns, measure=measure)
+        return slot
 
     def _takes_lead(self, call: _Call) -> bool:
         """Whether the stream is idle and the call is to be sent; else it is queued and watched."""
@@ -428,10 +462,20 @@ class Burst:
             self._failed += 1
             self._discard(call.slot)
             raise fresh(outcome) from outcome
-        value = call.slot.read(outs)
-        self._idle.append(call.slot)
+        return self._value(call.slot, outcome, outs, measure=call.measure)
+
+    def _value(
+        self,
+        slot: _BurstSlot,
+        result: ExecutionResult,
+        outs: Sequence[Array] | None,
+        *,
+        measure: bool,
+    ) -> Any:
+        value = slot.read(outs)
+        self._idle.append(slot)
         self._succeeded += 1
-        return (value, outcome.timing) if call.measure else value
+        return (value, result.timing) if measure else value
 
     def _discard(self, slot: _BurstSlot) -> None:
         """Forget a slot that the device may still use; its memory goes when the device lets go."""

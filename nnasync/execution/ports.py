@@ -72,6 +72,8 @@ def _port(operand: Operand, position: int, kind: str) -> Port:
 
 def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequence[Any]:
     """One value per port, from positional values or one mapping by name."""
+    if len(arguments) == 1 == len(ports) and arguments[0].__class__ is np.ndarray:
+        return arguments
     if len(arguments) == 1 and isinstance(arguments[0], Mapping):
         return _by_name(ports, arguments[0], what)
     if len(arguments) != len(ports):
