@@ -8,6 +8,9 @@ types of the extensions that they support in full; how large a value is nobody e
 Our own extension, org.nnasync.tflite, has what TFLite can do in integers and the HAL cannot. It
 needs no operand types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwise
 TENSOR_QUANT16_ASYMM, whose values and zero point are larger by 2**15.
+
+Another one of ours, org.nnasync.onnx, has one operation: a whole ONNX file. Its inputs are those of
+the file's graph and then the file, a constant TENSOR_OEM_BYTE; its outputs are those of the graph.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from nnasync.hal import Extension, ExtensionNameAndPrefix, ExtensionOperandType,
 
 __all__ = [
     "MAX_PREFIX",
+    "ONNX",
     "TFLITE",
+    "OnnxOperation",
     "Registry",
     "TfliteOperation",
     "encode",
@@ -40,6 +45,16 @@ MAX_PREFIX = 2**15 - 1
 
 TFLITE = Extension("org.nnasync.tflite")
 """The extension with TFLite's integer operations, as devices offer it."""
+
+
+ONNX = Extension("org.nnasync.onnx")
+"""The extension that runs ONNX files, as devices offer it."""
+
+
+class OnnxOperation(enum.IntEnum):
+    """Operation types within `ONNX`."""
+
+    GRAPH = 0
 
 
 class TfliteOperation(enum.IntEnum):

@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nnasync.cli import conformance, demo, devices, dump, randomgraph, run
+from nnasync.cli import bench, conformance, demo, devices, dump, randomgraph, run
 from nnasync.errors import NNError
 
 __all__ = ["main"]
 
-_COMMANDS = (devices, run, dump, conformance, randomgraph, demo)
+_COMMANDS = (devices, run, bench, dump, conformance, randomgraph, demo)
 _INTERRUPTED = 130
 
 

@@ -23,10 +23,10 @@ class Done:
 
     __slots__ = ("fence", "finished_ns", "launched_ns")
 
-    def __init__(self, launched_ns: int) -> None:
-        self.fence = Fence()
+    def __init__(self, launched_ns: int, fence: Fence) -> None:
+        self.fence = fence
         self.launched_ns = launched_ns
-        self.finished_ns = 0
+        self.finished_ns = fence.signaled_at_ns
 
     @property
     def ready_ns(self) -> int:

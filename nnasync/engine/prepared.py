@@ -20,7 +20,7 @@ from nnasync.errors import (
     NNError,
     OutputInsufficientSize,
 )
-from nnasync.fences import Fence
+from nnasync.fences import Fence, signaled
 from nnasync.hal import (
     DEFAULT_LOOP_TIMEOUT_NS,
     ExecutionResult,
@@ -285,15 +285,15 @@ class EnginePreparedModel:
         return self._result_of(call, timing)
 
     def _launch_inline(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched:
-        done = Done(now_ns())
+        launched_ns = now_ns() if measure else 0
         try:
             self._run_inline(request, measure=False, deadline_ns=deadline_ns)
         except (MissedDeadlineTransient, DeviceError) as error:
-            done.fence.fail(error.with_traceback(None))
+            fence = Fence()
+            fence.fail(error.with_traceback(None))
         else:
-            done.fence.signal()
-        done.finished_ns = done.fence.signaled_at_ns
-        return Launched(done, self._workers, measure=measure)
+            fence = signaled()
+        return Launched(Done(launched_ns, fence), self._workers, measure=measure)
 
     def _task(self, binding: Binding, deadline_ns: int, loop_timeout_ns: int) -> Task:
         call = binding.take()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from nnasync.device import ExecutionInfo, FencedExecution
 from nnasync.errors import BadState, NNError
-from nnasync.execution.slots import Lease, OutputRegion, Slot
+from nnasync.execution.ports import Port
+from nnasync.execution.slots import Lease, OutputRegion, Slot, output_regions
 from nnasync.fences import Fence
 from nnasync.hal import ErrorStatus, Struct, Timing
 
@@ -22,17 +24,21 @@ class Execution:
     execution is closed, or it and its regions are dropped.
     """
 
-    __slots__ = ("__weakref__", "_launched", "_lease", "outputs")
+    __slots__ = ("__weakref__", "_launched", "_lease", "_outputs", "_ports")
 
-    def __init__(
-        self,
-        launched: FencedExecution,
-        lease: Lease,
-        outputs: tuple[OutputRegion, ...],
-    ) -> None:
+    def __init__(self, launched: FencedExecution, lease: Lease, ports: Sequence[Port]) -> None:
         self._launched = launched
         self._lease = lease
-        self.outputs = outputs
+        self._ports = ports
+        self._outputs: tuple[OutputRegion, ...] | None = None
+
+    @property
+    def outputs(self) -> tuple[OutputRegion, ...]:
+        """The outputs in place; raises BadState once the execution is closed."""
+        outputs = self._outputs
+        if outputs is None:
+            outputs = self._outputs = output_regions(self._slot(), self._lease, self._ports)
+        return outputs
 
     @property
     def fence(self) -> Fence:

@@ -144,12 +144,12 @@ class Net:
             )
         except DeviceError as error:
             launched = FailedLaunch(error)
-        if sources:
+        fence = launched.fence
+        if sources and not fence.done:
             for source in sources:
-                source.read_until(launched.fence)
-            launched.fence.add_callback(Holding(sources))
-        lease = Lease(self._slots, slot, launched.fence)
-        return Execution(launched, lease, self._regions(slot, lease))
+                source.read_until(fence)
+            fence.add_callback(Holding(sources))
+        return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs)
 
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
@@ -232,13 +232,6 @@ class Net:
             regions.append((port.position, value))
         return regions, sources
 
-    def _regions(self, slot: Slot, lease: Lease) -> tuple[OutputRegion, ...]:
-        count = len(slot.request.inputs)
-        return tuple(
-            _region(slot, count + port.position, array, lease)
-            for port, array in zip(self._ports.outputs, slot.outputs, strict=True)
-        )
-
 
 class Closing:
     """The end of a network; awaiting it is optional."""
@@ -248,20 +241,6 @@ class Closing:
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._fence.__await__()
-
-
-def _region(slot: Slot, index: int, array: Any, lease: Lease) -> OutputRegion:
-    # Region.__init__ would make the view again, on the path of every launch.
-    region = OutputRegion.__new__(OutputRegion)
-    location = slot.locations[index]
-    region.pool = slot.pool
-    region.offset = location.offset
-    region.length = location.length
-    region.dtype = array.dtype
-    region.shape = array.shape
-    region.array = array
-    region.lease = lease
-    return region
 
 
 def _spread(arrays: Sequence[Any]) -> Sequence[Any]:

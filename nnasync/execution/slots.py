@@ -17,7 +17,7 @@ from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Model, Request, RequestArgument, byte_size
 from nnasync.memory import Pool, Region, layout
 
-__all__ = ["Holding", "Lease", "OutputRegion", "Slot", "Slots"]
+__all__ = ["Holding", "Lease", "OutputRegion", "Slot", "Slots", "output_regions"]
 
 _REMEMBERED_REQUESTS = 16
 _KEPT_SLOTS = 4
@@ -190,3 +190,22 @@ class OutputRegion(Region):
     __slots__ = ("lease",)
 
     lease: Lease
+
+
+def output_regions(slot: Slot, lease: Lease, ports: Sequence[Port]) -> tuple[OutputRegion, ...]:
+    """The outputs of a slot as regions that hold its lease."""
+    count = len(slot.request.inputs)
+    regions = []
+    for port, array in zip(ports, slot.outputs, strict=True):
+        # Region.__init__ would make the view again, on the path of every chained launch.
+        region = OutputRegion.__new__(OutputRegion)
+        location = slot.locations[count + port.position]
+        region.pool = slot.pool
+        region.offset = location.offset
+        region.length = location.length
+        region.dtype = array.dtype
+        region.shape = array.shape
+        region.array = array
+        region.lease = lease
+        regions.append(region)
+    return tuple(regions)
