@@ -8,7 +8,7 @@ engine, such as one in another process, implements these protocols itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nnasync.burst import BurstCallback, BurstContext, Channel
 from nnasync.clock import Deadline
@@ -31,7 +31,14 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["Buffer", "Device", "ExecutionInfo", "FencedExecution", "PreparedModel"]
+__all__ = [
+    "Buffer",
+    "Device",
+    "ExecutionInfo",
+    "FencedExecution",
+    "InlinePreparedModel",
+    "PreparedModel",
+]
 
 
 class ExecutionInfo(Protocol):
@@ -121,6 +128,24 @@ class PreparedModel(Protocol):
 
     async def close(self) -> None:
         """Give everything back; executions in flight end with DeviceUnavailable."""
+
+
+@runtime_checkable
+class InlinePreparedModel(PreparedModel, Protocol):
+    """A prepared model of this process, which may run on the thread of its caller."""
+
+    def run_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run at once if that is cheaper than a hop, else return None.
+
+        Raises what an execution raises.
+        """
+
+    def launch_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> FencedExecution | None:
+        """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
 
 
 class Device(Protocol):

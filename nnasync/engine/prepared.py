@@ -121,6 +121,28 @@ class EnginePreparedModel:
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
 
+    def run_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run on this thread if that is cheaper than a hop, else None."""
+        if not self._enters_inline(NEVER_NS):
+            return None
+        return self._run_inline(request, measure=measure, deadline_ns=deadline_ns)
+
+    def launch_now(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched | None:
+        """Launch and run on this thread what is cheaper than waking another one, else None."""
+        if not (self._is_settled(request) and self._enters_inline(LAUNCH_INLINE_NS)):
+            return None
+        launched_ns = now_ns() if measure else 0
+        try:
+            self._run_inline(request, measure=False, deadline_ns=deadline_ns)
+        except (MissedDeadlineTransient, DeviceError) as error:
+            fence = Fence()
+            fence.fail(error.with_traceback(None))
+        else:
+            fence = signaled()
+        return Launched(Done(launched_ns, fence), self._workers, measure=measure)
+
     async def execute_fenced(
         self,
         request: Request,
@@ -145,8 +167,9 @@ class EnginePreparedModel:
             return Launched(task, self._workers, measure=measure)
         if duration_ns is not None:
             deadline_ns = min(deadline_ns, now_ns() + duration_ns)
-        if self._enters_inline(LAUNCH_INLINE_NS):
-            return self._launch_inline(request, measure=measure, deadline_ns=deadline_ns)
+        launched = self.launch_now(request, measure=measure, deadline_ns=deadline_ns)
+        if launched is not None:
+            return launched
         task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
         self._gate.submit(task, held=False)
         return Launched(task, self._workers, measure=measure)
@@ -160,14 +183,7 @@ class EnginePreparedModel:
         request_channel.listen(server.receive)
         self._bursts += 1
         self._workers.heat()
-        return _BurstContext(server, self._run_now, self._burst_closed)
-
-    def _run_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None:
-        if not self._enters_inline(NEVER_NS):
-            return None
-        return self._run_inline(request, measure=measure, deadline_ns=deadline_ns)
+        return _BurstContext(server, self.run_now, self._burst_closed)
 
     def _burst_closed(self) -> None:
         self._bursts -= 1
@@ -284,17 +300,6 @@ class EnginePreparedModel:
         timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
         return self._result_of(call, timing)
 
-    def _launch_inline(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched:
-        launched_ns = now_ns() if measure else 0
-        try:
-            self._run_inline(request, measure=False, deadline_ns=deadline_ns)
-        except (MissedDeadlineTransient, DeviceError) as error:
-            fence = Fence()
-            fence.fail(error.with_traceback(None))
-        else:
-            fence = signaled()
-        return Launched(Done(launched_ns, fence), self._workers, measure=measure)
-
     def _task(self, binding: Binding, deadline_ns: int, loop_timeout_ns: int) -> Task:
         call = binding.take()
         task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
@@ -322,10 +327,12 @@ class EnginePreparedModel:
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst."""
         is_next = behind is None or behind.done
-        if is_next and self._enters_inline(NEVER_NS):
-            reply(self._run_inline(request, measure=measure, deadline_ns=deadline_ns))
-            release()
-            return None
+        if is_next:
+            result = self.run_now(request, measure=measure, deadline_ns=deadline_ns)
+            if result is not None:
+                reply(result)
+                release()
+                return None
         task = self._task(self._binding(request), deadline_ns, DEFAULT_LOOP_TIMEOUT_NS)
 
         def answer(fence: Fence) -> None:

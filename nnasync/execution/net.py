@@ -7,7 +7,7 @@ from typing import Any
 
 from nnasync.clock import Deadline
 from nnasync.compilation import Compilation, Report
-from nnasync.device import FencedExecution, PreparedModel
+from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument
 from nnasync.execution.burst import DEFAULT_DEPTH, Burst
 from nnasync.execution.flexible import FlexibleCalls
@@ -17,6 +17,7 @@ from nnasync.execution.slots import Holding, Lease, OutputRegion, Slot, Slots
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS, Model
 from nnasync.memory import Region
+from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
@@ -38,7 +39,9 @@ class Net:
         on_close: Callable[[Net], Closing],
     ) -> None:
         self._compilation = compilation
-        self._prepared: PreparedModel = compilation.prepared
+        prepared: PreparedModel = compilation.prepared
+        self._prepared = prepared
+        self._inline = prepared if isinstance(prepared, InlinePreparedModel) else None
         self._ports = ports_of(compilation.model)
         self._slots = Slots(compilation.model, self._ports)
         self._flexible = (
@@ -97,9 +100,14 @@ class Net:
                 raise
             calls = FlexibleCalls(self.model, self._ports, self._prepared)
             return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
-        result = await self._prepared.execute_synchronously(
-            slot.request, measure=measure, deadline=deadline
-        )
+        result = None
+        if self._inline is not None:
+            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            result = self._inline.run_now(slot.request, measure=measure, deadline_ns=deadline_ns)
+        if result is None:
+            result = await self._prepared.execute_synchronously(
+                slot.request, measure=measure, deadline=deadline
+            )
         value = slot.read(outs)
         self._slots.give_back(slot)
         return (value, result.timing) if measure else value
@@ -132,18 +140,23 @@ class Net:
         regions, sources = self._place(slot, values)
         if self._workers.turn_is_half_spent():
             await self._workers.next_turn()
-        launched: FencedExecution
-        try:
-            launched = await self._prepared.execute_fenced(
-                slot.request_with(regions),
-                fences,
-                measure=measure,
-                deadline=deadline,
-                loop_timeout_ns=loop_timeout_ns,
-                duration_ns=duration_ns,
-            )
-        except DeviceError as error:
-            launched = FailedLaunch(error)
+        request = slot.request_with(regions)
+        launched: FencedExecution | None = None
+        if self._inline is not None and duration_ns is None and _all_met(fences):
+            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            launched = self._inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
+        if launched is None:
+            try:
+                launched = await self._prepared.execute_fenced(
+                    request,
+                    fences,
+                    measure=measure,
+                    deadline=deadline,
+                    loop_timeout_ns=loop_timeout_ns,
+                    duration_ns=duration_ns,
+                )
+            except DeviceError as error:
+                launched = FailedLaunch(error)
         fence = launched.fence
         if sources and not fence.done:
             for source in sources:
@@ -254,9 +267,13 @@ def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _fences(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
-    if not isinstance(wait_for, Iterable):
+    if wait_for.__class__ is not list and not isinstance(wait_for, Iterable):
         raise InvalidArgument(f"wait_for takes a list of fences, got {wait_for!r}")
     return [_fence(item) for item in wait_for]
+
+
+def _all_met(fences: Sequence[Fence]) -> bool:
+    return not fences or all(fence.done and fence.error is None for fence in fences)
 
 
 def _fence(item: Fence | Execution) -> Fence:
@@ -276,7 +293,6 @@ def _nanoseconds(seconds: float | None, name: str) -> int | None:
 
 
 def _loop_timeout_ns(seconds: float | None) -> int:
-    timeout_ns = _nanoseconds(seconds, "loop_timeout")
-    if timeout_ns is None:
+    if seconds is None:
         return DEFAULT_LOOP_TIMEOUT_NS
-    return min(timeout_ns, MAXIMUM_LOOP_TIMEOUT_NS)
+    return min(_nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)
