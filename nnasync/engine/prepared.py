@@ -113,6 +113,9 @@ class EnginePreparedModel:
         workers, estimate = self._workers, self._estimate
         inlines = self._inlines(NEVER_NS)
         while inlines and workers.turn_is_spent(estimate):
+            if workers.should_share(estimate):
+                inlines = False
+                break
             await workers.next_turn()
             inlines = self._inlines(NEVER_NS)
         if inlines and self._gate.try_enter():

@@ -26,7 +26,13 @@ from nnasync.tracing import Tracer
 from nnasync.wakeup import yield_now
 from nnasync.workers.task import GO, YIELD, Call, StopFlag, Task, contained, shielded
 
-__all__ = ["HANGS_AFTER_NS", "TOLERATED_OVERRUNS", "Workers", "WorkersStatistics"]
+__all__ = [
+    "HANGS_AFTER_NS",
+    "TOLERATED_OVERRUNS",
+    "WORTH_A_HOP_NS",
+    "Workers",
+    "WorkersStatistics",
+]
 
 TOLERATED_OVERRUNS = 4.0
 """Inline runs that held the loop up, fading with every run; more than that end the inlining."""
@@ -34,6 +40,10 @@ TOLERATED_OVERRUNS = 4.0
 HANGS_AFTER_NS = 100_000_000
 """A settled execution that the device keeps for so long takes no thread and core from others."""
 
+WORTH_A_HOP_NS = 100_000
+"""Work that is longer than this pays for waking a worker, if the worker's core would be idle."""
+
+_ALL = tuple(Priority)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
 _LOW = (Priority.LOW,)
 
@@ -143,6 +153,20 @@ class Workers:
     def turn_is_half_spent(self) -> bool:
         """Whether a caller that cannot yield later should do so now."""
         return 2 * self._turn.spent_ns > self._stall_budget_ns
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether executions other than that of the calling thread run or are queued."""
+        mine = threading.get_ident() in self._by_thread
+        return len(self._running) - self._lost > mine or self._scheduler.queued(_ALL) > 0
+
+    def should_share(self, estimate: Estimate) -> bool:
+        """Whether a worker should take an execution for which the turn has no room left.
+
+        It should if the execution is longer than the hop, and few are with the workers already.
+        """
+        waiting = len(self._running) - self._lost + self._scheduler.queued(_ALL)
+        return estimate.best_ns >= WORTH_A_HOP_NS and waiting < 2 * (self.cores - 1)
 
     async def next_turn(self) -> None:
         """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""

@@ -18,6 +18,7 @@ from nnasync.errors import (
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.workers import StopFlag
+from nnasync.workers.threads import WORTH_A_HOP_NS
 from tests.workers.steering import (
     HIGH,
     LOW,
@@ -160,3 +161,36 @@ def test_inline_run_that_stops_unasked(rigs: Callable[..., Rig]) -> None:
     with pytest.raises(GeneralFailure, match="without having been asked"):
         inline(rigs(1), Estimate(), call)
     assert call.rewinds == 1
+
+
+def test_workers_are_busy_with_what_others_run(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(2)
+    assert not rig.workers.is_busy
+    seen: list[bool] = []
+
+    class Looking(Steps):
+        def run(self, stop: StopFlag) -> bool:
+            seen.append(rig.workers.is_busy)
+            return super().run(stop)
+
+    alone = Looking()
+    rig.submit(alone, MEDIUM)
+    alone.reached()
+    assert rig.workers.is_busy
+    beside = Looking()
+    rig.submit(beside, MEDIUM)
+    beside.reached()
+    assert seen == [False, True]
+
+
+def test_long_work_beyond_the_turn_is_shared_with_idle_workers(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(2)
+    assert rig.workers.should_share(known(WORTH_A_HOP_NS))
+    assert not rig.workers.should_share(known(WORTH_A_HOP_NS - 1))
+    for _ in range(2):
+        rig.submit(Steps(), MEDIUM)
+    assert not rig.workers.should_share(known(WORTH_A_HOP_NS))
+
+
+def test_nothing_is_shared_with_a_single_core(rigs: Callable[..., Rig]) -> None:
+    assert not rigs(1).workers.should_share(known(MS))

@@ -1,0 +1,74 @@
+"""A plan in two forms: with several threads while nothing else runs, with one when others do.
+
+Two cores that share one execution answer it sooner, but never twice as soon; two executions on one
+core each get more done. So a run that begins while the workers are idle takes the wide form, and
+one that begins beside others the narrow form, and engines' threads never outnumber the cores for
+longer than a run lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nnasync.engine.contract import BoundCall, Plan, Target
+from nnasync.hal import Array
+from nnasync.workers import StopFlag
+
+__all__ = ["AdaptivePlan"]
+
+
+class AdaptivePlan:
+    """A wide plan, a narrow plan of the same model, and `is_busy` to choose between them."""
+
+    def __init__(self, wide: Plan, narrow: Plan, is_busy: Callable[[], bool]) -> None:
+        self._wide = wide
+        self._narrow = narrow
+        self._is_busy = is_busy
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
+        """Bind both forms; the narrow one only when it is needed for the first time."""
+        return _AdaptiveCall(
+            self._wide.bind(inputs, outputs),
+            lambda: self._narrow.bind(inputs, outputs),
+            self._is_busy,
+        )
+
+    def trim(self) -> None:
+        """Give idle scratch memory of both back."""
+        self._wide.trim()
+        self._narrow.trim()
+
+
+class _AdaptiveCall:
+    """Both forms of one call; a stopped run goes on in the form in which it began."""
+
+    __slots__ = ("_bind_narrow", "_is_busy", "_narrow", "_stopped", "_wide")
+
+    def __init__(
+        self, wide: BoundCall, bind_narrow: Callable[[], BoundCall], is_busy: Callable[[], bool]
+    ) -> None:
+        self._wide = wide
+        self._bind_narrow = bind_narrow
+        self._narrow: BoundCall | None = None
+        self._is_busy = is_busy
+        self._stopped: BoundCall | None = None
+
+    def run(self, stop: StopFlag) -> bool:
+        call = self._stopped
+        if call is None:
+            call = self._narrow_call() if self._is_busy() else self._wide
+        self._stopped = call
+        finished = call.run(stop)
+        if finished:
+            self._stopped = None
+        return finished
+
+    def rewind(self) -> None:
+        call, self._stopped = self._stopped, None
+        if call is not None:
+            call.rewind()
+
+    def _narrow_call(self) -> BoundCall:
+        if self._narrow is None:
+            self._narrow = self._bind_narrow()
+        return self._narrow

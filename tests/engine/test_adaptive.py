@@ -1,0 +1,69 @@
+"""A plan in a wide and a narrow form: chosen at the start of each run, and kept until its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync.engine import BoundCall, StopFlag, Target
+from nnasync.engine.adaptive import AdaptivePlan
+from nnasync.hal import Array
+
+
+class Form:
+    """A plan that tells what is done with it; its calls stop as often as `stops` says."""
+
+    def __init__(self, name: str, told: list[str], stops: int = 0) -> None:
+        self.name = name
+        self.told = told
+        self.stops = stops
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
+        self.told.append(f"bind {self.name}")
+        return self
+
+    def run(self, stop: StopFlag) -> bool:
+        self.told.append(self.name)
+        self.stops -= 1
+        return self.stops < 0
+
+    def rewind(self) -> None:
+        self.told.append(f"rewind {self.name}")
+
+    def trim(self) -> None:
+        self.told.append(f"trim {self.name}")
+
+
+def test_form_follows_the_load_and_the_narrow_one_is_bound_late() -> None:
+    told: list[str] = []
+    load = iter([False, True, True, False])
+    plan = AdaptivePlan(Form("wide", told), Form("narrow", told), lambda: next(load))
+    call = plan.bind([], [])
+    assert all(call.run(StopFlag()) for _ in range(4))
+    assert told == ["bind wide", "wide", "bind narrow", "narrow", "narrow", "wide"]
+
+
+def test_stopped_run_goes_on_in_its_form() -> None:
+    told: list[str] = []
+    load = iter([False, True])
+    plan = AdaptivePlan(Form("wide", told, stops=2), Form("narrow", told), lambda: next(load))
+    call = plan.bind([], [])
+    assert [call.run(StopFlag()) for _ in range(4)] == [False, False, True, True]
+    assert told == ["bind wide", "wide", "wide", "wide", "bind narrow", "narrow"]
+
+
+def test_rewinding_forgets_the_form() -> None:
+    told: list[str] = []
+    load = iter([False, True])
+    plan = AdaptivePlan(Form("wide", told, stops=1), Form("narrow", told), lambda: next(load))
+    call = plan.bind([], [])
+    call.rewind()
+    assert not call.run(StopFlag())
+    call.rewind()
+    assert call.run(StopFlag())
+    assert told == ["bind wide", "wide", "rewind wide", "bind narrow", "narrow"]
+
+
+def test_both_forms_are_trimmed() -> None:
+    told: list[str] = []
+    AdaptivePlan(Form("wide", told), Form("narrow", told), lambda: False).trim()
+    assert told == ["trim wide", "trim narrow"]
