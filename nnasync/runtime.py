@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,7 +25,14 @@ import anyio.to_thread
 import msgspec
 
 from nnasync.clock import Deadline, Watchdog, now_ns
-from nnasync.compilation import compile_model
+from nnasync.compilation import (
+    REFERENCE,
+    Verdicts,
+    calibrated,
+    compile_model,
+    read_calibration,
+    state_folder,
+)
 from nnasync.device import Device, PreparedModel
 from nnasync.drivers import DRIVERS, check_installed, default_devices
 from nnasync.engine import Engine, EngineDevice
@@ -47,7 +55,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 E = TypeVar("E")
 
-REFERENCE = "nnasync-reference"
 IDLE_PERIOD_S = 5.0
 CLOSE_GRACE_S = 2.0
 
@@ -68,6 +75,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     switch_interval_us: how often the interpreter lock is offered while the runtime is open.
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
+    competition_budget_ms: how long devices are measured against each other for a model (0: the
+    first that takes it gets it). state_dir: where measurements are kept, by default
+    $NNASYNC_STATE_DIR, else a folder of the user's.
     """
 
     cores: int = msgspec.field(default_factory=_cores)
@@ -77,6 +87,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     low_os_priority: bool = False
     switch_interval_us: float = 50
     time_slice_us: float = 100
+    competition_budget_ms: float = 300
+    state_dir: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         counts: tuple[object, ...] = (self.cores, self.queue_limit)
@@ -87,9 +99,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             self.stall_budget_us,
             self.switch_interval_us,
             self.time_slice_us,
+            self.competition_budget_ms,
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
-            raise InvalidArgument(f"budgets and intervals must be 0 or more microseconds: {times}")
+            raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
+        if not isinstance(self.state_dir, (str, os.PathLike, type(None))):
+            raise InvalidArgument(f"state_dir must be a path, got {self.state_dir!r}")
 
 
 class RuntimeStatistics(msgspec.Struct, frozen=True):
@@ -144,6 +159,8 @@ class Runtime:
         self._wanted = default_devices() if devices is None else devices
         self._devices: tuple[Device, ...] = ()
         self._nets: set[Net] = set()
+        self._judge: Device | None = None
+        self._folder = Path(options.state_dir).expanduser() if options.state_dir else state_folder()
         self._state = "new"
 
     async def __aenter__(self) -> Self:
@@ -161,6 +178,7 @@ class Runtime:
             tracer=self.tracer,
             on_start=functools.partial(_settle_in, options),
         )
+        self._figures = await anyio.to_thread.run_sync(read_calibration, self._folder)
         self._devices = tuple(self._device(wanted) for wanted in _checked_list(self._wanted))
         names = [device.name for device in self._devices]
         if len(set(names)) != len(names):
@@ -220,18 +238,24 @@ class Runtime:
         token: bytes | None = None,
         precision: str | None = None,
         preemption_quantum_ms: float | None = None,
+        pin: str | None = None,
     ) -> Net:
         """Prepare a model for execution.
 
-        `devices` limits the choice and its order breaks ties; `token` (32 bytes) names the
-        compilation, by default the SHA-256 of the model. `cache_dir` and `token` serve devices with
-        cache files; none here has any, as the report says. Raises InvalidArgument for a model that
-        is not legal, MissedDeadline, ResourceExhausted, DeviceError.
+        `devices` limits the choice and its order breaks ties; among several, and several ways of
+        one, the fastest that agrees with the reference is kept. `precision` "exact" allows only
+        what is bit-stable, "bf16" also what computes floats with less than float32. `pin`, from
+        `report().pin`, reproduces an earlier choice. `token` (32 bytes) names the compilation, by
+        default the SHA-256 of the model. `cache_dir` and `token` serve devices with cache files;
+        none here has any, as the report says. Raises InvalidArgument for a model that is not legal
+        and for a pin of another model or version, MissedDeadline, ResourceExhausted, DeviceError.
         """
         self._check_open()
         if not isinstance(model, Model):
             raise InvalidArgument(f"compile takes a model, such as nn.load(path), got {model!r}")
         _check_compile_options(deadline, token, precision, preemption_quantum_ms)
+        if pin is not None and not isinstance(pin, str):
+            raise InvalidArgument(f"pin must be a string, as report().pin is one, got {pin!r}")
         if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
             raise InvalidArgument(f"cache_dir must be a path, got {cache_dir!r}")
         preference, priority = _choice(ExecutionPreference, preference), _choice(Priority, priority)
@@ -244,6 +268,12 @@ class Runtime:
             priority=priority,
             deadline=deadline,
             fingerprint=digest,
+            precision=precision,
+            pin=pin,
+            reference=self._reference(),
+            verdicts=Verdicts(self._folder / "verdicts"),
+            budget_ns=int(self.options.competition_budget_ms * 1e6),
+            quantum_ns=None if preemption_quantum_ms is None else int(preemption_quantum_ms * 1e6),
         )
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
@@ -253,6 +283,7 @@ class Runtime:
             on_close=functools.partial(self._closing, compilation.prepared),
         )
         self._nets.add(net)
+        await anyio.to_thread.run_sync(net.get_ready)
         return net
 
     def statistics(self) -> RuntimeStatistics:
@@ -282,18 +313,30 @@ class Runtime:
             check_installed(wanted)
             module, _, name = DRIVERS[wanted].partition(":")
             engine: Engine = getattr(importlib.import_module(module), name)()
-            return EngineDevice(engine, self._workers)
+            figures = self._figures.get(wanted, {}) if wanted != REFERENCE else {}
+            measured = calibrated(engine.capabilities, figures) if figures else None
+            return EngineDevice(engine, self._workers, capabilities=measured)
         if isinstance(wanted, Engine):
             return EngineDevice(wanted, self._workers)
         return _checked_device(wanted)
 
     def _candidates(self, wanted: Sequence[str | Device] | None) -> Sequence[Device]:
         if wanted is None:
-            return self._devices
+            # The reference is the fallback: it comes last where nothing is measured.
+            return sorted(self._devices, key=lambda device: device.name == REFERENCE)
         return [
             self.device(item) if isinstance(item, str) else _checked_device(item)
             for item in _checked_list(wanted)
         ]
+
+    def _reference(self) -> Device:
+        """The device that says what is right; it runs nothing else if it is not ours to use."""
+        for device in self._devices:
+            if device.name == REFERENCE:
+                return device
+        if self._judge is None:
+            self._judge = self._device(REFERENCE)
+        return self._judge
 
     def _closing(self, prepared: PreparedModel, net: Net) -> Closing:
         fence = Fence()

@@ -40,6 +40,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Path:
+    """An empty folder for what nnasync keeps from run to run; tests never touch the user's own."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("NNASYNC_STATE_DIR", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder of reference data beside the checkout; a test that needs it is skipped without it."""

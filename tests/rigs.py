@@ -19,9 +19,12 @@ from nnasync.fences import Fence
 from nnasync.hal import Array
 
 SHAPE = (1, 4)
-POOL = nn.Options(cores=2, inline_budget_us=0)
-"""Every execution runs on a worker: what a gate holds up must not be the loop."""
-INLINE = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=1000)
+POOL = nn.Options(cores=2, inline_budget_us=0, competition_budget_ms=0)
+"""Every execution runs on a worker: what a gate holds up must not be the loop.
+
+Devices do not compete: the first one gets the model.
+"""
+INLINE = nn.Options(cores=2, inline_budget_us=1e6, stall_budget_us=1000, competition_budget_ms=0)
 both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
 """Run a test of executions on a worker, and on the thread of the loop."""
 HOUR = {"s": 3600}
@@ -99,11 +102,14 @@ def set_free(engine: Any) -> None:
             engine.gate.open_wide()
 
 
+REFERENCE = "nnasync-reference"
+
+
 @asynccontextmanager
 async def runtime(*devices: Any, options: nn.Options = POOL) -> AsyncIterator[nn.Runtime]:
     """An open runtime; null engines are set free at its end, however the test ends."""
     with anyio.fail_after(GUARD_S):
-        async with nn.open_runtime(devices=devices or None, options=options) as opened:
+        async with nn.open_runtime(devices=devices or [REFERENCE], options=options) as opened:
             try:
                 yield opened
             finally:

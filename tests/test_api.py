@@ -96,6 +96,7 @@ def test_compile() -> None:
         "token": None,
         "precision": None,
         "preemption_quantum_ms": None,
+        "pin": None,
     }
     assert inspect.iscoroutinefunction(nn.Runtime.compile)
 
@@ -143,12 +144,14 @@ def test_the_example_runs() -> None:
     assert info.status is nn.ErrorStatus.NONE
     assert {"time_on_device_ns", "time_in_driver_ns"} <= set(dir(info.timing_launched))
     assert hasattr(info, "timing_fenced")
-    assert [part.device for part in report.partitions] == ["nnasync-reference"]
+    assert [part.device in {device.name for device in devices} for part in report.partitions] == [
+        True
+    ]
     for name in ("partitions", "candidates", "rejections", "cache_hit", "cache_reason", "pin"):
         assert hasattr(report, name)
     for name in ("name", "shape", "dtype", "scale", "zero_point"):
         assert hasattr(inputs[0], name)
-    assert devices[0].name == "nnasync-reference"
+    assert devices[-1].name == "nnasync-reference"
 
 
 def test_several_outputs_come_as_a_tuple_and_timings_beside() -> None:

@@ -52,7 +52,9 @@ def figures(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("script", ["call_cost.py", "loop_lag.py", "operations.py", "start_up.py"])
+@pytest.mark.parametrize(
+    "script", ["borders.py", "call_cost.py", "loop_lag.py", "operations.py", "start_up.py"]
+)
 def test_help_says_what_is_measured(script: str) -> None:
     text = run(script, "--help")
     assert "--rounds" in text
@@ -91,3 +93,21 @@ def test_operations(tmp_path: Path) -> None:
     assert [name.split()[0] for name in found] == ["CONV_2D", "DEPTHWISE_CONV_2D"]
     assert all(values[0] > 0 for times in found.values() for values in times.values())
     assert "int8 per channel" in text
+
+
+def test_borders(shared: Path, tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--calls", "1", "--json", str(tmp_path / "figures"))
+    text = run("borders.py", *arguments, models=shared / "models")
+    found = figures(tmp_path / "figures")
+    assert all(values[0] > 0 for values in found["microseconds"].values())
+    assert "102 empty steps" in text
+
+
+def test_scheduling(tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--most", "1000", "--json", str(tmp_path / "figures"))
+    text = run("scheduling.py", *arguments)
+    assert "a VLOG line that is off" in text
+    found = figures(tmp_path / "figures")["microseconds"]
+    assert len(found) == 6
+    assert all(set(by_size) == {"100", "1000"} for by_size in found.values())
+    assert all(values[0] > 0 for by_size in found.values() for values in by_size.values())

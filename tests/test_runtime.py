@@ -13,6 +13,7 @@ import pytest
 import threadpoolctl
 
 import nnasync as nn
+from nnasync.drivers import default_devices
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import EngineDevice
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
@@ -46,9 +47,10 @@ def kind(value: Any) -> str:
 async def test_the_reference_is_always_there() -> None:
     async with nn.open_runtime() as rt:
         assert isinstance(rt.devices, tuple)
-        assert [device.name for device in rt.devices] == ["nnasync-reference"]
-        assert rt.device("nnasync-reference") is rt.devices[0]
-        with pytest.raises(InvalidArgument, match="there are: nnasync-reference"):
+        names = [device.name for device in rt.devices]
+        assert names == list(default_devices())
+        assert rt.device("nnasync-reference") is rt.devices[-1]
+        with pytest.raises(InvalidArgument, match=f"there are: {', '.join(names)}"):
             rt.device("gpu")
 
 

@@ -72,7 +72,7 @@ def test_a_preempted_job_takes_its_old_place(waiting: list[int], data: st.DataOb
     taken = [queue.next(0, ALL) for _ in range(data.draw(st.integers(1, len(jobs))))]
     for preempted in data.draw(st.permutations(taken)):
         assert preempted is not None
-        queue.requeue(preempted)
+        queue.requeue(preempted, 0)
     assert drain(queue) == sorted(jobs, key=lambda each: each.deadline_ns)
 
 
@@ -131,7 +131,7 @@ def test_withdrawn_job_can_be_requeued_beside_its_old_entry() -> None:
     queue.submit(first, 0)
     queue.submit(second, 0)
     queue.withdraw(first)
-    queue.requeue(first)
+    queue.requeue(first, 0)
     assert drain(queue) == [first, second]
 
 
@@ -170,7 +170,7 @@ def test_preempted_job_can_expire_too() -> None:
     late = job(LOW, 10)
     queue.submit(late, 0)
     assert queue.next(5, ALL) is late
-    queue.requeue(late)
+    queue.requeue(late, 5)
     assert queue.next(10, ALL) is None
     assert queue.take_expired() == [late]
 
@@ -195,7 +195,7 @@ def test_preempted_job_is_never_refused() -> None:
     queue.submit(preempted, 0)
     assert queue.next(0, ALL) is preempted
     queue.submit(job(LOW), 0)
-    queue.requeue(preempted)
+    queue.requeue(preempted, 0)
     assert queue.next(0, ALL) is preempted
 
 
@@ -383,7 +383,7 @@ class Naive(RuleBasedStateMachine):
 
     @rule(preempted=consumes(running))
     def requeue(self, preempted: Job) -> None:
-        self.queue.requeue(preempted)
+        self.queue.requeue(preempted, self.now_ns)
         self.waiting[preempted] = self.arrivals[preempted]
         self.counts["requeued"] += 1
 

@@ -10,6 +10,7 @@ import msgspec
 
 from nnasync.cli.text import table
 from nnasync.device import Device
+from nnasync.engine import EngineDevice
 from nnasync.hal import Capabilities, PerformanceInfo, type_name
 from nnasync.runtime import open_runtime, run
 
@@ -27,7 +28,8 @@ def add_parser(commands: Any) -> None:
         "devices",
         help="list the devices",
         description="List the devices: name, type, version, feature level, extensions, numbers of "
-        "cache files, and performance as ratio to the reference (lower is better).",
+        "cache files, and performance as ratio to the reference (lower is better), as `nnasync "
+        "calibrate` measured it or as it was shipped.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,6 +64,7 @@ async def describe(device: Device) -> dict[str, Any]:
         "status": (await device.get_status()).name,
         "extensions": [extension.name for extension in extensions],
         "cache_files": {"model": model_files, "data": data_files},
+        "calibrated": isinstance(device, EngineDevice) and device.is_calibrated,
         "performance": _performance(await device.get_capabilities()),
     }
 
@@ -103,7 +106,9 @@ def _text(described: list[dict[str, Any]]) -> str:
     for device in described:
         figures = _grouped(device["performance"])
         lines = [(", ".join(names), time, power) for (time, power), names in figures.items()]
-        parts.append(table((f"performance of {device['name']}", "time", "power"), lines, wide=60))
+        how = "measured here" if device["calibrated"] else "as shipped"
+        head = f"performance of {device['name']}, {how}"
+        parts.append(table((head, "time", "power"), lines, wide=60))
     return "\n\n".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from nnasync.errors import InvalidArgument, MissedDeadline
 from nnasync.execution import Net
 from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.importers import load
-from nnasync.runtime import open_runtime, run
+from nnasync.runtime import Runtime, open_runtime, run
+from nnasync.tracing import Layer, Phase, Timeline, Tracer, write_trace
 
 __all__ = ["add_parser"]
 
@@ -32,6 +34,7 @@ _EXAMPLES = """examples:
   nnasync run model.tflite --input image=photo.png --input gain=gain.npy
   nnasync run speech.tflite --input random --repeat 1000 --priority high --deadline-ms 5
   nnasync run model.tflite --input photo.jpg --output result.npz --json
+  nnasync run model.tflite --repeat 100 --trace trace.json   open it at https://ui.perfetto.dev
 """
 
 
@@ -86,6 +89,9 @@ def add_parser(commands: Any) -> None:
         help="samples a second of sound (16000)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write a trace of it all, which Perfetto shows"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=_command)
 
@@ -121,13 +127,32 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    model = await anyio.to_thread.run_sync(load, arguments.model)
-    async with open_runtime() as runtime:
-        priority = Priority[arguments.priority.upper()]
-        devices = [arguments.device] if arguments.device else None
-        net = await runtime.compile(model, devices=devices, priority=priority)
-        values = await _values(arguments, net)
-        runs, interruption = await _repeat(net, values, arguments)
+    if not arguments.trace:
+        return await _run_traced(arguments, Tracer())
+    timeline = Timeline()
+    # What cannot be written is told before the work, not after it.
+    await anyio.to_thread.run_sync(write_trace, arguments.trace, ())
+    try:
+        return await _run_traced(arguments, Tracer([timeline]))
+    finally:
+        write_trace(arguments.trace, timeline.records)
+
+
+async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
+    layer = Layer.APPLICATION
+    with tracer.mark(layer, Phase.PREPARATION, "load the model"):
+        model = await anyio.to_thread.run_sync(load, arguments.model)
+    async with contextlib.AsyncExitStack() as stack:
+        with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
+            opening = open_runtime(instruments=tracer.instruments)
+            runtime = await stack.enter_async_context(opening)
+        with tracer.mark(layer, Phase.COMPILATION, f"compile {model.name}"):
+            net = await _compiled(runtime, model, arguments)
+        with tracer.mark(layer, Phase.PREPARATION, "read the inputs"):
+            values = await _values(arguments, net)
+        runs, interruption = await _repeat(net, values, arguments, tracer)
+        with tracer.mark(layer, Phase.TERMINATION, "close the runtime"):
+            await stack.aclose()
     if runs.first_ns is None and not interruption.signal:
         raise MissedDeadline(
             f"none of {runs.missed} runs met the deadline of {arguments.deadline_ms:g} ms"
@@ -136,6 +161,12 @@ async def _run(arguments: argparse.Namespace) -> int:
         await anyio.to_thread.run_sync(_save, arguments.output, net, runs.outputs)
     print(_json(model, net, runs) if arguments.json else _text(model, net, values, runs))
     return interruption.exit_code
+
+
+async def _compiled(runtime: Runtime, model: Model, arguments: argparse.Namespace) -> Net:
+    priority = Priority[arguments.priority.upper()]
+    devices = [arguments.device] if arguments.device else None
+    return await runtime.compile(model, devices=devices, priority=priority)
 
 
 async def _values(arguments: argparse.Namespace, net: Net) -> dict[str, Array]:
@@ -172,24 +203,25 @@ def _named(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 
 async def _repeat(
-    net: Net, values: dict[str, Array], arguments: argparse.Namespace
+    net: Net, values: dict[str, Array], arguments: argparse.Namespace, tracer: Tracer
 ) -> tuple[Runs, Interruption]:
     first_ns: int | None = None
     durations: list[int] = []
     missed = 0
     outputs: tuple[Array, ...] = ()
     async with interruptible() as interruption:
-        for _ in range(1 + arguments.repeat):
+        for number in range(1 + arguments.repeat):
             limit_ms = arguments.deadline_ms
-            started_ns = now_ns()
-            try:
-                result = await net(
-                    values, deadline=None if limit_ms is None else within(ms=limit_ms)
-                )
-            except MissedDeadline:
-                missed += 1
-                continue
-            duration_ns = now_ns() - started_ns
+            with tracer.mark(Layer.APPLICATION, Phase.EXECUTION, f"run {number}"):
+                started_ns = now_ns()
+                try:
+                    result = await net(
+                        values, deadline=None if limit_ms is None else within(ms=limit_ms)
+                    )
+                except MissedDeadline:
+                    missed += 1
+                    continue
+                duration_ns = now_ns() - started_ns
             outputs = result if isinstance(result, tuple) else (result,)
             if first_ns is None:
                 first_ns = duration_ns

@@ -11,7 +11,10 @@ __all__ = ["DRIVERS", "EXTRAS", "check_installed", "default_devices", "is_instal
 
 DRIVERS: dict[str, str] = {
     "nnasync-reference": "nnasync.drivers.cpu:ReferenceEngine",
+    "onnxruntime-cpu": "nnasync.drivers.onnxruntime:OnnxRuntimeEngine",
     "null": "nnasync.drivers.null:NullEngine",
+    "litert-cpu": "nnasync.drivers.litert:LiteRTEngine",
+    "openvino-cpu": "nnasync.drivers.openvino:OpenVinoEngine",
 }
 """Name of each device and where its engine is, as "module:class"."""
 
@@ -22,7 +25,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 }
 """The package that a device needs, and the extra of nnasync that brings it."""
 
-_ORDER = ("nnasync-reference",)
+_ORDER = ("litert-cpu", "openvino-cpu", "onnxruntime-cpu", "nnasync-reference")
 
 
 def is_installed(name: str) -> bool:

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.device import Buffer, PreparedModel
-from nnasync.engine.contract import Engine, LoweringEngine, Plan
+from nnasync.engine.contract import Engine, Lowering, LoweringEngine, Plan
 from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.errors import (
     DeviceUnavailable,
@@ -49,10 +49,14 @@ T = TypeVar("T")
 class EngineDevice:
     """An engine as a Device of HAL 1.3, on the workers of a runtime."""
 
-    def __init__(self, engine: Engine, workers: Workers) -> None:
+    def __init__(
+        self, engine: Engine, workers: Workers, *, capabilities: Capabilities | None = None
+    ) -> None:
+        """`capabilities` are measured figures, reported in place of the engine's own."""
         self.engine = engine
         self.workers = workers
         self.closed = False
+        self._capabilities = capabilities
         if isinstance(engine, LoweringEngine):
             engine.cores = workers.cores
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
@@ -83,8 +87,13 @@ class EngineDevice:
         return DeviceStatus.OFFLINE if self.closed else DeviceStatus.AVAILABLE
 
     async def get_capabilities(self) -> Capabilities:
-        """Performance figures of the engine."""
-        return self.engine.capabilities
+        """Performance figures, as measured where they were."""
+        return self._capabilities or self.engine.capabilities
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether its figures were measured on this machine."""
+        return self._capabilities is not None
 
     async def get_supported_extensions(self) -> tuple[Extension, ...]:
         """Extensions of the engine."""
@@ -120,15 +129,55 @@ class EngineDevice:
             validate_model(model)
             return self.engine.compile(model, preference)
 
-        plan = await self._in_thread(compiled, deadline)
+        return self.adopt(model, await self._in_thread(compiled, deadline), priority)
+
+    async def lowerings(
+        self, model: Model, preference: ExecutionPreference
+    ) -> tuple[Lowering, ...]:
+        """The ways of the engine to run a supported model; none if it knows one way only."""
+        engine = self.engine
+        if not isinstance(engine, LoweringEngine):
+            return ()
+        return await self._in_thread(lambda: tuple(engine.lowerings(model, preference)), None)
+
+    async def compile_plan(
+        self,
+        model: Model,
+        preference: ExecutionPreference,
+        deadline: Deadline | None = None,
+        lowering: Lowering | None = None,
+    ) -> Plan:
+        """Compile a legal model in one of its lowerings, on a thread, for `adopt`."""
+        engine = self.engine
+
+        def compiled() -> Plan:
+            if lowering is not None and isinstance(engine, LoweringEngine):
+                return engine.compile(model, preference, lowering)
+            return engine.compile(model, preference)
+
+        return await self._in_thread(compiled, deadline)
+
+    def adopt(
+        self,
+        model: Model,
+        plan: Plan,
+        priority: Priority,
+        *,
+        name: str | None = None,
+        concurrency: int | None = None,
+    ) -> EnginePreparedModel:
+        """A plan of this device's engine as a prepared model of this device.
+
+        `name` and `concurrency` are those of the plan where other engines have a part in it.
+        """
         self._check_open()
         prepared = EnginePreparedModel(
             model,
             plan,
             self.workers,
             priority=priority,
-            concurrency=self.engine.concurrency,
-            name=f"{model.name or 'model'} on {self.name}",
+            concurrency=self.engine.concurrency if concurrency is None else concurrency,
+            name=f"{model.name or 'model'} on {name or self.name}",
         )
         with self._lock:
             self._prepared.add(prepared)

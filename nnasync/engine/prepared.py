@@ -110,19 +110,23 @@ class EnginePreparedModel:
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
-        workers, estimate = self._workers, self._estimate
+        workers, needed_ns = self._workers, self._estimate.best_ns
         inlines = self._inlines(NEVER_NS)
-        while inlines and workers.turn_is_spent(estimate):
-            if workers.should_share(estimate):
+        if inlines and workers.turns.must_wait(self._priority, needed_ns):
+            if workers.should_share(self._estimate):
                 inlines = False
-                break
-            await workers.next_turn()
-            inlines = self._inlines(NEVER_NS)
+            else:
+                await workers.turns.wait(self._priority, needed_ns)
+                inlines = self._inlines(NEVER_NS)
         if inlines and self._gate.try_enter():
             return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
         return await self.execute(
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
+
+    def bind(self, request: Request) -> None:
+        """Validate and bind a request ahead of its first execution."""
+        self._binding(request)
 
     def run_now(
         self, request: Request, *, measure: bool, deadline_ns: int
@@ -163,7 +167,7 @@ class EnginePreparedModel:
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if pending:
             task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
-            self._workers.hold(task)
+            self._workers.hold(task, pending)
             waits = Dependencies(task, len(pending), self._gate, self._workers, duration_ns)
             for fence in pending:
                 fence.add_callback(waits.met)
@@ -284,7 +288,7 @@ class EnginePreparedModel:
     def _enters_inline(self, budget_ns: float) -> bool:
         return (
             self._inlines(budget_ns)
-            and not self._workers.turn_is_spent(self._estimate)
+            and not self._workers.turns.must_wait(self._priority, self._estimate.best_ns)
             and self._gate.try_enter()
         )
 
@@ -355,7 +359,7 @@ class EnginePreparedModel:
                 task.fence.fail(error.with_traceback(None))
                 task.release()
         else:
-            self._workers.hold(task)
+            self._workers.hold(task, (behind,))
             behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
         return lambda: self._workers.abandon(task)
 

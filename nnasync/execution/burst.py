@@ -231,7 +231,7 @@ class Burst:
         self._submitted += 1
         try:
             if self._takes_lead(call):
-                if self._workers.turn_is_half_spent():
+                if self._workers.turns.is_half_spent():
                     await self._turn_of(call)
                 self._send(call)
             if call.outcome is None:
@@ -305,7 +305,7 @@ class Burst:
         self, inline: InlineBurstContext, slot: _BurstSlot, deadline_ns: int, *, measure: bool
     ) -> ExecutionResult | None:
         """Run on this thread where nothing is under way: no other thread looks at the stream."""
-        if self._workers.turn_is_half_spent():
+        if self._workers.turns.is_half_spent():
             return None
         state = self._state
         request = slot.requests[0 if state is None else state.current]
@@ -353,7 +353,7 @@ class Burst:
     async def _turn_of(self, call: _Call) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
         try:
-            await self._workers.next_turn()
+            await self._workers.turns.next()
         except BaseException:
             call.given_up = True
             self._failed += 1

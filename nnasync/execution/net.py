@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from nnasync.clock import Deadline
 from nnasync.compilation import Compilation, Report
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
-from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument
+from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, NNError
 from nnasync.execution.burst import DEFAULT_DEPTH, Burst
 from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.launch import Execution, FailedLaunch
@@ -138,8 +139,8 @@ class Net:
         duration_ns = _nanoseconds(duration, "duration")
         slot = self._slots.take()
         regions, sources = self._place(slot, values)
-        if self._workers.turn_is_half_spent():
-            await self._workers.next_turn()
+        if self._workers.turns.is_half_spent():
+            await self._workers.turns.next()
         request = slot.request_with(regions)
         launched: FencedExecution | None = None
         if self._inline is not None and duration_ns is None and _all_met(fences):
@@ -169,6 +170,18 @@ class Net:
         self._check(None)
         self._require_shapes("a burst")
         return Burst(self.model, self._ports, self._prepared, self._workers, depth=depth)
+
+    def get_ready(self) -> None:
+        """Bind the memory of the first call ahead, so that it costs what later ones do.
+
+        Called on any thread, before the network is used. What fails is told by the first call.
+        """
+        if self._inline is None or self._flexible is not None:
+            return
+        slot = self._slots.take()
+        with contextlib.suppress(NNError):
+            self._inline.bind(slot.request)
+        self._slots.give_back(slot)
 
     def trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""

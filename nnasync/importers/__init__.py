@@ -6,19 +6,20 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from nnasync.errors import InvalidArgument, ModelError
+from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
-from nnasync.importers import tflite
+from nnasync.importers import onnx, tflite
 from nnasync.model import load_nnm
 
 __all__ = ["LOADERS", "load"]
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """The model in a file: `.tflite` or `.nnm`.
+    """The model in a file: `.tflite`, `.onnx` or `.nnm`.
 
-    Raises ModelError where the file is broken or has operators that the HAL does not,
-    InvalidArgument for another suffix, OSError where the file cannot be opened.
+    Raises ModelError where the file is broken or has operators that the HAL does not (an ONNX file
+    that has them is kept whole, for ONNX Runtime), InvalidArgument for another suffix or a missing
+    package, OSError where the file cannot be opened.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in LOADERS:
@@ -27,12 +28,8 @@ def load(path: str | os.PathLike[str]) -> Model:
     return LOADERS[suffix](path)
 
 
-def _load_onnx(path: str | os.PathLike[str]) -> Model:
-    raise ModelError(f"{os.fspath(path)}: the ONNX importer is not there yet")
-
-
 LOADERS: dict[str, Callable[[str | os.PathLike[str]], Model]] = {
     ".nnm": load_nnm,
     ".tflite": tflite.load,
-    ".onnx": _load_onnx,
+    ".onnx": onnx.load,
 }

@@ -6,6 +6,11 @@ there are cores. Work of a higher priority never waits for LOW: it starts on its
 once, and a running LOW execution is asked to stop at its next operation, so that the budget is
 overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
 
+*Ageing.* LOW work that is due for its age (`scheduler`) starts though no core is free, one run
+at a time, beside the others, and is not asked to stop for a twentieth of the ageing time; so HIGH
+does not wait for it, but shares the cores with it for so long. MEDIUM that is due takes the next
+thread of its set.
+
 *Inline.* A coroutine whose execution is cheaper than the hop to a thread and back runs it on the
 thread of its own loop: if its estimate is within the inline budget, nothing of higher priority
 waits, and the inline work of this turn of the loop stays within the stall budget.
@@ -19,6 +24,7 @@ takes too long, the thread is written off: another one takes its place, and the 
 the next call of a burst) wakes no other thread: the worker that settles takes it next.
 """
 
+from nnasync.workers.crew import WorkersStatistics as WorkersStatistics
 from nnasync.workers.task import ABORT as ABORT
 from nnasync.workers.task import GO as GO
 from nnasync.workers.task import YIELD as YIELD
@@ -27,7 +33,6 @@ from nnasync.workers.task import StopFlag as StopFlag
 from nnasync.workers.task import Task as Task
 from nnasync.workers.task import contained as contained
 from nnasync.workers.threads import Workers as Workers
-from nnasync.workers.threads import WorkersStatistics as WorkersStatistics
 
 __all__ = [
     "ABORT",

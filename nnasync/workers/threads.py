@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import msgspec
-
-from nnasync.clock import Watchdog, now_ns
+from nnasync import tracing
+from nnasync.clock import Alarm, Watchdog, now_ns
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -20,18 +19,19 @@ from nnasync.errors import (
     Refused,
     ResourceExhaustedTransient,
 )
+from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler, SchedulerStatistics
-from nnasync.tracing import Tracer
-from nnasync.wakeup import yield_now
+from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
+from nnasync.tracing import Tracer, vlog
+from nnasync.workers.crew import Worker, WorkersStatistics
 from nnasync.workers.task import GO, YIELD, Call, StopFlag, Task, contained, shielded
+from nnasync.workers.turns import Turns
 
 __all__ = [
     "HANGS_AFTER_NS",
     "TOLERATED_OVERRUNS",
     "WORTH_A_HOP_NS",
     "Workers",
-    "WorkersStatistics",
 ]
 
 TOLERATED_OVERRUNS = 4.0
@@ -46,50 +46,7 @@ WORTH_A_HOP_NS = 100_000
 _ALL = tuple(Priority)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
 _LOW = (Priority.LOW,)
-
-
-class WorkersStatistics(msgspec.Struct, frozen=True):
-    """State of the workers; durations in nanoseconds, counts since the start."""
-
-    threads: int
-    running: int
-    live: int
-    hot: int
-    inline_runs: int
-    inline_ns: int
-    worker_runs: int
-    worker_ns: int
-    preemptions: int
-    quarantined: int
-    scheduler: SchedulerStatistics
-
-
-class _Worker:
-    """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
-
-    __slots__ = ("finishing", "leaving", "lost", "priorities", "signal", "thread")
-
-    def __init__(self, priorities: tuple[Priority, ...]) -> None:
-        self.priorities = priorities
-        self.signal = threading.Lock()
-        self.signal.acquire()
-        self.finishing = False
-        self.lost = False
-        self.leaving = False
-        self.thread: threading.Thread | None = None
-
-    def park(self) -> None:
-        self.signal.acquire()
-
-    def wake(self) -> None:
-        self.signal.release()
-
-
-class _Turn(threading.local):
-    """The current turn of this thread's loop: its number, and the inline work done in it."""
-
-    number = 0
-    spent_ns = 0
+_LOOK_AGAIN_NS = 50_000_000
 
 
 class Workers:
@@ -105,6 +62,7 @@ class Workers:
         watchdog: Watchdog,
         tracer: Tracer,
         on_start: Callable[[tuple[Priority, ...]], object] | None = None,
+        ageing_ns: int = AGEING_NS,
     ) -> None:
         self.cores = cores
         self.queue_limit = queue_limit
@@ -113,19 +71,22 @@ class Workers:
         self._inline_budget_ns = inline_budget_ns
         self._stall_budget_ns = stall_budget_ns
         self._on_start = on_start
-        self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit)
+        self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
         self._lock = threading.Lock()
-        self._idle: dict[tuple[Priority, ...], list[_Worker]] = {_REGULAR: [], _LOW: []}
-        self._workers: list[_Worker] = []
-        self._running: dict[Task, _Worker] = {}
+        self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
+        self._workers: list[Worker] = []
+        self._running: dict[Task, Worker] = {}
         self._live: set[Task] = set()
         self._lost = 0
-        self._by_thread: dict[int, _Worker] = {}
-        self._turn = _Turn()
+        self._by_thread: dict[int, Worker] = {}
+        self.turns = Turns(stall_budget_ns)
         self._closed = False
+        self._ageing: Alarm | None = None
         self._hot = 0
         self._inline_runs = self._inline_ns = 0
         self._worker_runs = self._worker_ns = self._preemptions = 0
+        if vlog.is_on("execution") or vlog.is_on("manager"):
+            tracer.add(tracing.Narrator())
 
     # -- the inline lane
 
@@ -141,20 +102,6 @@ class Workers:
         )
 
     @property
-    def turn(self) -> int:
-        """Number of the current turn of this thread's loop."""
-        return self._turn.number
-
-    def turn_is_spent(self, estimate: Estimate) -> bool:
-        """Whether the loop must turn before this execution may run inline."""
-        spent_ns = self._turn.spent_ns
-        return spent_ns > 0 and spent_ns + estimate.best_ns > self._stall_budget_ns
-
-    def turn_is_half_spent(self) -> bool:
-        """Whether a caller that cannot yield later should do so now."""
-        return 2 * self._turn.spent_ns > self._stall_budget_ns
-
-    @property
     def is_busy(self) -> bool:
         """Whether executions other than that of the calling thread run or are queued."""
         mine = threading.get_ident() in self._by_thread
@@ -167,18 +114,6 @@ class Workers:
         """
         waiting = len(self._running) - self._lost + self._scheduler.queued(_ALL)
         return estimate.best_ns >= WORTH_A_HOP_NS and waiting < 2 * (self.cores - 1)
-
-    async def next_turn(self) -> None:
-        """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
-        turn = self._turn.number
-        await yield_now()
-        self.turned(turn)
-
-    def turned(self, turn: int) -> None:
-        """Note that the loop has turned since `turn`; only the first to say so starts a new one."""
-        if self._turn.number == turn:
-            self._turn.number = turn + 1
-            self._turn.spent_ns = 0
 
     def run_inline(self, call: Call, estimate: Estimate, deadline_ns: int, name: str) -> int:
         """Run a call on the calling thread and return its duration in nanoseconds.
@@ -205,7 +140,7 @@ class Workers:
             raise
         ended_ns = now_ns()
         duration_ns = ended_ns - started_ns
-        self._turn.spent_ns += duration_ns
+        self.turns.spend(duration_ns)
         self._inline_runs += 1
         self._inline_ns += duration_ns
         if duration_ns > 2 * self._stall_budget_ns:
@@ -252,14 +187,17 @@ class Workers:
         if task.fence.done:
             alarm.disarm()
 
-    def hold(self, task: Task) -> None:
-        """Take charge of a task that still waits for its dependencies; raises DeviceUnavailable."""
+    def hold(self, task: Task, fences: Sequence[Fence] = ()) -> None:
+        """Take charge of a task that still waits, for `fences`; raises DeviceUnavailable."""
         with self._lock:
             if self._closed:
                 raise DeviceUnavailable("the runtime is closed")
             if not task.fence.done:
                 self._live.add(task)
         self.arm(task)
+        for hook in self.tracer.task_waits:
+            for fence in fences:
+                hook(task, fence)
 
     def submit_held(self, task: Task) -> None:
         """Queue a held task whose dependencies are met; a refusal settles it."""
@@ -279,6 +217,8 @@ class Workers:
                 self._live.discard(task)
         if task.alarm is not None and (settled or not running):
             task.alarm.disarm()
+        if settled:
+            self._report(task)
         if not running:
             task.release()
         elif settled and not self._closed:
@@ -335,6 +275,9 @@ class Workers:
         for task in live:
             self.settle(task, DeviceUnavailable("the runtime was closed while this was in flight"))
         with self._lock:
+            if self._ageing is not None:
+                self._ageing.disarm()
+                self._ageing = None
             idle = self._idle[_REGULAR] + self._idle[_LOW]
             self._idle = {_REGULAR: [], _LOW: []}
         for worker in idle:
@@ -350,12 +293,13 @@ class Workers:
 
     # -- choosing threads; the lock is held
 
-    def _worker_for(self, task: Task) -> _Worker | None:
+    def _worker_for(self, task: Task) -> Worker | None:
         finishing = self._by_thread.get(threading.get_ident())
         if finishing is not None and finishing.finishing and task.priority in finishing.priorities:
             finishing.finishing = False
             return None
         if task.priority is Priority.LOW:
+            self._watch_age()
             return self._low_worker()
         self._make_room(task.priority)
         return self._idle_worker(_REGULAR)
@@ -363,11 +307,13 @@ class Workers:
     def _has_core(self) -> bool:
         return len(self._running) - self._lost < self.cores
 
-    def _low_worker(self) -> _Worker | None:
-        wanted = self._has_core() and self._scheduler.queued(_LOW)
-        return self._idle_worker(_LOW) if wanted else None
+    def _may_start_low(self) -> bool:
+        return self._scheduler.queued(_LOW) > 0 and (self._has_core() or self._low_is_due())
 
-    def _idle_worker(self, priorities: tuple[Priority, ...]) -> _Worker | None:
+    def _low_worker(self) -> Worker | None:
+        return self._idle_worker(_LOW) if self._may_start_low() else None
+
+    def _idle_worker(self, priorities: tuple[Priority, ...]) -> Worker | None:
         idle = self._idle[priorities]
         if idle:
             return idle.pop()
@@ -382,14 +328,16 @@ class Workers:
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
         waiting = self._scheduler.queued(_REGULAR if priority is Priority.MEDIUM else _REGULAR[:1])
-        staying = sum(not task.stop.raised for task in self._running)
+        now = now_ns()
+        staying = sum(not task.stop.raised and not _overdraws(task, now) for task in self._running)
         if staying + waiting > self.cores:
             self._preempt_below(priority)
 
     def _preempt_below(self, priority: Priority) -> None:
         victim: Task | None = None
+        now = now_ns()
         for task in self._running:
-            if task.priority >= priority or task.stop.raised:
+            if task.priority >= priority or task.stop.raised or task.shielded_until_ns > now:
                 continue
             if victim is None or task.priority < victim.priority:
                 victim = task
@@ -397,7 +345,7 @@ class Workers:
             victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
-        worker = _Worker(priorities)
+        worker = Worker(priorities)
         name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
         try:
@@ -406,9 +354,53 @@ class Workers:
             raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
         self._workers.append(worker)
 
+    # -- ageing: work that is due gets a thread, and keeps it for a while; the lock is held
+
+    def _low_is_due(self) -> bool:
+        """Whether LOW may overdraw the budget for its age: one execution at a time."""
+        lows = (each for each, worker in self._running.items() if not worker.lost)
+        return self._scheduler.due_ns(Priority.LOW) <= now_ns() and not any(
+            each.priority is Priority.LOW for each in lows
+        )
+
+    def _watch_age(self) -> None:
+        """Have an alarm armed for when LOW is due, or when running work loses its shield."""
+        now = now_ns()
+        shields = (task.shielded_until_ns for task in self._running)
+        at_ns = min(
+            max(self._scheduler.due_ns(Priority.LOW), now + _LOOK_AGAIN_NS),
+            min((shield for shield in shields if shield > now), default=NEVER_NS),
+        )
+        if self._closed or at_ns >= NEVER_NS:
+            return
+        if self._ageing is not None and self._ageing.at_ns <= at_ns:
+            return
+        if self._ageing is not None:
+            self._ageing.disarm()
+            self._ageing = None
+        # Without an alarm LOW waits for a core, as it would without ageing.
+        with contextlib.suppress(BadState, RuntimeError):
+            self._ageing = self.watchdog.arm(at_ns, self._age)
+
+    def _age(self) -> None:
+        """Callback of the alarm; takes the lock."""
+        low = None
+        with self._lock:
+            self._ageing = None
+            if self._closed:
+                return
+            if self._scheduler.queued(_REGULAR[:1]):
+                self._make_room(Priority.HIGH)
+            self._make_room(Priority.MEDIUM)
+            with contextlib.suppress(ResourceExhaustedTransient):
+                low = self._low_worker()
+            self._watch_age()
+        if low is not None:
+            low.wake()
+
     # -- the life of a worker thread
 
-    def _work(self, worker: _Worker) -> None:
+    def _work(self, worker: Worker) -> None:
         self._by_thread[threading.get_ident()] = worker
         if self._on_start is not None:
             self._on_start(worker.priorities)
@@ -426,15 +418,17 @@ class Workers:
                     del self._by_thread[threading.get_ident()]
                 return
 
-    def _take(self, worker: _Worker) -> Task | None:
+    def _take(self, worker: Worker) -> Task | None:
         low = None
         with self._lock:
             worker.finishing = False
             is_regular = worker.priorities is _REGULAR
-            budget = is_regular or self._has_core()
+            budget = is_regular or self._may_start_low()
             job = self._scheduler.next(now_ns(), worker.priorities) if budget else None
             if isinstance(job, Task):
                 self._running[job] = worker
+                if job.shielded_until_ns:
+                    self._watch_age()
                 if is_regular:
                     self._make_room(job.priority)
             elif not self._closed:
@@ -477,7 +471,8 @@ class Workers:
             if preempted:
                 task.stop.raised = GO
                 self._preemptions += 1
-                self._scheduler.requeue(task)
+                self._scheduler.requeue(task, ended_ns)
+                self._watch_age()
             else:
                 self._live.discard(task)
                 worker.finishing = not (self._closed or worker.leaving)
@@ -489,14 +484,20 @@ class Workers:
             task.alarm.disarm()
         if finished:
             task.estimate.observe(task.active_ns)
-            if ended_ns < task.deadline_ns:
-                task.fence.signal()
-            else:
+            if ended_ns >= task.deadline_ns:
                 self._expire(task)
+            elif task.fence.signal():
+                self._report(task)
         elif not task.fence.done:
             text = f"{task.name} stopped without having been asked to"
-            task.fence.fail(failure or GeneralFailure(text))
+            if task.fence.fail(failure or GeneralFailure(text)):
+                self._report(task)
         task.release()
+
+    def _report(self, task: Task) -> None:
+        """Tell instruments of a task's answer."""
+        for hook in self.tracer.task_answered:
+            hook(task, task.fence.error)
 
     def _write_off(self, task: Task) -> None:
         """Count no longer on a thread whose device does not let go of a settled task."""
@@ -515,7 +516,7 @@ class Workers:
             if replacement is not None:
                 replacement.wake()
 
-    def _return(self, worker: _Worker) -> None:
+    def _return(self, worker: Worker) -> None:
         """Count on a lost thread again, or have it end where another took its place."""
         self._lost -= 1
         if self._is_full(worker.priorities):
@@ -530,6 +531,11 @@ class Workers:
         kind = MissedDeadlineTransient if started else MissedDeadlinePersistent
         when = "during" if started else "before"
         self.settle(job, kind(f"the deadline of {job.name} passed {when} its execution"))
+
+
+def _overdraws(task: Task, now: int) -> bool:
+    """Whether a task runs beside the budget, for its age."""
+    return task.priority is Priority.LOW and task.shielded_until_ns > now
 
 
 _UNSTOPPED = StopFlag()

@@ -140,8 +140,8 @@ async def test_a_closed_execution_has_no_outputs_any_more() -> None:
 
 async def test_memory_is_reused_once_the_execution_is_closed() -> None:
     async with runtime() as rt:
-        net = await rt.compile(doubler())
         pools = rt.statistics().memory.pools
+        net = await rt.compile(doubler())
         for _ in range(20):
             with await net.launch(ROW) as execution:
                 await execution.fence

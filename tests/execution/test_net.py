@@ -294,8 +294,8 @@ async def test_a_late_result_is_discarded_and_its_memory_quarantined(
 async def test_quarantined_memory_goes_when_the_device_lets_go(watchdog: ManualWatchdog) -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine) as rt:
-        net = await rt.compile(doubler())
         pools = rt.statistics().memory.pools
+        net = await rt.compile(doubler())
         engine.hang()
         async with anyio.create_task_group() as group:
             call = await attempt(group, lambda: net(ROW))

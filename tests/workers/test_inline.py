@@ -84,23 +84,21 @@ def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:
         def rewind(self) -> None:
             raise AssertionError("it ended")
 
-    assert not workers.turn_is_spent(known(10 * MS))  # something must run in each turn
-    assert not workers.turn_is_half_spent()
+    assert workers.turns.has_room(10 * MS)  # something must run in each turn
+    assert not workers.turns.is_half_spent()
     duration_ns = inline(rig, Estimate(), Lasting())
     assert duration_ns > 3 * MS
-    assert workers.turn_is_spent(known(1))
-    assert workers.turn_is_half_spent()
-    turn = workers.turn
+    assert not workers.turns.has_room(1)
+    assert workers.turns.is_half_spent()
+    number = workers.turns.number
     seen_elsewhere: list[bool] = []
-    thread = threading.Thread(target=lambda: seen_elsewhere.append(workers.turn_is_half_spent()))
+    thread = threading.Thread(target=lambda: seen_elsewhere.append(workers.turns.is_half_spent()))
     thread.start()
     thread.join(PATIENCE_S)
     assert seen_elsewhere == [False]
-    workers.turned(turn)
-    assert not workers.turn_is_spent(known(1))
+    workers.turns.turned(number)
+    assert workers.turns.has_room(1)
     inline(rig, Estimate(), Lasting())
-    workers.turned(turn)  # another waiter of the same turn
-    assert workers.turn_is_half_spent()
     statistics = workers.statistics()
     assert statistics.inline_runs == 2
     assert statistics.inline_ns > 6 * MS

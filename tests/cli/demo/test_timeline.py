@@ -17,6 +17,7 @@ from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo.timeline import Lane, best_window, timeline_of
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.cli.recognition import SpokenWord, Word
+from nnasync.hal import Priority
 from nnasync.streaming import Account, Latency, Outcome, StreamStatistics
 
 MS = 1_000_000
@@ -186,6 +187,8 @@ def test_recorder_keeps_pieces_and_jobs() -> None:
         name = "digits"
         ready_ns = 12
         launched_ns = 10
+        active_ns = 10
+        priority = Priority.MEDIUM
 
     recorder = Recorder()
     recorder.task_ran(Task(), 20, 30, finished=False)

@@ -1,0 +1,1 @@
+"""nnasync beside LiteRT, OpenVINO and ONNX Runtime: `python -m benchmarks.peers`."""

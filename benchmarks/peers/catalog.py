@@ -1,0 +1,57 @@
+"""The models: those of a folder, and a MobileNet v1 1.0 224 float that is built when missing."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+import nnasync as nn
+from benchmarks.peers import mobilenet
+from benchmarks.peers.conversion import to_onnx
+from nnasync.execution.ports import Port, ports_of
+from nnasync.hal import Array
+
+__all__ = ["Entry", "catalog", "input_arrays", "onnx_bytes"]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A model by name."""
+
+    name: str
+    path: str
+
+    @property
+    def is_quantized_mobilenet(self) -> bool:
+        """Whether it is one of those for which there is a target of their own."""
+        return self.name.startswith("mobilenet") and self.name.endswith(("quant", "uint8"))
+
+
+def catalog(folder: Path, cache: Path, pattern: str = "*") -> list[Entry]:
+    """The models whose names match, the smallest file first; `cache` is where one is built."""
+    paths = sorted(folder.glob("*.tflite"), key=lambda path: path.stat().st_size)
+    built = cache / f"{mobilenet.NAME}.tflite"
+    if fnmatch.fnmatch(mobilenet.NAME, pattern):
+        built.write_bytes(mobilenet.mobilenet_v1())
+        paths.append(built)
+    return [Entry(path.stem, str(path)) for path in paths if fnmatch.fnmatch(path.stem, pattern)]
+
+
+def input_arrays(model: nn.Model) -> list[Array]:
+    """One array for each input, states aside: numbers from -1 to 1, or all of a small type's."""
+    generator = np.random.default_rng(0)
+    return [_numbers(port, generator) for port in ports_of(model).inputs]
+
+
+def _numbers(port: Port, generator: np.random.Generator) -> Array:
+    if port.dtype.kind == "f":
+        return generator.uniform(-1, 1, port.shape).astype(port.dtype)
+    limits = np.iinfo(port.dtype)
+    return generator.integers(limits.min, limits.max, port.shape, port.dtype, endpoint=True)
+
+
+def onnx_bytes(entry: Entry) -> bytes:
+    """A model as ONNX; raises NotImplementedError where there is no conversion."""
+    return to_onnx(nn.load(entry.path))

@@ -1,0 +1,145 @@
+"""Scheduling: what a submit and a dispatch cost, with few and with many executions in the queue.
+
+The queue is filled, a third of each priority and half of them with deadlines, and then emptied,
+without and with work that is due for its age. Beside the scheduler alone stands the whole of
+`Workers.submit` for tasks behind busy threads, which adds the lock, the alarm and the fence. And
+what a VLOG line costs whose tag is off.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks._report import arguments, median, publish, spread, table
+from nnasync.clock import Watchdog
+from nnasync.fences import Fence
+from nnasync.hal import Priority
+from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
+from nnasync.tracing import Tracer, vlog
+from nnasync.workers import StopFlag, Task, Workers
+
+SIZES = (100, 1_000, 10_000, 100_000)
+HOUR_NS = 3600 * 10**9
+ALL = (Priority.HIGH, Priority.MEDIUM, Priority.LOW)
+
+
+def jobs(count: int) -> list[Job]:
+    """Jobs of all priorities, every other one with a deadline."""
+    estimate = Estimate()
+    return [
+        Job(Priority(i % 3), estimate, HOUR_NS + i * 7919 % count if i & 1 else NEVER_NS)
+        for i in range(count)
+    ]
+
+
+def scheduler_costs(count: int, ageing_ns: int) -> tuple[float, float]:
+    """Microseconds of a submit and of a dispatch; a millisecond passes with each dispatch."""
+    queue = Scheduler(servers=2, queue_limit=count, ageing_ns=ageing_ns)
+    made = jobs(count)
+    gc.collect()
+    started = time.perf_counter_ns()
+    for number, job in enumerate(made):
+        queue.submit(job, number)
+    submitted = time.perf_counter_ns()
+    for number in range(count):
+        queue.next(count + number * 1_000_000 % HOUR_NS, ALL)
+    ended = time.perf_counter_ns()
+    return (submitted - started) / count / 1000, (ended - submitted) / count / 1000
+
+
+class Nothing:
+    """A call without work, or one that waits to be let go."""
+
+    def __init__(self, gate: Fence | None = None) -> None:
+        self.gate = gate
+        self.begun = Fence()
+
+    def run(self, stop: StopFlag) -> bool:
+        """Wait, if there is a gate, and finish."""
+        self.begun.signal()
+        if self.gate is not None:
+            self.gate.wait_blocking()
+        return True
+
+    def rewind(self) -> None:
+        """Nothing to give back."""
+
+
+def workers_costs(count: int) -> tuple[float, float]:
+    """Microseconds of a submit behind a busy thread, and of a queued task from then to its end."""
+    watchdog = Watchdog()
+    workers = Workers(
+        cores=1,
+        inline_budget_ns=0,
+        stall_budget_ns=0,
+        queue_limit=count + 1,
+        watchdog=watchdog,
+        tracer=Tracer(),
+    )
+    gate, estimate, call = Fence(), Estimate(), Nothing()
+    busy = Nothing(gate)
+    workers.submit(Task(busy, Priority.HIGH, Estimate(), NEVER_NS, "busy"))
+    busy.begun.wait_blocking()
+    tasks = [Task(call, Priority.MEDIUM, estimate, NEVER_NS, "task") for _ in range(count)]
+    gc.collect()
+    started = time.perf_counter_ns()
+    for task in tasks:
+        workers.submit(task)
+    submitted = time.perf_counter_ns()
+    gate.signal()
+    tasks[-1].fence.wait_blocking()
+    ended = time.perf_counter_ns()
+    workers.close()
+    workers.join(10)
+    watchdog.close()
+    return (submitted - started) / count / 1000, (ended - submitted) / count / 1000
+
+
+def vlog_ns(calls: int = 200_000) -> float:
+    """Nanoseconds of a VLOG line whose tag is off, with two arguments, less those of the loop."""
+    vlog.select("")
+    started = time.perf_counter_ns()
+    for _ in range(calls):
+        pass
+    between = time.perf_counter_ns()
+    for number in range(calls):
+        vlog.execution("%s: %d", "task", number)
+    return (time.perf_counter_ns() - between - (between - started)) / calls
+
+
+def measure(rounds: int, sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+    """Microseconds by contestant and size, one a round."""
+    contestants: dict[str, Callable[[int], tuple[float, float]]] = {
+        "scheduler": lambda count: scheduler_costs(count, AGEING_NS),
+        "scheduler, much of it due": lambda count: scheduler_costs(count, 5_000_000),
+        "workers": workers_costs,
+    }
+    found: dict[str, dict[str, list[float]]] = {}
+    for _ in range(rounds):
+        for name, costs in contestants.items():
+            for size in sizes:
+                for what, value in zip(("submit", "dispatch"), costs(size), strict=True):
+                    found.setdefault(f"{name}: {what}", {}).setdefault(str(size), []).append(value)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=5)
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="jobs at most (%(default)s)")
+    options = parser.parse_args()
+    sizes = [size for size in SIZES if size <= options.most] or [options.most]
+    found = measure(options.rounds, sizes)
+    lines = [vlog_ns() for _ in range(options.rounds)]
+    rows = [[name, *(spread(by_size[str(s)]) for s in sizes)] for name, by_size in found.items()]
+    text = table(["microseconds each, queued", *(f"{size:,}" for size in sizes)], rows)
+    text += f"\n\na VLOG line that is off: {median(lines):.0f} ns"
+    figures: dict[str, Any] = {"microseconds": found, "vlog_ns": lines}
+    publish("Scheduling", text, figures, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Compilation cache: compiled models and their data, kept from run to run in a client's directory.
+
+    keys, records       pure: what an entry is found by, and what its files are checked against
+    store, writing      one directory of entries: lookup -> Hit or Miss, write
+    ledger              the records, signed, in the user's state folder, shared by processes
+    handles             the same for cache handles that a HAL client passes to a driver
+    blobs, blob_file    the nnCache engine, a bounded map of bytes that a driver may keep for
+                        itself; not needed by the others, so it is imported from there
+
+Whoever can write the cache directory can cause misses, never the loading of a model cache file that
+differs by a bit from what was written for this token.
+"""
+
+from __future__ import annotations
+
+from nnasync.cache.handles import HandleCache
+from nnasync.cache.keys import CacheKey, FileKind, derive_token, file_name, operations_digest
+from nnasync.cache.outcome import Hit, Miss
+from nnasync.cache.sealed import fill, view
+from nnasync.cache.store import DEFAULT_LIMIT_BYTES, Store, StoreStatistics
+from nnasync.cache.writing import Writing
+
+__all__ = [
+    "DEFAULT_LIMIT_BYTES",
+    "CacheKey",
+    "FileKind",
+    "HandleCache",
+    "Hit",
+    "Miss",
+    "Store",
+    "StoreStatistics",
+    "Writing",
+    "derive_token",
+    "file_name",
+    "fill",
+    "operations_digest",
+    "view",
+]

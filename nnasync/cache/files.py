@@ -1,0 +1,128 @@
+"""The files of one entry, read from and written to a cache directory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+
+from nnasync.cache.directory import Directory, TemporaryFile
+from nnasync.cache.keys import FileKind, file_name
+from nnasync.cache.outcome import ForeignFile, Hit, Rejected
+from nnasync.cache.records import (
+    GENERATION_BYTES,
+    HEADER_BYTES,
+    FileRecord,
+    Record,
+    file_header,
+)
+from nnasync.cache.transfer import Cipher, load, save, size_of
+
+__all__ = ["NewFiles", "load_each", "read_entry"]
+
+_KIND_NAMES = {FileKind.MODEL: "model", FileKind.DATA: "data"}
+
+
+def read_entry(directory: Directory, token: bytes, record: Record, cipher: Cipher | None) -> Hit:
+    """All files of an entry in sealed memory; raises Rejected for the first that does not fit.
+
+    The time of its first file says when the entry was last used.
+    """
+
+    def one(kind: FileKind, index: int, file: FileRecord) -> int:
+        head = file_header(record.generation, kind, index, file)
+        fd = directory.open_file(file_name(token, kind, index))
+        try:
+            if size_of(fd) != HEADER_BYTES + file.size:
+                raise ForeignFile("of another size than it was")
+            if os.pread(fd, HEADER_BYTES, 0) != head:
+                raise ForeignFile("modified, or of another entry")
+            return load(fd, kind, file, offset=HEADER_BYTES, cipher=cipher, bound=head)
+        finally:
+            os.close(fd)
+
+    hit = load_each(record, one)
+    kind = FileKind.MODEL if record.model else FileKind.DATA
+    directory.touch(file_name(token, kind, 0))
+    return hit
+
+
+def load_each(record: Record, one: Callable[[FileKind, int, FileRecord], int]) -> Hit:
+    """A hit of what `one` answers for each file of a record; raises Rejected with its name."""
+    model: list[int] = []
+    data: list[int] = []
+    try:
+        for kind, files, fds in (
+            (FileKind.MODEL, record.model, model),
+            (FileKind.DATA, record.data, data),
+        ):
+            for index, file in enumerate(files):
+                fds.append(_explained(one, kind, index, file))
+    except BaseException:
+        for fd in model + data:
+            os.close(fd)
+        raise
+    return Hit(tuple(model), tuple(data))
+
+
+def _explained(
+    one: Callable[[FileKind, int, FileRecord], int], kind: FileKind, index: int, file: FileRecord
+) -> int:
+    where = f"file {index} of the {_KIND_NAMES[kind]} cache"
+    try:
+        return one(kind, index, file)
+    except FileNotFoundError as error:
+        raise ForeignFile(f"missing: {where}") from error
+    except OSError as error:
+        raise Rejected(f"unreadable ({error.strerror}): {where}") from error
+    except Rejected as error:
+        raise type(error)(f"{error}: {where}") from error
+
+
+class NewFiles:
+    """The files of an entry to come, under temporary names; they go when it is closed."""
+
+    def __init__(self, directory: Directory, token: bytes) -> None:
+        self._directory = directory
+        self._token = token
+        self._generation = secrets.token_bytes(GENERATION_BYTES)
+        self._files: list[tuple[TemporaryFile, str]] = []
+
+    def write(
+        self, model: Sequence[int], data: Sequence[int], cipher: Cipher | None
+    ) -> tuple[bytes, tuple[FileRecord, ...], tuple[FileRecord, ...]]:
+        """Copy what is in these descriptors; the generation, and what to record of the files.
+
+        Raises OSError, Rejected.
+        """
+        return (
+            self._generation,
+            tuple(self._write(FileKind.MODEL, model, cipher)),
+            tuple(self._write(FileKind.DATA, data, cipher)),
+        )
+
+    def _write(
+        self, kind: FileKind, sources: Iterable[int], cipher: Cipher | None
+    ) -> Iterable[FileRecord]:
+        for index, source in enumerate(sources):
+            target = self._directory.create_temporary()
+            self._files.append((target, file_name(self._token, kind, index)))
+
+            def header(file: FileRecord, index: int = index) -> bytes:
+                return file_header(self._generation, kind, index, file)
+
+            record = save(source, target.fd, kind, header, cipher)
+            os.fsync(target.fd)
+            yield record
+
+    def publish(self) -> None:
+        """Give all files their names; raises OSError."""
+        for file, name in self._files:
+            file.rename(name)
+        self._directory.sync()
+
+    def close(self) -> None:
+        """Close all files, and delete those that were not published."""
+        for file, _ in self._files:
+            file.close()
+        self._files.clear()

@@ -1,0 +1,123 @@
+"""`nnasync trace FILE`: where the time of a trace went, by layer and phase, and by network."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nnasync.cli.text import milliseconds, table
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Struct
+
+__all__ = ["add_parser"]
+
+_LARGEST_BYTES = 2**30
+
+
+class Event(Struct):
+    """What is read of an event of Chrome's trace format; times in microseconds."""
+
+    ph: str
+    name: str = ""
+    cat: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    id: int | str = 0
+
+
+class Trace(Struct):
+    """A file of events."""
+
+    events: tuple[Event, ...] = msgspec.field(name="traceEvents")
+
+
+class Row(Struct):
+    """Durations, in nanoseconds, of all spans of one kind."""
+
+    name: str
+    count: int
+    total_ns: float
+    median_ns: float
+    longest_ns: float
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "trace",
+        help="sum up a trace",
+        description="Sum up a trace that `nnasync run --trace FILE` wrote: durations by layer and "
+        "phase, of runs by network, and of times in the queue. To look at it, open the file at "
+        "https://ui.perfetto.dev.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a trace")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_command)
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    spans = list(_spans(_read(arguments.file)))
+    parts = {
+        "layers and phases": _rows((cat.replace(",", ", "), ns) for _, cat, ns in spans),
+        "runs": _rows((name, ns) for name, cat, ns in spans if cat == "driver,execution"),
+        "queues": _rows((name, ns) for name, _, ns in spans if name.startswith("queue ")),
+    }
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(parts)).decode())
+    else:
+        print("\n\n".join(_table(head, rows) for head, rows in parts.items() if rows))
+    return 0
+
+
+def _read(path: Path) -> tuple[Event, ...]:
+    """The events of a file; raises InvalidArgument if it holds no trace."""
+    if os.stat(path).st_size > _LARGEST_BYTES:
+        raise InvalidArgument(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB")
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Trace).events
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{path} is no trace: {error}") from error
+
+
+def _spans(events: Iterable[Event]) -> Iterator[tuple[str, str, float]]:
+    """Name, layer and phase, and nanoseconds of each span."""
+    begun: dict[tuple[str, int | str], Event] = {}
+    for event in events:
+        if event.ph == "X":
+            yield event.name, event.cat, event.dur * 1000
+        elif event.ph == "b":
+            begun[event.cat, event.id] = event
+        elif event.ph == "e":
+            start = begun.pop((event.cat, event.id), None)
+            if start is not None:
+                yield start.name, start.cat, (event.ts - start.ts) * 1000
+
+
+def _rows(spans: Iterable[tuple[str, float]]) -> list[Row]:
+    kinds: dict[str, list[float]] = defaultdict(list)
+    for name, ns in spans:
+        kinds[name].append(ns)
+    rows = [
+        Row(name, len(each), sum(each), float(np.median(each)), max(each))
+        for name, each in kinds.items()
+    ]
+    return sorted(rows, key=lambda row: -row.total_ns)
+
+
+def _table(head: str, rows: Sequence[Row]) -> str:
+    cells = [
+        (
+            row.name,
+            str(row.count),
+            *map(milliseconds, (row.total_ns, row.median_ns, row.longest_ns)),
+        )
+        for row in rows
+    ]
+    return table((head, "count", "total", "median", "longest"), cells)

@@ -1,0 +1,45 @@
+"""A model, devices and preferences made into something that runs, and the report of why there.
+
+Every device that takes the whole model competes, with each of its lowerings: all are prepared, run
+on the same made-up inputs, compared with the reference, and measured in turns. The fastest that
+agrees gets the model; the others are given back. The verdict is remembered, and told in the report,
+whose pin reproduces the choice. With one contender nothing is measured. What was refused, and why,
+stands in the report as well.
+
+Where no device beside the reference takes the whole model, teams compete: each operation on the
+device of the team that reports to be best at it.
+"""
+
+from nnasync.compilation.calibration import RELAXED as RELAXED
+from nnasync.compilation.calibration import calibrated as calibrated
+from nnasync.compilation.calibration import figures_in as figures_in
+from nnasync.compilation.calibration import read_calibration as read_calibration
+from nnasync.compilation.calibration import write_calibration as write_calibration
+from nnasync.compilation.compiler import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
+from nnasync.compilation.compiler import compile_model as compile_model
+from nnasync.compilation.contenders import REFERENCE as REFERENCE
+from nnasync.compilation.report import Candidate as Candidate
+from nnasync.compilation.report import Compilation as Compilation
+from nnasync.compilation.report import Partition as Partition
+from nnasync.compilation.report import Rejection as Rejection
+from nnasync.compilation.report import Report as Report
+from nnasync.compilation.state import state_folder as state_folder
+from nnasync.compilation.verdicts import Verdicts as Verdicts
+
+__all__ = [
+    "DEFAULT_BUDGET_NS",
+    "REFERENCE",
+    "RELAXED",
+    "Candidate",
+    "Compilation",
+    "Partition",
+    "Rejection",
+    "Report",
+    "Verdicts",
+    "calibrated",
+    "compile_model",
+    "figures_in",
+    "read_calibration",
+    "state_folder",
+    "write_calibration",
+]

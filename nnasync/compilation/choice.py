@@ -1,0 +1,113 @@
+"""Which devices run a model, in which way: what a pin says and a verdict remembers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from nnasync.engine import Lowering
+from nnasync.errors import InvalidArgument
+
+__all__ = ["WHOLE", "Choice", "Part", "parse_pin", "pin_of", "spread", "tell_lowering"]
+
+WHOLE = "whole model"
+"""Stands for the lowering of a device that knows one way only."""
+
+_MAX_PIN = 100_000
+_MAX_OPERATIONS = 1_000_000
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A device in its version, and one of its lowerings."""
+
+    device: str
+    version: str
+    lowering: str = WHOLE
+    threads: int = 1
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The parts that run a model; `runs` are (part, number of operations), empty for one part.
+
+    The runs follow the operations of the main subgraph in their order.
+    """
+
+    parts: tuple[Part, ...]
+    runs: tuple[tuple[int, int], ...] = ()
+
+
+def tell_lowering(lowering: Lowering | None) -> str:
+    """A lowering in words."""
+    if lowering is None:
+        return WHOLE
+    plural = "" if lowering.threads == 1 else "s"
+    return f"{lowering.name}, {lowering.threads} thread{plural}"
+
+
+def spread(assignment: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """The runs of equal numbers in an assignment of operations to parts."""
+    return tuple((part, len(list(group))) for part, group in itertools.groupby(assignment))
+
+
+def pin_of(choice: Choice, digest: str) -> str:
+    """A choice for the model of this digest as a string, `device:version:lowering:threads:...`."""
+    fields: list[str] = []
+    for part in choice.parts:
+        fields += [_quoted(part.device), _quoted(part.version), _quoted(part.lowering)]
+        fields.append(str(part.threads))
+    if choice.runs:
+        fields.append(",".join(f"{part}x{count}" for part, count in choice.runs))
+    return ":".join([*fields, digest])
+
+
+def parse_pin(pin: str, digest: str) -> Choice:
+    """What a pin says; raises InvalidArgument if it is none, or for another model."""
+    fields = pin.split(":") if isinstance(pin, str) and len(pin) <= _MAX_PIN else []
+    count = len(fields) % 4
+    if len(fields) < 5 or count not in (1, 2):
+        raise _no_pin(pin)
+    if fields[-1] != digest:
+        raise InvalidArgument(
+            f"the pin is for another model: it names the model {fields[-1]}, this one is {digest}"
+        )
+    try:
+        parts = tuple(_part(fields[at : at + 4]) for at in range(0, len(fields) - count, 4))
+        runs = _runs(fields[-2]) if count == 2 else ()
+    except ValueError as error:
+        raise _no_pin(pin) from error
+    if (len(parts) > 1) != bool(runs) or any(part >= len(parts) for part, _ in runs):
+        raise _no_pin(pin)
+    return Choice(parts, runs)
+
+
+def _part(fields: Sequence[str]) -> Part:
+    device, version, lowering = map(unquote, fields[:3])
+    return Part(device, version, lowering, _number(fields[3]))
+
+
+def _runs(field: str) -> tuple[tuple[int, int], ...]:
+    pairs = [run.split("x") for run in field.split(",")]
+    return tuple((_number(part), _number(count)) for part, count in pairs)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 8):
+        raise ValueError(f"{text!r} is no number")
+    number = int(text)
+    if number > _MAX_OPERATIONS:
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe=" +")
+
+
+def _no_pin(pin: object) -> InvalidArgument:
+    text = repr(pin)
+    return InvalidArgument(
+        f"pin must be what report().pin of an earlier compilation says, got {text[:80]}"
+    )

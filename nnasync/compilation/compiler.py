@@ -1,0 +1,391 @@
+"""A model, devices and preferences made into something that runs, and the report of why there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import anyio
+import anyio.to_thread
+
+from nnasync.clock import Deadline, now_ns
+from nnasync.compilation.choice import parse_pin, pin_of
+from nnasync.compilation.contenders import REFERENCE, Contender, EngineContender, Wish
+from nnasync.compilation.contest import Limits, Standing, contest
+from nnasync.compilation.gathering import Field, by_deadline, gather
+from nnasync.compilation.partitioning import assigned, propose
+from nnasync.compilation.pinning import pinned
+from nnasync.compilation.report import Candidate, Compilation, Rejection, Report
+from nnasync.compilation.samples import can_sample
+from nnasync.compilation.segmenting import cut_to_quantum
+from nnasync.compilation.verdicts import Question, Verdict, Verdicts
+from nnasync.device import Device
+from nnasync.engine import EngineDevice, EnginePreparedModel
+from nnasync.errors import DeviceError, GeneralFailure, MissedDeadline, NNError, Refused
+from nnasync.hal import ExecutionPreference, Model, Priority
+
+__all__ = ["DEFAULT_BUDGET_NS", "compile_model"]
+
+DEFAULT_BUDGET_NS = 300_000_000
+"""How long the turns of a contest take; agreement and compiling come on top."""
+
+_PATIENCE_S = 5.0
+_MARGIN_NS = 2_000_000
+_DIGEST = 16
+
+
+async def compile_model(
+    model: Model,
+    devices: Sequence[Device],
+    *,
+    preference: ExecutionPreference,
+    priority: Priority,
+    deadline: Deadline | None,
+    fingerprint: bytes,
+    precision: str | None = None,
+    pin: str | None = None,
+    reference: Device | None = None,
+    verdicts: Verdicts | None = None,
+    budget_ns: int = DEFAULT_BUDGET_NS,
+    patience_s: float = _PATIENCE_S,
+    quantum_ns: int | None = None,
+) -> Compilation:
+    """Prepare a model on the device, and in the lowering, that is fastest and agrees.
+
+    Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
+    with a budget of 0, or for a model whose shapes are open, the first that takes the model gets
+    it. `reference` judges where it is not among the devices. `precision` "exact" allows only what
+    is bit-stable, "bf16" what computes floats with less than float32. `pin` names the contender.
+    With `quantum_ns` an engine that cannot stop inside a run gets the model in segments.
+
+    Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
+    otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
+    """
+    wish = Wish(model, preference, priority, precision)
+    field = await gather(devices, wish, deadline)
+    compiling = _Compiling(
+        wish,
+        field,
+        devices=devices,
+        deadline=deadline,
+        digest=fingerprint.hex()[:_DIGEST],
+        reference=reference,
+        limits=_limits(deadline, budget_ns, patience_s),
+        quantum_ns=quantum_ns,
+    )
+    try:
+        if pin is not None:
+            return await compiling.follow(pin)
+        is_measurable = budget_ns > 0 and can_sample(model)
+        if is_measurable or not field.contenders:
+            await compiling.consider_partitions()
+        if len(field.contenders) < 2 or not is_measurable:
+            return await compiling.take_first()
+        return await compiling.compete(verdicts)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await compiling.discard_losers()
+
+
+def _limits(deadline: Deadline | None, budget_ns: int, patience_s: float) -> Limits:
+    if deadline is None:
+        return Limits(budget_ns, patience_s, float("inf"))
+    remaining_ns = max(0, deadline.remaining_ns(now_ns()))
+    until_ns = deadline.at_ns - _MARGIN_NS - remaining_ns // 10
+    return Limits(min(budget_ns, remaining_ns), patience_s, until_ns)
+
+
+class _Compiling:
+    """One compilation under way."""
+
+    def __init__(
+        self,
+        wish: Wish,
+        field: Field,
+        *,
+        devices: Sequence[Device],
+        deadline: Deadline | None,
+        digest: str,
+        reference: Device | None,
+        limits: Limits,
+        quantum_ns: int | None,
+    ) -> None:
+        self._wish = wish
+        self._field = field
+        self._devices = devices
+        self._deadline = deadline
+        self._digest = digest
+        self._reference = reference
+        self._limits = limits
+        self._quantum_ns = quantum_ns
+        self._losers: list[Contender] = []
+        self._longest_ns = 0
+        self._refused = False
+        self._told: list[Contender] = []
+
+    async def discard_losers(self) -> None:
+        """Give back what was prepared and not taken."""
+        for contender in self._losers:
+            await contender.discard()
+
+    async def follow(self, pin: str) -> Compilation:
+        """Prepare the contender that a pin names, and no other."""
+        choice = parse_pin(pin, self._digest)
+        if choice.runs:
+            shared = await assigned(choice, self._field, self._wish)
+            self._field.contenders += [shared] if shared is not None else []
+        contender = pinned(choice, self._field, self._devices)
+        await contender.prepare(self._deadline)
+        self._tell(contender, "chosen")
+        return await self._finished(contender, "pinned")
+
+    async def consider_partitions(self) -> None:
+        """Let devices that take a part of the model each compete as one."""
+        if self._devices:
+            proposed = propose(self._field, self._wish)
+            self._field.contenders += await by_deadline(self._devices[0], proposed, self._deadline)
+
+    async def take_first(self) -> Compilation:
+        """Prepare the first contender that can be; the others are not even tried."""
+        failure: NNError | None = None
+        for contender in self._field.contenders:
+            try:
+                await contender.prepare(self._deadline)
+            except MissedDeadline:
+                raise
+            except (DeviceError, Refused) as error:
+                failure = error
+                self._failed_to_prepare(contender, error)
+                continue
+            self._tell(contender, "chosen")
+            first = not self._field.rejections
+            reason = "first device that takes the whole model" if first else "fallback"
+            return await self._finished(contender, reason)
+        raise failure or GeneralFailure(self._nobody())
+
+    async def compete(self, verdicts: Verdicts | None) -> Compilation:
+        """Take the contender that won before, or let them compete now."""
+        question = self._question()
+        if verdicts is not None:
+            verdict = await anyio.to_thread.run_sync(verdicts.find, question)
+            if verdict is not None:
+                remembered = await self._as_before(verdict)
+                if remembered is not None:
+                    return remembered
+        ready = await self._prepared(self._leaders())
+        if len(ready) == 1 and not self._wider_than([ready[0].family]):
+            self._tell(ready[0], "chosen: the only one that is ready")
+            return await self._finished(ready[0], "the only one that is ready")
+        standings = [Standing(contender) for contender in ready]
+        winner = await self._measured(standings)
+        is_final = winner.agrees is not False and winner.runs_ns and not self._refused
+        if verdicts is not None and is_final and now_ns() < self._limits.until_ns:
+            chosen = self._field.contenders.index(winner.contender)
+            candidates = tuple(self._field.candidates)
+            await anyio.to_thread.run_sync(verdicts.keep, question, chosen, candidates)
+        reason = "fastest whose results agree"
+        return await self._finished(winner.contender, reason, winner.median_ns)
+
+    async def _measured(self, standings: list[Standing]) -> Standing:
+        """The winner of the contest, which is noted for the report."""
+
+        async def widen(close: Sequence[Standing]) -> list[Standing]:
+            wider = self._wider_than([standing.contender.family for standing in close])
+            return [Standing(contender) for contender in await self._prepared(wider)]
+
+        judge_by = await self._judge(standings)
+        wish = self._wish
+        winner = await contest(
+            wish.model, standings, judge_by, wish.preference, self._limits, widen
+        )
+        self._note(standings)
+        for contender in self._field.contenders:
+            if contender not in self._told:
+                self._tell(contender, "not tried: too slow with fewer threads")
+        return winner
+
+    def _leaders(self) -> list[Contender]:
+        """Of each family the contender with the fewest threads."""
+        leaders: dict[tuple[str, str], Contender] = {}
+        for contender in self._field.contenders:
+            leader = leaders.setdefault(contender.family, contender)
+            if _threads(contender) < _threads(leader):
+                leaders[contender.family] = contender
+        return list(leaders.values())
+
+    def _wider_than(self, families: Sequence[tuple[str, str]]) -> list[Contender]:
+        """The other contenders of these families."""
+        leaders = self._leaders()
+        return [
+            contender
+            for contender in self._field.contenders
+            if contender.family in families and contender not in leaders
+        ]
+
+    async def _as_before(self, verdict: Verdict) -> Compilation | None:
+        """Prepare the winner of an earlier contest; None if it cannot be any more."""
+        contender = self._field.contenders[verdict.chosen]
+        try:
+            await contender.prepare(self._deadline)
+        except MissedDeadline:
+            raise
+        except (DeviceError, Refused):
+            return None
+        self._field.candidates = list(verdict.candidates)
+        reason = "fastest whose results agree, as measured before"
+        return await self._finished(contender, reason, _chosen_ns(verdict.candidates))
+
+    async def _prepared(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """Those that are ready in time; raises what the last failed with if none ever was."""
+        ready: list[Contender] = []
+        failure: NNError | None = None
+        for contender in contenders:
+            began_ns = now_ns()
+            if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
+                self._tell(contender, "not tried: the deadline is near")
+                continue
+            try:
+                await contender.prepare(self._deadline_of(self._losers))
+            except (DeviceError, Refused) as error:
+                if isinstance(error, MissedDeadline) and not self._losers:
+                    raise
+                failure = error
+                self._failed_to_prepare(contender, error)
+                continue
+            ready.append(contender)
+            self._losers.append(contender)
+            self._longest_ns = max(self._longest_ns, now_ns() - began_ns)
+        if not self._losers:
+            raise failure or GeneralFailure(self._nobody())
+        return ready
+
+    def _deadline_of(self, ready: Sequence[Contender]) -> Deadline | None:
+        """The next one may use all the time only if it is the first."""
+        if self._deadline is None or not ready:
+            return self._deadline
+        return Deadline(int(self._limits.until_ns))
+
+    async def _judge(self, standings: Sequence[Standing]) -> Contender | None:
+        """The prepared reference, None if it does not take the model in time."""
+        for standing in standings:
+            if standing.contender.device.name == REFERENCE:
+                return standing.contender
+        if not isinstance(self._reference, EngineDevice):
+            return None
+        contender = EngineContender(self._reference, self._wish, None)
+        try:
+            await contender.prepare(self._deadline_of([contender]))
+        except NNError:
+            return None
+        self._losers.append(contender)
+        return contender
+
+    def _question(self) -> Question:
+        wish, judge_by = self._wish, self._reference
+        engines = [d for d in self._devices if isinstance(d, EngineDevice)]
+        return Question(
+            model=self._digest,
+            contenders=tuple(contender.choice for contender in self._field.contenders),
+            judge="" if judge_by is None else f"{judge_by.name} {judge_by.version}",
+            preference=int(wish.preference),
+            precision=wish.precision,
+            cores=engines[0].workers.cores if engines else 0,
+        )
+
+    def _failed_to_prepare(self, contender: Contender, error: NNError) -> None:
+        self._refused |= isinstance(error, Refused)
+        name = contender.name
+        self._field.rejections.append(Rejection(name, -1, f"prepare failed: {error}"))
+        self._tell(contender, "prepare failed")
+
+    def _tell(self, contender: Contender, verdict: str) -> None:
+        name, lowering = contender.name, contender.lowering
+        self._told.append(contender)
+        line = Candidate(name, lowering, None, "not measured", verdict)
+        self._field.candidates.append(line)
+
+    def _note(self, standings: Sequence[Standing]) -> None:
+        """Put what a contest found into the report."""
+        for standing in standings:
+            self._told.append(standing.contender)
+            self._field.candidates.append(standing.candidate())
+            if standing.failure is not None:
+                name = standing.contender.name
+                reason = f"failed in a trial: {standing.failure}"
+                self._field.rejections.append(Rejection(name, -1, reason))
+
+    async def _finished(
+        self, contender: Contender, reason: str, median_ns: float | None = None
+    ) -> Compilation:
+        if self._quantum_ns is None:
+            await self._narrow(contender)
+        else:
+            await self._cut(contender, self._quantum_ns, median_ns)
+        prepared = contender.finish()
+        if median_ns is not None and isinstance(prepared, EnginePreparedModel):
+            prepared.estimate.observe(int(median_ns))
+        if contender in self._losers:
+            self._losers.remove(contender)
+        report = Report(
+            partitions=contender.partitions(reason),
+            candidates=tuple(self._field.candidates),
+            rejections=tuple(self._field.rejections),
+            cache_hit=False,
+            cache_reason="no cache: no device used here has cache files",
+            pin=pin_of(contender.choice, self._digest),
+        )
+        return Compilation(self._wish.model, prepared, contender.device, report)
+
+    async def _narrow(self, contender: Contender) -> None:
+        """Give a winner of several threads a form with one, for runs beside others."""
+        if not isinstance(contender, EngineContender) or _threads(contender) < 2:
+            return
+        for other in self._field.contenders:
+            if not isinstance(other, EngineContender) or other.family != contender.family:
+                continue
+            if _threads(other) == 1:
+                with contextlib.suppress(DeviceError, Refused):
+                    await contender.narrow_beside(other, self._deadline_of([contender]))
+                return
+
+    async def _cut(self, contender: Contender, quantum_ns: int, median_ns: float | None) -> None:
+        """Segment the plan of an engine that cannot stop inside a run, if a quantum is wanted.
+
+        An engine without lowerings looks at its stop flag itself, as the reference does.
+        """
+        if not isinstance(contender, EngineContender) or contender.engine_lowering is None:
+            return
+        deadline = self._deadline_of([contender])
+        try:
+            await cut_to_quantum(contender, quantum_ns, median_ns, deadline)
+        except (DeviceError, Refused) as error:
+            reason = f"runs in one piece: no segments: {error}"
+            self._field.rejections.append(Rejection(contender.name, -1, reason))
+
+    def _nobody(self) -> str:
+        names = ", ".join(device.name for device in self._devices) or "none"
+        reasons = [
+            f"{rejection.device}: operation {rejection.operation}: {rejection.reason}"
+            for rejection in self._field.rejections
+        ] + [
+            f"{candidate.device}, {candidate.lowering}: {candidate.verdict}"
+            for candidate in self._field.candidates
+            if candidate.verdict.startswith("not allowed")
+        ]
+        model = self._wish.model.name
+        return (
+            f"no device takes the whole model {model!r} (devices: {names}): "
+            f"{'; '.join(reasons[:8])}"
+        )
+
+
+def _chosen_ns(candidates: Sequence[Candidate]) -> float | None:
+    """How long a run of the chosen candidate took, if it was measured."""
+    for candidate in candidates:
+        if candidate.verdict == "chosen" and candidate.median_us is not None:
+            return candidate.median_us * 1000
+    return None
+
+
+def _threads(contender: Contender) -> int:
+    return max(part.threads for part in contender.choice.parts)

@@ -1,0 +1,230 @@
+"""The ways to run a whole model on devices: each device, with each of its lowerings.
+
+A contender prepares itself, runs trials, and then becomes the prepared model or is discarded.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from nnasync.clock import Deadline
+from nnasync.compilation.choice import WHOLE, Choice, Part, tell_lowering
+from nnasync.compilation.report import Partition
+from nnasync.compilation.trials import EngineTrial, OutsideTrial, Trial
+from nnasync.device import Device, PreparedModel
+from nnasync.engine import EngineDevice, Lowering, Plan
+from nnasync.engine.adaptive import AdaptivePlan
+from nnasync.errors import BadState
+from nnasync.hal import ExecutionPreference, Model, Priority
+
+__all__ = ["REFERENCE", "Contender", "EngineContender", "OutsideContender", "Wish"]
+
+REFERENCE = "nnasync-reference"
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is to be compiled, and how."""
+
+    model: Model
+    preference: ExecutionPreference
+    priority: Priority
+    precision: str | None = None
+
+
+class Contender(Protocol):
+    """A way to run the whole model."""
+
+    @property
+    def name(self) -> str:
+        """The device, or several joined by "+"."""
+
+    @property
+    def device(self) -> Device:
+        """The device that holds the prepared model."""
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """Contenders of one family differ in their numbers of threads only."""
+
+    @property
+    def choice(self) -> Choice:
+        """What reproduces this contender."""
+
+    @property
+    def lowering(self) -> str:
+        """In words, how the device runs it."""
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether floats are computed with less than float32 since the application asked for it."""
+
+    async def prepare(self, deadline: Deadline | None) -> None:
+        """Compile; raises what the device raises."""
+
+    def trial(self) -> Trial:
+        """A trial of what was prepared."""
+
+    def finish(self) -> PreparedModel:
+        """What was prepared, to be executed."""
+
+    def partitions(self, reason: str) -> tuple[Partition, ...]:
+        """Which operations run where."""
+
+    async def discard(self) -> None:
+        """Give back what was prepared."""
+
+
+class _Whole:
+    """What contenders have in common that run the model on one device."""
+
+    def __init__(self, device: Device, wish: Wish) -> None:
+        self.wish = wish
+        self._device = device
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return self._device.name
+
+    @property
+    def device(self) -> Device:
+        """The device."""
+        return self._device
+
+    def partitions(self, reason: str) -> tuple[Partition, ...]:
+        """All operations run here."""
+        count = len(self.wish.model.main.operations)
+        return (Partition(self._device.name, tuple(range(count)), reason),)
+
+
+class EngineContender(_Whole):
+    """A device over an engine, with one of its lowerings."""
+
+    def __init__(self, device: EngineDevice, wish: Wish, lowering: Lowering | None) -> None:
+        super().__init__(device, wish)
+        self._engine_device = device
+        self._lowering = lowering
+        self._plan: Plan | None = None
+        self._partitions: tuple[Partition, ...] = ()
+
+    @property
+    def lowering(self) -> str:
+        """Name and number of threads of the lowering."""
+        return tell_lowering(self._lowering)
+
+    @property
+    def is_reduced(self) -> bool:
+        """As the lowering says; a relaxed model alone asks for no less than float16."""
+        if self._lowering is None or self.wish.precision != "bf16":
+            return False
+        relaxed = self.wish.model.relax_computation_float32_to_float16
+        return self._lowering.reduces_precision or relaxed
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """Device and name of the lowering."""
+        return self.name, WHOLE if self._lowering is None else self._lowering.name
+
+    @property
+    def engine_lowering(self) -> Lowering | None:
+        """The lowering; None if the engine knows one way only."""
+        return self._lowering
+
+    @property
+    def engine_device(self) -> EngineDevice:
+        """The device, as one over an engine."""
+        return self._engine_device
+
+    async def narrow_beside(self, other: EngineContender, deadline: Deadline | None) -> None:
+        """Let runs beside others take the form of `other`, the same with fewer threads."""
+        if other._plan is None:
+            await other.prepare(deadline)
+        workers = self._engine_device.workers
+        self._plan = AdaptivePlan(self._open_plan(), other._open_plan(), lambda: workers.is_busy)
+
+    def replace_plan(self, plan: Plan, partitions: tuple[Partition, ...]) -> None:
+        """Have another plan of the same model and engine, in parts, finish in place of this one."""
+        self._plan = plan
+        self._partitions = partitions
+
+    def partitions(self, reason: str) -> tuple[Partition, ...]:
+        """All operations, or the parts of the plan that came in place of the first."""
+        return self._partitions or super().partitions(reason)
+
+    @property
+    def choice(self) -> Choice:
+        """Device and lowering."""
+        name, version = self._device.name, self._device.version
+        lowering = self._lowering or Lowering(WHOLE)
+        return Choice((Part(name, version, lowering.name, lowering.threads),))
+
+    async def prepare(self, deadline: Deadline | None) -> None:
+        """Compile a plan on a thread."""
+        wish = self.wish
+        self._plan = await self._engine_device.compile_plan(
+            wish.model, wish.preference, deadline, self._lowering
+        )
+
+    def trial(self) -> Trial:
+        """Runs of the bare plan."""
+        return EngineTrial(self._device.name, self.wish.model, self._open_plan())
+
+    def finish(self) -> PreparedModel:
+        """The plan as a prepared model of the device."""
+        wish = self.wish
+        return self._engine_device.adopt(wish.model, self._open_plan(), wish.priority)
+
+    async def discard(self) -> None:
+        """Drop the plan."""
+        self._plan = None
+
+    def _open_plan(self) -> Plan:
+        if self._plan is None:
+            raise BadState(f"{self._device.name} has prepared nothing")
+        return self._plan
+
+
+class OutsideContender(_Whole):
+    """A device that is no engine of this process."""
+
+    def __init__(self, device: Device, wish: Wish) -> None:
+        super().__init__(device, wish)
+        self._prepared: PreparedModel | None = None
+
+    lowering = WHOLE
+    is_reduced = False
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """The device alone."""
+        return self.name, WHOLE
+
+    @property
+    def choice(self) -> Choice:
+        """The device."""
+        return Choice((Part(self._device.name, self._device.version),))
+
+    async def prepare(self, deadline: Deadline | None) -> None:
+        """Prepare on the device."""
+        wish = self.wish
+        self._prepared = await self._device.prepare_model(
+            wish.model, wish.preference, wish.priority, deadline
+        )
+
+    def trial(self) -> Trial:
+        """Executions of the prepared model."""
+        return OutsideTrial(self._device.name, self.wish.model, self.finish())
+
+    def finish(self) -> PreparedModel:
+        """The prepared model."""
+        if self._prepared is None:
+            raise BadState(f"{self._device.name} has prepared nothing")
+        return self._prepared
+
+    async def discard(self) -> None:
+        """Close the prepared model."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            await prepared.close()

@@ -1,0 +1,134 @@
+"""Who may run a model: the devices asked, their lowerings, and what the application allows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from nnasync.clock import Deadline, now_ns
+from nnasync.compilation.choice import WHOLE, tell_lowering
+from nnasync.compilation.contenders import (
+    REFERENCE,
+    Contender,
+    EngineContender,
+    OutsideContender,
+    Wish,
+)
+from nnasync.compilation.report import Candidate, Rejection
+from nnasync.device import Device
+from nnasync.engine import EngineDevice, Lowering
+from nnasync.errors import (
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+)
+from nnasync.hal import ExecutionPreference, operation_name
+
+__all__ = ["Field", "by_deadline", "gather", "has_plans", "lowerings_of", "objection"]
+
+T = TypeVar("T")
+
+
+class Field:
+    """What is known of the devices and one model before anything is prepared.
+
+    `support` is, for each device that answered, what it supports of the main subgraph.
+    """
+
+    def __init__(self) -> None:
+        self.contenders: list[Contender] = []
+        self.candidates: list[Candidate] = []
+        self.rejections: list[Rejection] = []
+        self.support: list[tuple[Device, tuple[bool, ...]]] = []
+
+
+async def gather(devices: Sequence[Device], wish: Wish, deadline: Deadline | None) -> Field:
+    """Ask every device; raises InvalidArgument if the model is not legal, MissedDeadline."""
+    field = Field()
+    for device in devices:
+        answers = await by_deadline(device, _supported(device, wish, field), deadline)
+        if answers is None:
+            continue
+        field.support.append((device, answers))
+        if not all(answers):
+            field.rejections += _unsupported(device, wish, answers)
+            _turn_down(field, device, WHOLE, "does not support every operation")
+            continue
+        lowerings = await by_deadline(device, lowerings_of(device, wish), deadline)
+        for lowering in lowerings:
+            against = objection(device, lowering, wish)
+            if against:
+                _turn_down(field, device, tell_lowering(lowering), against)
+            elif isinstance(device, EngineDevice) and has_plans(device):
+                field.contenders.append(EngineContender(device, wish, lowering))
+            else:
+                field.contenders.append(OutsideContender(device, wish))
+    return field
+
+
+async def lowerings_of(device: Device, wish: Wish) -> list[Lowering | None]:
+    """The lowerings of a device for a model; [None] for one that knows one way only."""
+    if not isinstance(device, EngineDevice) or not has_plans(device):
+        return [None]
+    try:
+        found = list(await device.lowerings(wish.model, wish.preference))
+    except NNError:
+        return [None]
+    if wish.preference != ExecutionPreference.FAST_SINGLE_ANSWER:
+        found = [lowering for lowering in found if lowering.threads == 1] or found
+    return [*found] or [None]
+
+
+def has_plans(device: EngineDevice) -> bool:
+    """Whether plans of its engine are all it makes prepared models of; a heir may do otherwise."""
+    return type(device).prepare_model is EngineDevice.prepare_model
+
+
+async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline | None) -> T:
+    """The answer of a device to a question that has no deadline of its own."""
+    remaining_s = None if deadline is None else max(0, deadline.remaining_ns(now_ns())) / 1e9
+    try:
+        with anyio.fail_after(remaining_s):
+            return await answer
+    except TimeoutError as error:
+        kind = MissedDeadlineTransient if remaining_s else MissedDeadlinePersistent
+        raise kind(f"{device.name} was not ready by the deadline") from error
+
+
+async def _supported(device: Device, wish: Wish, field: Field) -> tuple[bool, ...] | None:
+    try:
+        answers = tuple(await device.get_supported_operations(wish.model))
+    except InvalidArgument:
+        raise
+    except NNError as error:
+        field.rejections.append(Rejection(device.name, -1, f"cannot say what it supports: {error}"))
+        _turn_down(field, device, WHOLE, "cannot say what it supports")
+        return None
+    count = len(wish.model.main.operations)
+    return answers if len(answers) == count else (False,) * count
+
+
+def _unsupported(device: Device, wish: Wish, answers: Sequence[bool]) -> list[Rejection]:
+    return [
+        Rejection(device.name, index, f"{operation_name(operation.type)} is not supported")
+        for index, operation in enumerate(wish.model.main.operations)
+        if not answers[index]
+    ]
+
+
+def objection(device: Device, lowering: Lowering | None, wish: Wish) -> str:
+    """Why the application does not allow a lowering, empty if it does."""
+    if wish.precision == "exact":
+        exact = device.name == REFERENCE if lowering is None else lowering.is_exact
+        return "" if exact else "not allowed: precision is exact, this is not bit-stable"
+    relaxed = wish.model.relax_computation_float32_to_float16
+    if lowering is not None and lowering.reduces_precision and not relaxed:
+        return "" if wish.precision == "bf16" else "not allowed: it reduces precision"
+    return ""
+
+
+def _turn_down(field: Field, device: Device, lowering: str, verdict: str) -> None:
+    field.candidates.append(Candidate(device.name, lowering, None, "not measured", verdict))

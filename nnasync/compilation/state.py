@@ -1,0 +1,87 @@
+"""The folder where measurements are kept from run to run, and small files in it.
+
+It is $NNASYNC_STATE_DIR, else nnasync below $XDG_STATE_HOME or ~/.local/state, readable by its
+owner only. Whatever is in it can be lost or damaged at any time: reading says None then, and
+writing gives up with a note in the log. A file is replaced as a whole, never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import platform
+import stat
+import tempfile
+from pathlib import Path
+
+__all__ = ["machine", "read_state", "state_folder", "write_state"]
+
+logger = logging.getLogger(__name__)
+
+_MODE = 0o700
+
+
+def state_folder() -> Path:
+    """Where the state of this user is kept; the folder need not exist yet."""
+    wanted = os.environ.get("NNASYNC_STATE_DIR")
+    if wanted:
+        return Path(wanted)
+    home = os.environ.get("XDG_STATE_HOME", "")
+    # By its specification a relative path is to be ignored.
+    base = Path(home) if os.path.isabs(home) else Path("~/.local/state").expanduser()
+    return base / "nnasync"
+
+
+def read_state(path: Path, limit: int) -> bytes | None:
+    """The content of a regular file of ours with at most `limit` bytes, else None."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return None
+        data = b""
+        while len(data) <= limit and (more := os.read(descriptor, limit + 1 - len(data))):
+            data += more
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data if len(data) <= limit else None
+
+
+def write_state(path: Path, data: bytes) -> bool:
+    """Replace a file; False if that failed, which is logged and harms nobody."""
+    temporary = ""
+    try:
+        path.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        if path.parent.stat().st_uid == os.geteuid():
+            path.parent.chmod(_MODE)
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except (OSError, ValueError) as error:
+        logger.info("%s cannot be written: %s", path, error)
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        return False
+    return True
+
+
+@functools.cache
+def machine() -> str:
+    """The processor, as far as the speed of engines depends on it, as a short digest."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    kept = {line for line in lines if line.split("\t")[0] in ("model name", "flags", "Features")}
+    words = (platform.machine(), platform.processor(), f"{os.cpu_count()}", *sorted(kept))
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]

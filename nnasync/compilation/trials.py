@@ -1,0 +1,159 @@
+"""Runs of a candidate outside the ordinary paths: its answers to samples, and how long it takes.
+
+A plan of an engine is bound to arrays and run on a helper thread, many times in a row, so that
+neither the loop nor a wake-up is measured. Any other device is measured from outside, through its
+prepared model. A trial that is cancelled tells the engine to stop and leaves the thread to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import process_time_ns
+from typing import Protocol, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from nnasync.clock import now_ns
+from nnasync.compilation.samples import SampleMemory
+from nnasync.device import PreparedModel
+from nnasync.engine import BoundCall, Plan, StopFlag
+from nnasync.errors import GeneralFailure
+from nnasync.hal import NOT_AVAILABLE, Array, Model
+from nnasync.workers import contained
+
+__all__ = ["Answer", "EngineTrial", "OutsideTrial", "Trial", "Turn"]
+
+T = TypeVar("T")
+
+_MAX_RUNS = 200
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The outputs for a sample, and how long the run took."""
+
+    outputs: list[Array]
+    run_ns: int
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """Durations of runs in a row, and the processor time of all threads for one of them."""
+
+    runs_ns: tuple[int, ...]
+    cpu_ns: float | None
+
+
+class Trial(Protocol):
+    """A candidate under test; one call at a time. All raise typed errors."""
+
+    async def answer(self, inputs: Sequence[Array]) -> Answer:
+        """Run once on a sample."""
+
+    async def turn(self, slice_ns: int) -> Turn:
+        """Run for about that long on the last sample, at least once."""
+
+
+class EngineTrial:
+    """A plan of an engine under test."""
+
+    def __init__(self, name: str, model: Model, plan: Plan) -> None:
+        self._name = name
+        self._model = model
+        self._plan = plan
+        self._stop = StopFlag()
+        self._memory: SampleMemory | None = None
+        self._call: BoundCall | None = None
+
+    async def answer(self, inputs: Sequence[Array]) -> Answer:
+        """Run once on a sample; binds before the first."""
+        return await self._aside(lambda: self._answer(inputs))
+
+    async def turn(self, slice_ns: int) -> Turn:
+        """Run in a row; the first of several runs, which finds cold caches, does not count."""
+        return await self._aside(lambda: self._turn(slice_ns))
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        def guarded() -> T:
+            try:
+                return work()
+            except BaseException as error:
+                failure = contained(error, self._name)
+                raise failure from failure.__cause__
+
+        is_over = False
+        try:
+            result = await anyio.to_thread.run_sync(guarded, abandon_on_cancel=True)
+            is_over = True
+            return result
+        except Exception:
+            is_over = True
+            raise
+        finally:
+            if not is_over:
+                self._stop.abort()
+
+    def _answer(self, inputs: Sequence[Array]) -> Answer:
+        call, memory = self._bound()
+        memory.write(inputs)
+        began_ns = now_ns()
+        self._run(call)
+        run_ns = now_ns() - began_ns
+        return Answer(memory.read(), run_ns)
+
+    def _turn(self, slice_ns: int) -> Turn:
+        call, _ = self._bound()
+        runs_ns: list[int] = []
+        cpu_began_ns = process_time_ns()
+        began_ns = before_ns = now_ns()
+        while not runs_ns or (before_ns - began_ns < slice_ns and len(runs_ns) < _MAX_RUNS):
+            self._run(call)
+            after_ns = now_ns()
+            runs_ns.append(after_ns - before_ns)
+            before_ns = after_ns
+        cpu_ns = (process_time_ns() - cpu_began_ns) / len(runs_ns)
+        return Turn(tuple(runs_ns[1:] or runs_ns), cpu_ns)
+
+    def _bound(self) -> tuple[BoundCall, SampleMemory]:
+        if self._call is None or self._memory is None:
+            self._memory = SampleMemory(self._model)
+            self._call = self._plan.bind(self._memory.inputs, self._memory.outputs)
+        return self._call, self._memory
+
+    def _run(self, call: BoundCall) -> None:
+        if not call.run(self._stop):
+            call.rewind()
+            raise GeneralFailure(f"{self._name} stopped in the middle of a trial")
+
+
+class OutsideTrial:
+    """A prepared model of any device under test."""
+
+    def __init__(self, name: str, model: Model, prepared: PreparedModel) -> None:
+        self._name = name
+        self._prepared = prepared
+        self._memory = SampleMemory(model)
+
+    async def answer(self, inputs: Sequence[Array]) -> Answer:
+        """Execute once on a sample."""
+        self._memory.write(inputs)
+        run_ns = await self._execute()
+        return Answer(self._memory.read(), run_ns)
+
+    async def turn(self, slice_ns: int) -> Turn:
+        """Execute in a row."""
+        runs_ns: list[int] = []
+        began_ns = now_ns()
+        while not runs_ns or (now_ns() - began_ns < slice_ns and len(runs_ns) < _MAX_RUNS):
+            runs_ns.append(await self._execute())
+        return Turn(tuple(runs_ns), None)
+
+    async def _execute(self) -> int:
+        began_ns = now_ns()
+        try:
+            result = await self._prepared.execute(self._memory.request, measure=True)
+        except Exception as error:
+            failure = contained(error, self._name)
+            raise failure from failure.__cause__
+        elapsed_ns = now_ns() - began_ns
+        device_ns = result.timing.time_on_device_ns
+        return elapsed_ns if device_ns == NOT_AVAILABLE else min(device_ns, elapsed_ns)

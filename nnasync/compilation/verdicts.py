@@ -1,0 +1,105 @@
+"""What earlier contests decided, one small file each, so that no model is measured twice.
+
+A verdict is kept under the digest of everything it depends on: the model, the machine, the
+contenders with their versions, the preference. The files are read as if a stranger had written
+them: what is not a verdict on this very question is ignored, and measured anew. There are at most
+a thousand, the least recently used go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from nnasync.compilation.choice import Choice
+from nnasync.compilation.report import Candidate
+from nnasync.compilation.state import machine, read_state, write_state
+
+__all__ = ["Question", "Verdict", "Verdicts"]
+
+_FORMAT = 1
+_MAX_BYTES = 1 << 18
+_MAX_ENTRIES = 1000
+_MAX_CANDIDATES = 256
+
+
+class Question(msgspec.Struct, frozen=True):
+    """All that a verdict depends on besides the machine; `model` is a digest."""
+
+    model: str
+    contenders: tuple[Choice, ...]
+    judge: str
+    preference: int
+    precision: str | None
+    cores: int
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The contender that was chosen, as its index, and how all of them did."""
+
+    question: Question
+    machine: str
+    chosen: int
+    candidates: tuple[Candidate, ...]
+    format: int = _FORMAT
+
+
+class Verdicts:
+    """The verdicts in a folder; its methods read and write files."""
+
+    def __init__(self, folder: Path, *, max_entries: int = _MAX_ENTRIES) -> None:
+        self._folder = folder
+        self._max_entries = max_entries
+
+    def find(self, question: Question) -> Verdict | None:
+        """The verdict on this question, if there is one that makes sense."""
+        path = self._path(question)
+        data = read_state(path, _MAX_BYTES)
+        if data is None:
+            return None
+        try:
+            verdict = msgspec.json.decode(data, type=Verdict)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if not _answers(verdict, question):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return verdict
+
+    def keep(self, question: Question, chosen: int, candidates: Sequence[Candidate]) -> None:
+        """Remember a verdict; where that fails it is measured again next time."""
+        verdict = Verdict(question, machine(), chosen, tuple(candidates))
+        data = msgspec.json.encode(verdict)
+        if len(data) <= _MAX_BYTES and write_state(self._path(question), data):
+            self._drop_oldest()
+
+    def _path(self, question: Question) -> Path:
+        words = msgspec.json.encode((_FORMAT, machine(), question))
+        return self._folder / f"{hashlib.sha256(words).hexdigest()}.json"
+
+    def _drop_oldest(self) -> None:
+        with contextlib.suppress(OSError):
+            entries = [
+                (entry.stat(follow_symlinks=False).st_mtime_ns, entry.path)
+                for entry in os.scandir(self._folder)
+                if entry.name.endswith(".json")
+            ]
+            for _, path in sorted(entries)[: max(0, len(entries) - self._max_entries)]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def _answers(verdict: Verdict, question: Question) -> bool:
+    return (
+        verdict.format == _FORMAT
+        and verdict.question == question
+        and verdict.machine == machine()
+        and 0 <= verdict.chosen < len(question.contenders)
+        and len(verdict.candidates) <= _MAX_CANDIDATES
+    )

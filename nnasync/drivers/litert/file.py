@@ -1,0 +1,195 @@
+"""A LiteRT file in memory: tensors, buffers and operators of one subgraph, packed by its schema."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from nnasync.hal import Array, Shape, Struct
+
+__all__ = ["NO_OPTIONS", "FileTensor", "FileWriter", "Options"]
+
+Options = Mapping[str, int | float | bool]
+"""Parameters of an operator by the schema's names."""
+
+NO_OPTIONS: Options = MappingProxyType({})
+
+_SCHEMA_VERSION = 3
+_ALIGNMENT = 16
+_IDENTIFIER = b"TFL3"
+_FIRST_CODE_OF_ITS_OWN = 127
+"""Operators from here on do not fit in the schema's first field for their number."""
+_ROOM_BYTES = 1 << 16
+
+
+class FileTensor(Struct, frozen=True, eq=False):
+    """A tensor of the file; `type` is the schema's name, such as "FLOAT32".
+
+    `dimension` is the one along which there are several scales. `value` is that of a constant.
+    """
+
+    type: str
+    shape: Shape
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    dimension: int = 0
+    value: Array | None = None
+    is_variable: bool = False
+
+
+class _Operator(Struct, frozen=True):
+    """An operator of the file; -1 is an omitted input."""
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    table: str
+    options: Options
+    intermediates: tuple[int, ...]
+
+
+class FileWriter:
+    """Collects tensors and operators, in the order of execution."""
+
+    def __init__(self) -> None:
+        self.tensors: list[FileTensor] = []
+        self.operators: list[_Operator] = []
+
+    def tensor(self, tensor: FileTensor) -> int:
+        """Add a tensor; returns its index."""
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def operator(
+        self,
+        name: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        table: str = "",
+        options: Options = NO_OPTIONS,
+        intermediates: Sequence[int] = (),
+    ) -> None:
+        """Add an operator; `table` is the schema's name of its options."""
+        self.operators.append(
+            _Operator(name, tuple(inputs), tuple(outputs), table, options, tuple(intermediates))
+        )
+
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """The file, whose inputs and outputs are these tensors."""
+        constants = [tensor.value for tensor in self.tensors if tensor.value is not None]
+        size = sum(constant.nbytes + _ALIGNMENT for constant in constants)
+        schema = importlib.import_module("tflite")
+        builder = importlib.import_module("flatbuffers").Builder(size + _ROOM_BYTES)
+        return _Packer(schema, builder).pack(self, inputs, outputs)
+
+
+class _Packer:
+    """Writes one file, backwards, as flatbuffers are."""
+
+    def __init__(self, schema: Any, builder: Any) -> None:
+        self._schema = schema
+        self._builder = builder
+
+    def pack(self, file: FileWriter, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        names = list(dict.fromkeys(operator.name for operator in file.operators))
+        buffers = [self._table("Buffer")]
+        tensors = []
+        for tensor in file.tensors:
+            number = 0
+            if tensor.value is not None:
+                number = len(buffers)
+                buffers.append(self._table("Buffer", Data=self._bytes(tensor.value)))
+            tensors.append(self._tensor(tensor, number))
+        operators = [self._operator(each, names.index(each.name)) for each in file.operators]
+        graph = self._table(
+            "SubGraph",
+            Tensors=self._offsets(tensors),
+            Inputs=self._numbers(np.asarray(inputs, np.int32)),
+            Outputs=self._numbers(np.asarray(outputs, np.int32)),
+            Operators=self._offsets(operators),
+        )
+        codes = [self._code(name) for name in names]
+        model = self._table(
+            "Model",
+            Version=_SCHEMA_VERSION,
+            OperatorCodes=self._offsets(codes),
+            Subgraphs=self._offsets([graph]),
+            Buffers=self._offsets(buffers),
+        )
+        self._builder.Finish(model, _IDENTIFIER)
+        return bytes(self._builder.Output())
+
+    def _table(self, name: str, **fields: Any) -> int:
+        """A table of the schema; its fields that are tables or vectors must have been written."""
+        getattr(self._schema, f"{name}Start")(self._builder)
+        for field, value in fields.items():
+            getattr(self._schema, f"{name}Add{field}")(self._builder, value)
+        offset: int = getattr(self._schema, f"{name}End")(self._builder)
+        return offset
+
+    def _tensor(self, tensor: FileTensor, buffer: int) -> int:
+        fields: dict[str, Any] = {}
+        if tensor.scales:
+            fields["Quantization"] = self._table(
+                "QuantizationParameters",
+                Scale=self._numbers(np.asarray(tensor.scales, np.float32)),
+                ZeroPoint=self._numbers(np.asarray(tensor.zero_points, np.int64)),
+                QuantizedDimension=tensor.dimension,
+            )
+        return self._table(
+            "Tensor",
+            Shape=self._numbers(np.asarray(tensor.shape, np.int32)),
+            Type=getattr(self._schema.TensorType, tensor.type),
+            Buffer=buffer,
+            IsVariable=tensor.is_variable,
+            **fields,
+        )
+
+    def _operator(self, operator: _Operator, code: int) -> int:
+        fields: dict[str, Any] = {
+            "OpcodeIndex": code,
+            "Inputs": self._numbers(np.asarray(operator.inputs, np.int32)),
+            "Outputs": self._numbers(np.asarray(operator.outputs, np.int32)),
+        }
+        if operator.intermediates:
+            numbers = np.asarray(operator.intermediates, np.int32)
+            fields["Intermediates"] = self._numbers(numbers)
+        if operator.table:
+            fields["BuiltinOptions"] = self._table(operator.table, **operator.options)
+            fields["BuiltinOptionsType"] = getattr(self._schema.BuiltinOptions, operator.table)
+        return self._table("Operator", **fields)
+
+    def _code(self, name: str) -> int:
+        number = getattr(self._schema.BuiltinOperator, name)
+        return self._table(
+            "OperatorCode",
+            DeprecatedBuiltinCode=min(number, _FIRST_CODE_OF_ITS_OWN),
+            BuiltinCode=number,
+            Version=1,
+        )
+
+    def _numbers(self, numbers: Array) -> int:
+        offset: int = self._builder.CreateNumpyVector(numbers)
+        return offset
+
+    def _offsets(self, offsets: Sequence[int]) -> int:
+        self._builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self._builder.PrependUOffsetTRelative(offset)
+        end: int = self._builder.EndVector()
+        return end
+
+    def _bytes(self, value: Array) -> int:
+        """The bytes of a constant, aligned for vector instructions."""
+        builder = self._builder
+        builder.StartVector(1, value.nbytes, _ALIGNMENT)
+        start = builder.Head() - value.nbytes
+        builder.head = start
+        room = np.frombuffer(builder.Bytes, np.uint8, value.nbytes, start)
+        room[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        end: int = builder.EndVector()
+        return end

@@ -1,0 +1,244 @@
+"""A file that LiteRT runs, bound to arrays.
+
+An execution borrows an interpreter, copies inputs into its tensors and outputs out of them.
+Interpreters are made as executions overlap; all but one are dropped when the plan is idle. One that
+failed is not used again.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from nnasync.drivers.litert.node import Shapes
+from nnasync.drivers.litert.program import Program
+from nnasync.drivers.litert.session import Moves, Session
+from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, fit
+from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
+from nnasync.hal import Array, Shape
+
+__all__ = ["LiteRTPlan", "Source"]
+
+
+class Source(Protocol):
+    """Makes the file of a model for the shapes of its inputs."""
+
+    def usual(self) -> Shapes:
+        """The shapes that are to be expected."""
+
+    def program(self, shapes: Shapes) -> Program:
+        """The file for these shapes; raises ModelError."""
+
+
+class LiteRTPlan:
+    """A compiled model, of which several calls may run at once.
+
+    Raises GeneralFailure, with what LiteRT says, where it refuses the file.
+    """
+
+    def __init__(self, source: Source, threads: int) -> None:
+        self._source = source
+        self._threads = threads
+        usual = source.usual()
+        self._pools: dict[Shapes, _Pool] = {usual: _Pool(source.program(usual), threads)}
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
+        """A call on C-contiguous arrays of the operands' dtypes and shapes.
+
+        Raises InvalidArgument for arrays that do not fit the model, OutputInsufficientSize.
+        """
+        shapes = tuple(None if each is None or not each.size else each.shape for each in inputs)
+        pool = self._pools.get(shapes)
+        if pool is None:
+            pool = self._pools[shapes] = _Pool(self._source.program(shapes), self._threads)
+        if pool.program.shape_rules:
+            return pool.open_call(inputs, outputs)
+        found = pool.program.output_shapes
+        for position, (target, shape) in enumerate(zip(outputs, found, strict=True)):
+            known = target.dimensions if isinstance(target, OutputBuffer) else target.shape
+            _check(f"output {position}", known, shape)
+        return pool.call(inputs, fit(outputs, found))
+
+    @property
+    def pools(self) -> tuple[_Pool, ...]:
+        """The interpreters for each set of input shapes that was met."""
+        return tuple(self._pools.values())
+
+    def trim(self) -> None:
+        """Drop all idle interpreters but one."""
+        for pool in list(self._pools.values()):
+            pool.trim()
+
+
+class _Pool:
+    """The interpreters of a file, and the calls that use them."""
+
+    def __init__(self, program: Program, threads: int) -> None:
+        self.program = program
+        self._threads = threads
+        self._calls: weakref.WeakSet[_Call] = weakref.WeakSet()
+        self.idle: list[Session] = []
+        self.idle.append(self.session())
+
+    def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
+        """A call on these arrays."""
+        call = _Call(self, sources, targets)
+        self._calls.add(call)
+        for session in self.idle[:1]:
+            call.prepare(session)
+        return call
+
+    def open_call(self, sources: Sequence[Array | None], targets: Sequence[Target]) -> BoundCall:
+        """A call of which only a run tells the shapes of the results."""
+        return _OpenCall(self, sources, targets)
+
+    def trim(self) -> None:
+        """Drop all idle interpreters but one."""
+        del self.idle[1:]
+        self.forget()
+
+    def forget(self) -> None:
+        """Have all calls let go of interpreters that are used no longer."""
+        for call in list(self._calls):
+            call.forget()
+
+    def session(self) -> Session:
+        """A new interpreter."""
+        try:
+            session = Session(self.program, self._threads)
+            if not self.program.shape_rules:
+                session.warm_up()
+        except (RuntimeError, ValueError) as error:
+            raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
+        session.check_sizes()
+        return session
+
+
+class _Call:
+    """A plan bound to arrays; runs to the end once begun."""
+
+    __slots__ = ("__weakref__", "_give", "_moves", "_pool", "_sources", "_take", "_targets")
+
+    def __init__(
+        self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Array]
+    ) -> None:
+        self._pool = pool
+        self._sources = sources
+        self._targets = targets
+        self._moves: dict[Session, Moves] = {}
+        self._take = pool.idle.pop
+        self._give = pool.idle.append
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
+        if stop.raised:
+            return False
+        try:
+            session = self._take()
+        except IndexError:
+            session = self._pool.session()
+        try:
+            invoke, before, after, first, last = self._moves[session]
+        except KeyError:
+            invoke, before, after, first, last = self.prepare(session)
+        for target, source in before:
+            target[:] = source
+        for step in first:
+            step()
+        try:
+            invoke()
+        except RuntimeError as error:
+            self._pool.forget()
+            raise GeneralFailure(f"LiteRT failed: {error}") from error
+        for target, source in after:
+            target[:] = source
+        for step in last:
+            step()
+        self._give(session)
+        return True
+
+    def rewind(self) -> None:
+        """Nothing to forget: a run is never left half done."""
+
+    def forget(self) -> None:
+        """Let go of interpreters that are used no longer."""
+        self._moves = {}
+
+    def prepare(self, session: Session) -> Moves:
+        """What a run with this interpreter does; remembered."""
+        moves = session.moves(self._sources, self._targets)
+        self._moves[session] = moves
+        return moves
+
+
+class _OpenCall:
+    """A plan bound to memory for results whose shapes only a run tells."""
+
+    __slots__ = ("_pool", "_sources", "_targets")
+
+    def __init__(
+        self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Target]
+    ) -> None:
+        self._pool = pool
+        self._sources = sources
+        self._targets = targets
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
+        if stop.raised:
+            return False
+        pool = self._pool
+        targets = fit(self._targets, self._shapes())
+        session = pool.idle.pop() if pool.idle else pool.session()
+        _, before, _, first, _ = session.moves(self._sources, ())
+        for target, source in before:
+            target[:] = source
+        for step in first:
+            step()
+        try:
+            session.invoke()
+            results = [session.tensor(fetch.tensor) for fetch in pool.program.fetches]
+        except (RuntimeError, ValueError) as error:
+            raise GeneralFailure(f"LiteRT failed: {error}") from error
+        with np.errstate(all="ignore"):
+            for array, result in zip(targets, results, strict=True):
+                array[...] = result.reshape(array.shape)
+        pool.idle.append(session)
+        return True
+
+    def rewind(self) -> None:
+        """Nothing to forget: a run is never left half done."""
+
+    def _shapes(self) -> list[Shape]:
+        """The shapes of the results of this run, by the rules of the operations.
+
+        So parameters that are not legal, or need more memory than there is, never get to LiteRT.
+        """
+        program, shapes = self._pool.program, []
+        for position, target in enumerate(self._targets):
+            rule = program.shape_rules[position]
+            try:
+                found = program.output_shapes[position] if rule is None else rule(self._sources)
+            except ModelError as error:
+                raise GeneralFailure(str(error)) from error
+            known = target.dimensions if isinstance(target, OutputBuffer) else target.shape
+            if not _agree(known, found):
+                raise GeneralFailure(f"output {position} is {list(found)}, expected {list(known)}")
+            shapes.append(found)
+        return shapes
+
+
+def _check(where: str, given: Shape, expected: Shape) -> None:
+    if not _agree(given, expected) and math.prod(given) != math.prod(expected):
+        raise InvalidArgument(f"{where} is {list(given)}, expected {list(expected)}")
+
+
+def _agree(known: Shape, found: Shape) -> bool:
+    """Whether dimensions are the same where they are known."""
+    return not known or (
+        len(known) == len(found) and all(a in (0, b) for a, b in zip(known, found, strict=True))
+    )

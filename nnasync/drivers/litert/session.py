@@ -1,0 +1,144 @@
+"""An interpreter of LiteRT with its tensors, and the copies between these and a caller's arrays."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import Array
+
+__all__ = ["Moves", "Session"]
+
+_Step = Callable[[], None]
+_Pairs = tuple[tuple[memoryview, memoryview], ...]
+Moves = tuple[Callable[[], Any], _Pairs, _Pairs, tuple[_Step, ...], tuple[_Step, ...]]
+
+
+class Session:
+    """An interpreter, and those of its tensors that are written or read."""
+
+    __slots__ = ("__weakref__", "_interpreter", "_program", "invoke", "tensors")
+
+    def __init__(self, program: Program, threads: int) -> None:
+        self._program = program
+        engine = importlib.import_module("ai_edge_litert.interpreter")
+        kinds = engine.OpResolverType
+        self._interpreter: Any = engine.Interpreter(
+            model_content=program.content,
+            num_threads=threads,
+            experimental_op_resolver_type=(
+                kinds.AUTO if program.delegated else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+            ),
+        )
+        self._interpreter.allocate_tensors()
+        # The public call refuses to run while an array views a tensor; here nothing reallocates.
+        self.invoke: Callable[[], Any] = self._interpreter._interpreter.Invoke
+        places = {feed.tensor for feed in program.feeds}
+        if not program.shape_rules:
+            places |= {fetch.tensor for fetch in program.fetches}
+        self.tensors: dict[int, Array] = {place: self.tensor(place) for place in places}
+
+    def tensor(self, place: int) -> Array:
+        """A tensor where it lies now."""
+        array: Array = self._interpreter.tensor(place)()
+        return array
+
+    def warm_up(self) -> None:
+        """Run once, so that the first execution finds all memory in place."""
+        for feed in self._program.feeds:
+            self.tensors[feed.tensor][...] = 0
+        try:
+            self.invoke()
+        except RuntimeError:
+            pass  # Zeros need not be legal values, of a divisor for example.
+
+    def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
+        """What a run does: copies before, the call, copies after; some copies convert."""
+        before: list[tuple[memoryview, memoryview]] = []
+        after: list[tuple[memoryview, memoryview]] = []
+        first: list[_Step] = []
+        last: list[_Step] = []
+        for feed in self._program.feeds:
+            tensor = self.tensors[feed.tensor]
+            source = sources[feed.source] if feed.constant is None else feed.constant
+            if source is None:
+                raise InvalidArgument(f"input {feed.source} is needed, but was omitted")
+            if feed.copy is Copy.BYTES:
+                before.append((_bytes(tensor), _bytes(source)))
+            else:
+                first.append(_conversion(feed, tensor, source))
+        for fetch in () if self._program.shape_rules else self._program.fetches:
+            tensor, target = self.tensors[fetch.tensor], targets[fetch.target]
+            if fetch.copy is Copy.BYTES:
+                after.append((_bytes(target), _bytes(tensor)))
+            else:
+                last.append(_delivery(fetch, target, tensor))
+        return self.invoke, tuple(before), tuple(after), tuple(first), tuple(last)
+
+    def check_sizes(self) -> None:
+        """Raise GeneralFailure where the engine found other shapes than we did."""
+        program = self._program
+        expected = [
+            (feed.tensor, program.input_shapes[feed.source] or ())
+            for feed in program.feeds
+            if feed.constant is None
+        ]
+        if not program.shape_rules:
+            expected += [
+                (fetch.tensor, program.output_shapes[fetch.target]) for fetch in program.fetches
+            ]
+        for place, shape in expected:
+            found = self.tensors[place]
+            if found.size != math.prod(shape):
+                raise GeneralFailure(
+                    f"LiteRT has shape {list(found.shape)} for a tensor of {list(shape)}"
+                )
+
+
+def _bytes(array: Array) -> memoryview:
+    flat: Any = array.reshape(-1).view(np.uint8)
+    return memoryview(flat)
+
+
+def _conversion(feed: Feed, tensor: Array, source: Array) -> _Step:
+    """Write a tensor whose values or memory have another form than the caller's."""
+    if feed.copy is Copy.CONVERT:
+        return _assignment(tensor, source)
+    inner, outer = _memory(tensor, feed.columns), _memory(source, feed.columns)
+    return _assignment(inner[:, 1:], outer[:, :-1])
+
+
+def _delivery(fetch: Fetch, target: Array, tensor: Array) -> _Step:
+    """Read a tensor whose values or memory have another form than the caller's."""
+    if fetch.copy is Copy.CONVERT:
+        return _assignment(target, tensor)
+    inner, outer = _memory(tensor, fetch.columns), _memory(target, fetch.columns)
+    move = _assignment(outer[:, :-1], inner[:, 1:])
+
+    def shift() -> None:
+        move()
+        outer[:, -1] = 0
+
+    return shift
+
+
+def _assignment(target: Array, source: Array) -> _Step:
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        target, source = target.reshape(-1), source.reshape(-1)
+
+    def assign() -> None:
+        with np.errstate(all="ignore"):
+            target[...] = source
+
+    return assign
+
+
+def _memory(state: Array, columns: int) -> Array:
+    """The state of an SVDF: a row for each feature, the oldest value first."""
+    return state.reshape(-1, columns)

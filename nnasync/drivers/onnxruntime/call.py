@@ -1,0 +1,139 @@
+"""A session bound to arrays: it reads inputs and writes outputs where they are.
+
+What cannot be bound in place is staged: an array that is not aligned, or whose type ONNX has and
+the HAL has not. Outputs of unknown shape are allocated by ONNX Runtime in every run and copied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync.engine import StopFlag
+from nnasync.errors import GeneralFailure, NNError
+from nnasync.hal import Array
+
+__all__ = ["SHORT_NS", "OnnxCall", "narrowed"]
+
+SHORT_NS = 1_000_000
+"""A run that was ever shorter is not made interruptible any more: it ends soon enough."""
+
+Move = tuple[Array, Array]
+"""Where to copy to, and from."""
+
+
+class OnnxCall:
+    """A session bound to arrays; used by one thread at a time.
+
+    `before` are copied ahead of a run, `after` behind it; `finish` delivers what has no place yet.
+    """
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_binding",
+        "_finish",
+        "_is_short",
+        "_kept",
+        "_options",
+        "_run",
+        "_staged",
+    )
+
+    def __init__(
+        self,
+        session: Any,
+        binding: Any,
+        options: Any,
+        *,
+        before: Sequence[Move] = (),
+        after: Sequence[Move] = (),
+        finish: Callable[[], None] | None = None,
+        kept: Sequence[object] = (),
+    ) -> None:
+        """`kept` is the memory that the binding points to."""
+        self._run, self._binding = _direct(session, binding)
+        self._options = options
+        self._before = tuple(before)
+        self._after = tuple(after)
+        self._finish = finish
+        self._staged = bool(before or after or finish)
+        self._kept = tuple(kept)
+        self._is_short = False
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run to the end; False if it was aborted. Raises GeneralFailure with the engine's text."""
+        try:
+            if self._staged:
+                return self._run_staged(stop)
+            if self._is_short:
+                self._run(self._binding, self._options)
+                return True
+            return self._run_interruptibly(stop)
+        except NNError:
+            raise
+        except Exception as error:
+            raise GeneralFailure(f"ONNX Runtime failed: {error}") from error
+
+    def rewind(self) -> None:
+        """There is nothing to forget: a run that was aborted starts anew."""
+
+    def _run_staged(self, stop: StopFlag) -> bool:
+        for target, source in self._before:
+            np.copyto(target, source)
+        if self._is_short:
+            self._run(self._binding, self._options)
+        elif not self._run_interruptibly(stop):
+            return False
+        for target, source in self._after:
+            np.copyto(target, narrowed(source, target.dtype), casting="same_kind")
+        if self._finish is not None:
+            self._finish()
+        return True
+
+    def _run_interruptibly(self, stop: StopFlag) -> bool:
+        options = self._options
+        options.terminate = False
+        if not stop.arm(self._interrupt):
+            stop.disarm()
+            return False
+        begun_ns = time.perf_counter_ns()
+        try:
+            self._run(self._binding, options)
+        except Exception:
+            if stop.raised:
+                return False
+            raise
+        finally:
+            stop.disarm()
+        self._is_short = time.perf_counter_ns() - begun_ns < SHORT_NS
+        if self._is_short:
+            options.terminate = False
+        return True
+
+    def _interrupt(self) -> None:
+        self._options.terminate = True
+
+
+def _direct(session: Any, binding: Any) -> tuple[Callable[[Any, Any], object], Any]:
+    """The native call behind `run_with_iobinding`, and the native binding.
+
+    The wrapper takes ten times as long as a small network when it is given options.
+    """
+    native, inner = getattr(session, "_sess", None), getattr(binding, "_iobinding", None)
+    if native is not None and inner is not None:
+        return native.run_with_iobinding, inner
+    return session.run_with_iobinding, binding
+
+
+def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Values as the HAL has them; raises GeneralFailure where an int64 is no int32."""
+    if values.dtype != np.int64 or dtype != np.int32:
+        return values.astype(dtype, copy=False)
+    narrow = values.astype(np.int32)
+    if not np.array_equal(narrow, values):
+        raise GeneralFailure("an output of int64 has numbers that are no int32")
+    return narrow

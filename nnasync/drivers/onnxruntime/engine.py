@@ -1,0 +1,140 @@
+"""The engine over ONNX Runtime, on any of its execution providers.
+
+It runs whole ONNX files, as the operation of org.nnasync.onnx, and models of operations that it can
+translate to ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync import hal
+from nnasync.drivers.onnxruntime.lowering import lower, reasons
+from nnasync.drivers.onnxruntime.plan import OnnxPlan
+from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
+from nnasync.engine import Lowering
+from nnasync.errors import GeneralFailure, ModelError
+from nnasync.extensions import ONNX, OnnxOperation, extension_of
+from nnasync.hal import (
+    Array,
+    Capabilities,
+    ExecutionPreference,
+    Extension,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandPerformance,
+    OperandType,
+    PerformanceInfo,
+)
+from nnasync.validation import operand_value
+
+__all__ = ["OnnxRuntimeEngine", "is_graph"]
+
+_ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
+_NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
+_GRAPH = (ONNX.name, int(OnnxOperation.GRAPH))
+_NAME = "onnx"
+
+
+class OnnxRuntimeEngine:
+    """`onnxruntime-cpu`, or another execution provider by the name of its device.
+
+    Raises InvalidArgument where the installed package does not have the provider.
+    """
+
+    extensions: tuple[Extension, ...] = (ONNX,)
+    concurrency = 0
+    capabilities = Capabilities(
+        relaxed_float32_to_float16_performance_scalar=_ONE,
+        relaxed_float32_to_float16_performance_tensor=_ONE,
+        operand_performance=tuple(
+            OperandPerformance(type=type, info=_ONE)
+            for type in sorted(OperandType)
+            if type not in _NOT_RATED
+        ),
+        if_performance=_ONE,
+        while_performance=_ONE,
+    )
+
+    def __init__(self, name: str = "onnxruntime-cpu") -> None:
+        self.name = name
+        self.type = device_type(name)
+        self.version = version()
+        self.cores = 1
+        self._provider = check_provider(name)
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be translated, or is a whole file."""
+        if is_graph(model):
+            return [True]
+        return [reason is None for reason in reasons(model)]
+
+    def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
+        """All cores for one answer, or one core; the numbers differ in rounding at most."""
+        alone = Lowering(_NAME, threads=1, is_exact=True)
+        if preference != ExecutionPreference.FAST_SINGLE_ANSWER or self.cores < 2:
+            return (alone,)
+        return (Lowering(_NAME, threads=self.cores, is_exact=True), alone)
+
+    def compile(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
+    ) -> OnnxPlan:
+        """Open a session; raises GeneralFailure with what ONNX Runtime says against the model."""
+        threads = (lowering or self.lowerings(model, preference)[0]).threads
+        if is_graph(model):
+            (operation,) = model.main.operations
+            session = open_session(_file(model, operation), self._provider, threads)
+            plan = OnnxPlan(session, [_source(model, index) for index in operation.inputs[:-1]])
+        else:
+            session = open_session(lower(model), self._provider, threads)
+            plan = OnnxPlan(session, range(len(model.main.input_indexes)))
+        if len(model.main.output_indexes) != len(session.get_outputs()):
+            raise GeneralFailure(
+                f"the graph has {len(session.get_outputs())} outputs, the model"
+                f" {len(model.main.output_indexes)}"
+            )
+        plan.warm_up()
+        return plan
+
+
+def is_graph(model: Model) -> bool:
+    """Whether a model is one ONNX file and nothing else."""
+    operations = model.main.operations
+    if len(operations) != 1 or not operations[0].inputs:
+        return False
+    (operation,) = operations
+    if extension_of(model.extension_name_to_prefix, operation.type) != _GRAPH:
+        return False
+    operands = model.main.operands
+    file = operands[operation.inputs[-1]]
+    rest = [operands[index] for index in operation.inputs[:-1]]
+    return (
+        file.type == OperandType.TENSOR_OEM_BYTE
+        and hal.is_constant(file)
+        and operation.outputs == model.main.output_indexes
+        and all(
+            hal.is_constant(operand) or operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT
+            for operand in rest
+        )
+    )
+
+
+def _file(model: Model, operation: hal.Operation) -> bytes:
+    operand: Operand = model.main.operands[operation.inputs[-1]]
+    location = operand.location
+    memory = memoryview(model.operand_values)
+    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
+        memory = model.pools[location.pool_index].view
+    return bytes(memory[location.offset : location.offset + location.length])
+
+
+def _source(model: Model, index: int) -> int | Array:
+    """Which input of the model an operand is, or its value if it is a constant."""
+    operand = model.main.operands[index]
+    if not hal.is_constant(operand):
+        return model.main.input_indexes.index(index)
+    value = operand_value(model, operand)
+    if value is None:
+        raise ModelError(f"operand {index} is a constant that cannot be read")
+    return value

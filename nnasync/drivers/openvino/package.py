@@ -1,0 +1,87 @@
+"""The OpenVINO package: imported when a plan needs it, one core for the process, typed errors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+from nnasync.errors import GeneralFailure
+
+__all__ = [
+    "PACKAGE",
+    "core",
+    "element_type",
+    "faults",
+    "has_bfloat16",
+    "module",
+    "opset",
+    "request_type",
+    "version",
+]
+
+PACKAGE = "openvino"
+_OPSET = "openvino.opset15"
+
+
+@functools.cache
+def module() -> Any:
+    """The package itself."""
+    return importlib.import_module(PACKAGE)
+
+
+@functools.cache
+def opset() -> Any:
+    """Functions that make the nodes of a graph."""
+    return importlib.import_module(_OPSET)
+
+
+def element_type(name: str) -> Any:
+    """A type of elements by its name, such as f32."""
+    return getattr(module().Type, name)
+
+
+@functools.cache
+def request_type() -> Any:
+    """The request without the layer in Python above it, which costs a microsecond or two."""
+    return importlib.import_module(f"{PACKAGE}._pyopenvino").InferRequest
+
+
+@functools.cache
+def core() -> Any:
+    """The one core of this process."""
+    return module().Core()
+
+
+@functools.cache
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies in bfloat16."""
+    with faults("asking the processor"):
+        return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@functools.cache
+def version() -> str:
+    """Version of the installed package; empty if there is none."""
+    try:
+        return metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@contextlib.contextmanager
+def faults(what: str) -> Iterator[None]:
+    """Turn what the package raises into GeneralFailure with the package's own words."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise GeneralFailure(f"OpenVINO failed {what}: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """The last line of a message that says something; those before are places in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,166 @@
+"""What operations are expected to take, before anybody has measured them.
+
+The work of an operation is its multiply-adds, or the elements that it reads and writes where those
+are more. `operation_weights_ns` turns work into time: with the time of the whole model, once that
+is measured, it shares it out; without, it takes a core of today.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from nnasync import hal
+from nnasync.hal import (
+    Capabilities,
+    ExecutionPreference,
+    Model,
+    Operand,
+    Operation,
+    OperationType,
+    Subgraph,
+)
+
+__all__ = ["multiply_adds", "operation_weights_ns", "reported_costs"]
+
+_NS_PER_UNIT = 0.05
+"""Of work: 20 multiply-adds a nanosecond."""
+_NS_PER_OPERATION = 500.0
+"""Whatever the operation does."""
+
+
+def multiply_adds(model: Model) -> tuple[int, ...]:
+    """For each operation of the main subgraph its multiply-adds, at least 1.
+
+    An IF counts its longer branch, a WHILE one turn. Unknown dimensions count as 1.
+    """
+    inner: dict[int, int] = {}
+    for index in _in_order(model):
+        subgraph = model.referenced[index]
+        inner[index] = sum(_work(subgraph, each, inner) for each in subgraph.operations)
+    return tuple(_work(model.main, each, inner) for each in model.main.operations)
+
+
+def operation_weights_ns(model: Model, total_ns: float | None = None) -> tuple[float, ...]:
+    """What each operation of the main subgraph is expected to take, in nanoseconds.
+
+    With `total_ns`, the measured time of the whole model, the weights come to that.
+    """
+    weights = [_NS_PER_OPERATION + _NS_PER_UNIT * work for work in multiply_adds(model)]
+    factor = 1.0 if total_ns is None else total_ns / sum(weights)
+    return tuple(weight * factor for weight in weights)
+
+
+def reported_costs(
+    model: Model,
+    capabilities: Sequence[Capabilities],
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+) -> tuple[tuple[float, ...], ...]:
+    """Costs for `assign` by what devices report: a row for each, an entry for each operation.
+
+    They are nanoseconds as a device of figures 1.0 would take; with LOW_POWER the figures are those
+    of power. A figure that is not stated is infinity.
+    """
+    weights = operation_weights_ns(model)
+    return tuple(
+        tuple(
+            weight * _figure(figures, model, operation, preference)
+            for weight, operation in zip(weights, model.main.operations, strict=True)
+        )
+        for figures in capabilities
+    )
+
+
+def _figure(
+    capabilities: Capabilities,
+    model: Model,
+    operation: Operation,
+    preference: ExecutionPreference,
+) -> float:
+    info = hal.operation_performance(capabilities, model, operation)
+    low_power = preference == ExecutionPreference.LOW_POWER
+    return info.power_usage if low_power else info.exec_time
+
+
+def _work(subgraph: Subgraph, operation: Operation, inner: Mapping[int, int]) -> int:
+    inputs = [subgraph.operands[index] for index in operation.inputs]
+    outputs = [subgraph.operands[index] for index in operation.outputs]
+    if operation.type in (OperationType.IF, OperationType.WHILE):
+        works = [inner[each.location.offset] for each in inputs if _is_subgraph(each)]
+        return max(1, max(works) if operation.type == OperationType.IF else sum(works))
+    count = _COUNTS.get(operation.type)
+    products = count(inputs, outputs) if count is not None else 0
+    return max(1, products, sum(map(_size, inputs)) + sum(map(_size, outputs)))
+
+
+def _in_order(model: Model) -> list[int]:
+    """The referenced subgraphs, each after those that it refers to; iterative."""
+    order: dict[int, None] = {}
+    path = list(range(len(model.referenced)))
+    while path:
+        subgraph = model.referenced[path[-1]]
+        missing = [
+            operand.location.offset
+            for operand in subgraph.operands
+            if _is_subgraph(operand) and operand.location.offset not in order
+        ]
+        if missing:
+            path += missing
+        else:
+            order[path.pop()] = None
+    return list(order)
+
+
+def _is_subgraph(operand: Operand) -> bool:
+    return operand.lifetime == hal.OperandLifeTime.SUBGRAPH
+
+
+def _size(operand: Operand) -> int:
+    """Number of elements, unknown dimensions left out."""
+    return math.prod(n for n in operand.dimensions if n)
+
+
+# -- multiply-adds by operation
+
+_Count = Callable[[Sequence[Operand], Sequence[Operand]], int]
+
+
+def _each_output(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
+    """Weights with the output channels first: each output takes all weights of its channel."""
+    filter = inputs[1].dimensions
+    return _size(outputs[0]) * math.prod(n for n in filter[1:] if n)
+
+
+def _each_depth(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
+    filter = inputs[1].dimensions
+    return _size(outputs[0]) * math.prod(n for n in filter[1:3] if n)
+
+
+def _each_input(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
+    """Each input goes to all outputs that its channel has weights for."""
+    filter = inputs[1].dimensions
+    return _size(inputs[0]) * math.prod(n for n in filter[:3] if n)
+
+
+def _matrices(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
+    """All weights once for each row of the data: batch, and time where there is one."""
+    rows = math.prod(n for n in inputs[0].dimensions[:-1] if n)
+    return rows * sum(_size(each) for each in inputs[1:] if len(each.dimensions) == 2)
+
+
+_COUNTS: Mapping[int, _Count] = {
+    OperationType.CONV_2D: _each_output,
+    OperationType.GROUPED_CONV_2D: _each_output,
+    OperationType.DEPTHWISE_CONV_2D: _each_depth,
+    OperationType.TRANSPOSE_CONV_2D: _each_input,
+    OperationType.FULLY_CONNECTED: _each_output,
+    OperationType.RNN: _matrices,
+    OperationType.SVDF: _matrices,
+    OperationType.LSTM: _matrices,
+    OperationType.QUANTIZED_LSTM: _matrices,
+    OperationType.QUANTIZED_16BIT_LSTM: _matrices,
+    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM: _matrices,
+    OperationType.UNIDIRECTIONAL_SEQUENCE_RNN: _matrices,
+    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM: _matrices,
+    OperationType.BIDIRECTIONAL_SEQUENCE_RNN: _matrices,
+}

@@ -1,0 +1,67 @@
+"""What the runtime tells of itself: instruments, a timeline for Perfetto, VLOG lines, metrics.
+
+`Instrument` and `Tracer` are the hooks that cost nothing where nobody looks, and `vlog` is NNAPI's
+verbose log, chosen by the environment variable NNASYNC_VLOG. On them stand the `Timeline`, which
+`chrome_trace` makes a trace of; `nnasync.tracing.metrics`; and `nnasync.tracing.endpoint`. What few
+programs need is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from nnasync.tracing.figures import Count as Count
+from nnasync.tracing.figures import labelled as labelled
+from nnasync.tracing.instruments import Hooks as Hooks
+from nnasync.tracing.instruments import Instrument as Instrument
+from nnasync.tracing.instruments import Traced as Traced
+from nnasync.tracing.instruments import Tracer as Tracer
+from nnasync.tracing.marks import Layer as Layer
+from nnasync.tracing.marks import Mark as Mark
+from nnasync.tracing.marks import Phase as Phase
+from nnasync.tracing.verbose import vlog as vlog
+
+if TYPE_CHECKING:
+    from nnasync.tracing.chrome import chrome_trace as chrome_trace
+    from nnasync.tracing.chrome import write_trace as write_trace
+    from nnasync.tracing.narrator import Narrator as Narrator
+    from nnasync.tracing.timeline import Flow as Flow
+    from nnasync.tracing.timeline import Span as Span
+    from nnasync.tracing.timeline import Timeline as Timeline
+
+__all__ = [
+    "Count",
+    "Flow",
+    "Hooks",
+    "Instrument",
+    "Layer",
+    "Mark",
+    "Narrator",
+    "Phase",
+    "Span",
+    "Timeline",
+    "Traced",
+    "Tracer",
+    "chrome_trace",
+    "labelled",
+    "vlog",
+    "write_trace",
+]
+
+_HOMES = {
+    "Flow": "timeline",
+    "Narrator": "narrator",
+    "Span": "timeline",
+    "Timeline": "timeline",
+    "chrome_trace": "chrome",
+    "write_trace": "chrome",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

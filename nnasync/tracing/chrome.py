@@ -1,0 +1,101 @@
+"""Traces in Chrome's JSON format, which Perfetto and chrome://tracing show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nnasync.tracing.marks import Layer, Mark
+from nnasync.tracing.timeline import Flow, Place, Span
+
+__all__ = ["chrome_trace", "write_trace"]
+
+Event = dict[str, Any]
+
+
+def chrome_trace(records: Iterable[Span | Flow]) -> list[Event]:
+    """The records of a timeline as trace events: names of processes and threads, then by time.
+
+    Devices become processes and tracks threads, numbered in order of appearance; times are
+    microseconds. A flow is an arrow from a span of its own, "signal", to the start it released.
+    """
+    tracks = _Tracks()
+    events: list[Event] = []
+    for number, record in enumerate(records, 1):
+        if isinstance(record, Flow):
+            events += _flow(record, number, tracks)
+        else:
+            events += _span(record, number, tracks)
+    # What begins at once belongs inside what lasts longer, and an arrow after both.
+    events.sort(key=lambda event: (event["ts"], -event.get("dur", 0.0), event["ph"] in "sf"))
+    return [*tracks.names(), *events]
+
+
+def write_trace(path: str | Path, records: Iterable[Span | Flow]) -> None:
+    """Write the records to a JSON file that Perfetto opens; raises OSError as files do."""
+    trace = {"traceEvents": chrome_trace(records), "displayTimeUnit": "ms"}
+    Path(path).write_bytes(msgspec.json.encode(trace))
+
+
+class _Tracks:
+    """Numbers of processes and of threads."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, int] = {"": 1}
+        self._threads: dict[Place, int] = {}
+
+    def place(self, track: str, process: str) -> Event:
+        pid = self._processes.setdefault(process, len(self._processes) + 1)
+        tid = self._threads.setdefault(Place(track, process), len(self._threads) + 1)
+        return {"pid": pid, "tid": tid}
+
+    def names(self) -> list[Event]:
+        used = {place.process for place in self._threads}
+        found = [
+            _meta("process_name", pid, 0, f"device {process}" if process else "nnasync")
+            for process, pid in self._processes.items()
+            if process in used
+        ]
+        for place, tid in self._threads.items():
+            found.append(_meta("thread_name", self._processes[place.process], tid, place.track))
+        return found
+
+
+def _meta(kind: str, pid: int, tid: int, name: str) -> Event:
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _span(span: Span, number: int, tracks: _Tracks) -> list[Event]:
+    layer, phase = span.layer.name.lower(), span.phase.name.lower()
+    event = tracks.place(span.track, span.process) | {
+        "name": span.name,
+        "cat": f"{layer},{phase}",
+        "ts": span.start_ns / 1000,
+        "args": span.args,
+    }
+    if span.layer is not Layer.OTHER:
+        mark = Mark(span.layer, span.phase, span.name)
+        event["args"] = span.args | {"mark": str(mark)}
+    if span.end_ns <= span.start_ns:
+        return [event | {"ph": "i", "s": "t"}]
+    if not span.concurrent:
+        return [event | {"ph": "X", "dur": (span.end_ns - span.start_ns) / 1000}]
+    event |= {"name": f"{span.track}: {span.name}", "id": number}
+    return [event | {"ph": "b"}, event | {"ph": "e", "ts": span.end_ns / 1000, "args": {}}]
+
+
+def _flow(flow: Flow, number: int, tracks: _Tracks) -> list[Event]:
+    source = tracks.place(flow.source.track, flow.source.process)
+    target = tracks.place(flow.target.track, flow.target.process)
+    arrow = {"name": "fence", "cat": "fence", "id": number}
+    start = {"ts": flow.start_ns / 1000}
+    duration = (flow.end_ns - flow.start_ns) / 1000
+    signal = {"name": "signal", "cat": "fence", "ph": "X", "dur": duration, "args": {}}
+    return [
+        source | start | signal,
+        source | start | arrow | {"ph": "s"},
+        target | arrow | {"ph": "f", "bp": "e", "ts": flow.target_ns / 1000},
+    ]

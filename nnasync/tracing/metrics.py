@@ -1,0 +1,246 @@
+"""Metrics as Prometheus reads them: text exposition format 0.0.4.
+
+`render` makes one text of any frozen statistics (their numbers, by the names of their fields) and
+of collectors, such as `Durations`, the instrument that counts answers and keeps histograms of how
+long executions waited and ran. Times are seconds, as Prometheus has it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+import threading
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from nnasync import errors, hal
+from nnasync.tracing.figures import COUNTER, LABEL
+from nnasync.tracing.instruments import Instrument, Traced
+
+__all__ = ["BOUNDS_S", "CONTENT_TYPE", "Collector", "Durations", "Family", "Sample", "render"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+BOUNDS_S = (*(m * 10.0**e for e in range(-5, 1) for m in (1, 2.5, 5)), 10.0)
+"""Upper bounds of the buckets of histograms, from 10 microseconds to 10 seconds."""
+
+_OTHERS = "(others)"
+_ANSWERED = "NONE"
+
+
+class Sample(hal.Struct, frozen=True):
+    """A number of a family: what its name adds to that of the family, its labels, its value."""
+
+    suffix: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Family(hal.Struct, frozen=True):
+    """Samples of one name; `kind` is counter, gauge or histogram."""
+
+    name: str
+    kind: str
+    help: str
+    samples: tuple[Sample, ...]
+
+
+class Collector(Protocol):
+    """Whatever has metrics to show."""
+
+    def collect(self) -> Iterable[Family]:
+        """The metrics now."""
+
+
+def render(statistics: msgspec.Struct | None, *collectors: Collector) -> str:
+    """All metrics as text; the numbers of `statistics` come first, then those of collectors."""
+    families = [] if statistics is None else list(_families("nnasync", statistics))
+    for collector in collectors:
+        families += collector.collect()
+    return "".join(map(_text, families))
+
+
+class Durations(Instrument):
+    """Histograms of times in the queue and of runs, and counts of answers, by network and device.
+
+    At most `networks` of them are told apart, those that come first; the rest is "(others)".
+    """
+
+    def __init__(self, networks: int = 200) -> None:
+        if networks < 0:
+            raise errors.InvalidArgument(f"networks must be 0 or more, got {networks}")
+        self._limit = networks
+        self._lock = threading.Lock()
+        self._ran: dict[tuple[str, str], _Histogram] = {}
+        self._queued: dict[tuple[str, str], _Histogram] = {}
+        self._answers: dict[tuple[str, str], int] = {}
+        self._names: set[str] = set()
+
+    def task_started(self, task: Traced, begun_ns: int) -> None:
+        """Count the time in the queue up to the first start."""
+        if task.active_ns == 0:
+            with self._lock:
+                key = (self._name(task.name), task.priority.name.lower())
+                _histogram(self._queued, key).observe((begun_ns - task.ready_ns) * 1e-9)
+
+    def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
+        """Count a run that came to its end, without what it was preempted for."""
+        if finished:
+            with self._lock:
+                key = (self._name(task.name), "worker")
+                _histogram(self._ran, key).observe(task.active_ns * 1e-9)
+
+    def task_answered(self, task: Traced, error: Exception | None) -> None:
+        """Count an answer by its status."""
+        status = _ANSWERED if error is None else _status(error)
+        with self._lock:
+            key = (self._name(task.name), status)
+            self._answers[key] = self._answers.get(key, 0) + 1
+
+    def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
+        """Count an inline run."""
+        with self._lock:
+            known = self._name(name)
+            _histogram(self._ran, (known, "inline")).observe((ended_ns - begun_ns) * 1e-9)
+
+    def collect(self) -> Iterable[Family]:
+        """Two histograms and a counter."""
+        with self._lock:
+            ran = tuple(_histogram_samples(self._ran, "lane"))
+            queued = tuple(_histogram_samples(self._queued, "priority"))
+            answers = tuple(
+                Sample("", (*_network(name), ("status", status)), count)
+                for (name, status), count in self._answers.items()
+            )
+        yield Family(
+            "nnasync_execution_seconds", "histogram", "Executions that ran to their end.", ran
+        )
+        yield Family(
+            "nnasync_queue_seconds", "histogram", "Time from being ready to the start.", queued
+        )
+        yield Family(
+            "nnasync_answers_total", "counter", "Answers to executions on workers.", answers
+        )
+
+    def _name(self, name: str) -> str:
+        if name in self._names:
+            return name
+        if len(self._names) >= self._limit:
+            return _OTHERS
+        self._names.add(name)
+        return name
+
+
+class _Histogram:
+    """Counts by bucket, each without those of the buckets below; and their sum."""
+
+    __slots__ = ("counts", "total_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.total_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        seconds = max(0.0, seconds)
+        self.counts[bisect.bisect_left(BOUNDS_S, seconds)] += 1
+        self.total_s += seconds
+
+
+def _histogram(histograms: dict[tuple[str, str], _Histogram], key: tuple[str, str]) -> _Histogram:
+    found = histograms.get(key)
+    if found is None:
+        found = histograms[key] = _Histogram()
+    return found
+
+
+def _histogram_samples(
+    histograms: Mapping[tuple[str, str], _Histogram], label: str
+) -> Iterator[Sample]:
+    for (name, value), histogram in histograms.items():
+        labels = (*_network(name), (label, value))
+        reached = 0
+        for bound, count in zip((*BOUNDS_S, math.inf), histogram.counts, strict=True):
+            reached += count
+            yield Sample("_bucket", (*labels, ("le", _number(bound))), reached)
+        yield Sample("_sum", labels, histogram.total_s)
+        yield Sample("_count", labels, reached)
+
+
+def _network(name: str) -> tuple[tuple[str, str], ...]:
+    network, _, device = name.rpartition(" on ") if " on " in name else (name, "", "")
+    return (("network", network), ("device", device))
+
+
+def _status(error: Exception) -> str:
+    return error.status.name if isinstance(error, errors.NNError) else "GENERAL_FAILURE"
+
+
+# -- statistics
+
+
+def _families(prefix: str, statistics: msgspec.Struct) -> Iterator[Family]:
+    for field, extra in _fields(type(statistics)).items():
+        value = getattr(statistics, field)
+        name = f"{prefix}_{field}"
+        if isinstance(value, msgspec.Struct):
+            yield from _families(name, value)
+        elif LABEL in extra:
+            label, values = extra[LABEL]
+            samples = [
+                Sample("", ((label, each),), number)
+                for each, number in zip(values, value, strict=True)
+            ]
+            yield _family(name, tuple(samples), extra)
+        elif isinstance(value, int | float):
+            yield _family(name, (Sample("", (), value),), extra)
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
+    """The fields of a struct, with what their annotations say for metrics."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found: dict[str, dict[str, Any]] = {}
+    for name in kind.__struct_fields__:
+        metas = getattr(hints[name], "__metadata__", ())
+        extras = [meta.extra for meta in metas if isinstance(meta, msgspec.Meta) and meta.extra]
+        found[name] = functools.reduce(lambda a, b: a | b, extras, {})
+    return found
+
+
+def _family(name: str, samples: tuple[Sample, ...], extra: Mapping[str, Any]) -> Family:
+    if name.endswith("_ns"):
+        name = f"{name[:-3]}_seconds"
+        samples = tuple(Sample(s.suffix, s.labels, s.value * 1e-9) for s in samples)
+    if extra.get(COUNTER):
+        return Family(f"{name}_total", "counter", "Since the start.", samples)
+    return Family(name, "gauge", "Now.", samples)
+
+
+# -- text
+
+
+def _text(family: Family) -> str:
+    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+    for sample in family.samples:
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels)
+        name = f"{family.name}{sample.suffix}"
+        lines.append(
+            f"{name}{{{labels}}} {_number(sample.value)}"
+            if labels
+            else f"{name} {_number(sample.value)}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))

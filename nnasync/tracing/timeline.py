@@ -1,0 +1,213 @@
+"""The timeline: an instrument that keeps what happened when, for a trace.
+
+Executions are spans on the track of the thread that ran them, inside the process of their device.
+Time in a queue, and marks of layers and phases, may overlap others of their track. A fence that a
+task waited for is a flow, from the thread that signaled it to the start of the task.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from nnasync import errors, hal
+from nnasync.tracing.instruments import Instrument, Signal, Traced
+from nnasync.tracing.marks import Layer, Mark, Phase
+
+__all__ = ["Flow", "Place", "Span", "Timeline"]
+
+_UNFINISHED = 4096
+
+
+class Place(hal.Struct, frozen=True):
+    """A track and the process it is of: a device's name, or empty for everything else."""
+
+    track: str
+    process: str = ""
+
+
+class Span(hal.Struct, frozen=True):
+    """Something that took time on a track; one without duration is an event.
+
+    On one track, spans are inside one another or apart, unless they are `concurrent`.
+    """
+
+    name: str
+    track: str
+    start_ns: int
+    end_ns: int
+    args: dict[str, Any] = msgspec.field(default_factory=dict)
+    process: str = ""
+    layer: Layer = Layer.OTHER
+    phase: Phase = Phase.UNSPECIFIED
+    concurrent: bool = False
+
+
+class Flow(hal.Struct, frozen=True):
+    """A fence: where and when it was signaled, and the start that it released."""
+
+    source: Place
+    start_ns: int
+    end_ns: int
+    target: Place
+    target_ns: int
+
+
+class _Waiting:
+    """What is known of a task between its runs."""
+
+    __slots__ = ("signals", "since_ns")
+
+    def __init__(self) -> None:
+        self.since_ns = 0
+        self.signals: list[tuple[Place, int, int]] = []
+
+
+class _Here(threading.local):
+    process = ""
+
+
+class Timeline(Instrument):
+    """Records spans and flows, the latest `limit` of them, for `chrome_trace`."""
+
+    def __init__(self, limit: int = 100_000) -> None:
+        if limit < 1:
+            raise errors.InvalidArgument(f"a timeline keeps at least one span, got limit={limit}")
+        self._records: deque[Span | Flow] = deque(maxlen=limit)
+        self._waiting: dict[tuple[int, int], _Waiting] = {}
+        self._lock = threading.Lock()
+        self._here = _Here()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The recorded spans, in the order of ends."""
+        return tuple(each for each in self.records if isinstance(each, Span))
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """The recorded flows, in the order of ends."""
+        return tuple(each for each in self.records if isinstance(each, Flow))
+
+    @property
+    def records(self) -> tuple[Span | Flow, ...]:
+        """All that was recorded."""
+        return tuple(self._records.copy())
+
+    def record(self, name: str, track: str, start_ns: int, end_ns: int, **args: Any) -> None:
+        """Add a span of one's own; `args` are shown with it and must be plain data."""
+        self._records.append(Span(name, track, start_ns, end_ns, args, layer=Layer.APPLICATION))
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+        self._records.clear()
+
+    def task_waits(self, task: Traced, fence: Signal) -> None:
+        """Follow a fence: its signal is the start of a flow to the task."""
+        fence.add_callback(functools.partial(self._signaled, _key(task)))
+
+    def task_started(self, task: Traced, begun_ns: int) -> None:
+        """Record the time in the queue, and the fences that the task waited for."""
+        with self._lock:
+            waited = self._waiting.pop(_key(task), None) or _Waiting()
+        device = _device(task.name)
+        self._here.process = device
+        target = Place(threading.current_thread().name, device)
+        for source, start_ns, end_ns in waited.signals:
+            self._records.append(Flow(source, start_ns, end_ns, target, begun_ns))
+        self._records.append(
+            Span(
+                task.name,
+                f"queue {task.priority.name}",
+                min(waited.since_ns or task.ready_ns, begun_ns),
+                begun_ns,
+                {"task": id(task), "resumed": waited.since_ns > 0},
+                layer=Layer.RUNTIME,
+                phase=Phase.EXECUTION,
+                concurrent=True,
+            )
+        )
+
+    def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
+        """Record a task's run, or the part of it up to a preemption."""
+        if not finished:
+            with self._lock:
+                self._waits(_key(task)).since_ns = ended_ns
+        args = {
+            "finished": finished,
+            "task": id(task),
+            "priority": task.priority.name,
+            "us_since_ready": (begun_ns - task.ready_ns) / 1000,
+            "us_since_launched": (begun_ns - task.launched_ns) / 1000,
+        }
+        self._record_run(task.name, begun_ns, ended_ns, args)
+
+    def task_answered(self, task: Traced, error: Exception | None) -> None:
+        """Record an error at the time of the answer."""
+        with self._lock:
+            self._waiting.pop(_key(task), None)
+        if error is not None:
+            at_ns = time.monotonic_ns()
+            what = f"{task.name}: {type(error).__name__}"
+            self._record_event(what, at_ns, {"task": id(task), "error": str(error)})
+
+    def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
+        """Record an inline execution."""
+        self._record_run(name, begun_ns, ended_ns, {"inline": True})
+
+    def loop_woken(self, at_ns: int, callbacks: int) -> None:
+        """Record a wake-up."""
+        self._record_event("wake-up", at_ns, {"callbacks": callbacks})
+
+    def marked(self, mark: Mark, begun_ns: int, ended_ns: int) -> None:
+        """Record work of a layer on the track of the layer."""
+        track = mark.layer.name.lower()
+        layer, phase = mark.layer, mark.phase
+        span = Span(
+            mark.detail, track, begun_ns, ended_ns, layer=layer, phase=phase, concurrent=True
+        )
+        self._records.append(span)
+
+    def _signaled(self, key: tuple[int, int], fence: Signal) -> None:
+        """Callback of a fence, on the thread that signals it; a failed one releases nothing."""
+        if fence.error is not None:
+            return
+        begun_ns = time.monotonic_ns()
+        place = Place(threading.current_thread().name, self._here.process)
+        with self._lock:
+            signals = self._waits(key).signals
+            signals.append((place, begun_ns, max(begun_ns + 1, time.monotonic_ns())))
+
+    def _waits(self, key: tuple[int, int]) -> _Waiting:
+        """What is known of a task; the oldest go when too many never came to an end."""
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = _Waiting()
+            if len(self._waiting) > _UNFINISHED:
+                del self._waiting[next(iter(self._waiting))]
+        return waiting
+
+    def _record_run(self, name: str, start_ns: int, end_ns: int, args: dict[str, Any]) -> None:
+        track, device = threading.current_thread().name, _device(name)
+        layer, phase = Layer.DRIVER, Phase.EXECUTION
+        self._records.append(
+            Span(name, track, start_ns, end_ns, args, process=device, layer=layer, phase=phase)
+        )
+
+    def _record_event(self, name: str, at_ns: int, args: dict[str, Any]) -> None:
+        track = threading.current_thread().name
+        self._records.append(Span(name, track, at_ns, at_ns, args, layer=Layer.RUNTIME))
+
+
+def _key(task: Traced) -> tuple[int, int]:
+    # The number of a dead task may be that of a new one, but not with the same time.
+    return id(task), task.launched_ns
+
+
+def _device(name: str) -> str:
+    """The device in the name of a task."""
+    return name.rpartition(" on ")[2] if " on " in name else ""

@@ -1,0 +1,73 @@
+"""The turns of a loop: how much inline work one may hold, and who goes first in the next.
+
+Inline work that would exceed the stall budget of a turn waits for the next one. Whom the loop
+resumes first is a matter of chance that repeats itself, so those who wait have an order of their
+own: by priority, then by arrival, and nobody who comes later goes before them. Each run counts for
+its duration and for what the call around it costs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+
+from nnasync.hal import Priority
+from nnasync.wakeup import yield_now
+
+__all__ = ["CALL_NS", "Turns"]
+
+CALL_NS = 8_000
+"""What a call costs the loop around the run itself: copies, checks and bookkeeping in Python."""
+
+
+class Turns(threading.local):
+    """The current turn of this thread's loop, its inline work, and who waits for the next."""
+
+    def __init__(self, budget_ns: float) -> None:
+        self.number = 0
+        self.spent_ns = 0.0
+        self._budget_ns = budget_ns
+        self._tickets = 0
+        self._waiting: list[tuple[int, int]] = []
+
+    def spend(self, duration_ns: int) -> None:
+        """Note an inline run of this turn."""
+        self.spent_ns += duration_ns + CALL_NS
+
+    def has_room(self, needed_ns: float) -> bool:
+        """Whether a run of that length fits into this turn; the first one always does."""
+        return self.spent_ns <= 0 or self.spent_ns + needed_ns <= self._budget_ns
+
+    def is_half_spent(self) -> bool:
+        """Whether a caller that cannot yield later should do so now."""
+        return 2 * self.spent_ns > self._budget_ns
+
+    def must_wait(self, priority: Priority, needed_ns: float) -> bool:
+        """Whether a run has to wait: there is no room for it, or somebody goes before."""
+        waiting = self._waiting
+        return not self.has_room(needed_ns) or (len(waiting) > 0 and -waiting[0][0] >= priority)
+
+    async def wait(self, priority: Priority, needed_ns: float) -> None:
+        """Return in a turn that has room, when nobody goes before; cancelling is safe."""
+        ticket = (-priority, self._tickets)
+        self._tickets += 1
+        heapq.heappush(self._waiting, ticket)
+        try:
+            await self.next()
+            while self._waiting[0] != ticket or not self.has_room(needed_ns):
+                await self.next()
+        finally:
+            self._waiting.remove(ticket)
+            heapq.heapify(self._waiting)
+
+    async def next(self) -> None:
+        """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
+        number = self.number
+        await yield_now()
+        self.turned(number)
+
+    def turned(self, number: int) -> None:
+        """Note that the loop has turned since `number`; only the first to say so begins a turn."""
+        if self.number == number:
+            self.number = number + 1
+            self.spent_ns = 0.0

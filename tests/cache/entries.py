@@ -1,0 +1,48 @@
+"""A store with small entries whose content says what it should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from nnasync.cache import CacheKey, Hit, Miss, Store, Writing, fill, view
+
+KEY = CacheKey(bytes(range(32)), "device", "1.0", "0.1")
+OTHER_KEY = msgspec.structs.replace(KEY, step=1)
+MODEL = b"digest of the model"
+Files = tuple[list[bytes], list[bytes]]
+FILES: Files = ([b"code" * 50, b"more code"], [b"weights" * 99])
+
+
+def write(store: Store, files: Files = FILES, key: CacheKey = KEY, model: bytes = MODEL) -> Writing:
+    """Write an entry with these model and data cache files."""
+    with store.write(key, model, (len(files[0]), len(files[1]))) as writing:
+        for fd, content in zip(writing.fds, files[0] + files[1], strict=False):
+            fill(fd, content)
+    return writing
+
+
+def written(store: Store, files: Files = FILES, key: CacheKey = KEY) -> None:
+    """Write an entry, which must succeed."""
+    writing = write(store, files, key)
+    assert (writing.stored, writing.reason) == (True, "")
+
+
+def read(store: Store, key: CacheKey = KEY, model: bytes = MODEL) -> Files | str:
+    """The files of an entry, or the reason of the miss."""
+    found = store.lookup(key, model)
+    if isinstance(found, Miss):
+        return found.reason
+    with found:
+        return contents(found)
+
+
+def contents(hit: Hit) -> Files:
+    """What is in the files of a hit."""
+    return [bytes(view(fd)) for fd in hit.model_fds], [bytes(view(fd)) for fd in hit.data_fds]
+
+
+def cache_files(directory: Path) -> list[Path]:
+    """The files in a cache directory, those of the model cache first."""
+    return sorted(directory.iterdir(), key=lambda path: path.name[64:])

@@ -1,0 +1,369 @@
+"""Competition: the fastest device whose results agree with the reference gets the model."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+import nnasync as nn
+from nnasync.compilation import compile_model
+from nnasync.engine import StopFlag
+from nnasync.errors import GeneralFailure
+from tests.compilation.rig import (
+    REFERENCE,
+    FakeEngine,
+    ManualClock,
+    chain,
+    competing,
+    verdict_of,
+    way,
+)
+from tests.compilation.rig import clock as clock
+from tests.rigs import ROW, calculator, counter, doubler, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+
+def won(net: nn.Net) -> tuple[str, str]:
+    """Device and lowering of the winner, by the report."""
+    (line,) = [each for each in net.report().candidates if each.verdict.startswith("chosen")]
+    assert {partition.device for partition in net.report().partitions} <= set(
+        line.device.split("+")
+    )
+    return line.device, line.lowering
+
+
+@pytest.mark.parametrize("order", [("quick", "slow"), ("slow", "quick")])
+async def test_the_fastest_wins_whatever_the_order(
+    clock: ManualClock, order: tuple[str, ...]
+) -> None:
+    engines = {
+        "quick": FakeEngine("quick", clock, way(us=100)),
+        "slow": FakeEngine("slow", clock, way(us=150)),
+    }
+    async with competing(*(engines[name] for name in order)) as rt:
+        net = await rt.compile(doubler())
+        assert won(net) == ("quick", "f32, 1 thread")
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+        lines = {each.device: each for each in net.report().candidates}
+        assert lines["quick"].median_us == 100
+        assert lines["slow"].median_us == 150
+        assert "1.50" in lines["slow"].verdict
+        assert lines["slow"].agreement.startswith("max 0")
+        assert net.report().partitions[0].reason == "fastest whose results agree"
+
+
+async def test_who_disagrees_with_the_reference_does_not_win(clock: ManualClock) -> None:
+    wrong = FakeEngine("wrong", clock, way(us=1, error=0.5))
+    right = FakeEngine("right", clock, way(us=100))
+    async with competing(wrong, right) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "right"
+        assert verdict_of(net.report(), "wrong") == "disagrees with the reference"
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_where_only_who_disagrees_is_allowed_the_report_says_so(clock: ManualClock) -> None:
+    wrong = FakeEngine("wrong", clock, way("a", error=0.5), way("b", error=0.5))
+    async with competing(wrong, REFERENCE) as rt:
+        net = await rt.compile(doubler(), devices=["wrong"])
+        assert won(net) == ("wrong", "a, 1 thread")
+        assert "disagrees" in verdict_of(net.report(), "wrong", "a")
+
+
+async def test_within_a_few_percent_the_order_decides(clock: ManualClock) -> None:
+    a, b = FakeEngine("a", clock, way(us=102)), FakeEngine("b", clock, way(us=100))
+    async with competing(a, b, REFERENCE) as rt:
+        assert won(await rt.compile(doubler(), devices=["a", "b"]))[0] == "a"
+        assert won(await rt.compile(doubler(), devices=["b", "a"]))[0] == "b"
+
+
+async def test_lowerings_of_one_device_compete(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way("f32", us=200), way("int8", us=120))
+    async with competing(engine) as rt:
+        net = await rt.compile(doubler())
+        assert won(net) == ("engine", "int8, 1 thread")
+        assert engine.compiled == ["f32*1", "int8*1"]
+
+
+async def test_more_threads_are_tried_for_who_is_close_only(clock: ManualClock) -> None:
+    near = FakeEngine("near", clock, way(threads=2, us=60), way(us=100))
+    far = FakeEngine("far", clock, way(threads=2, us=10), way(us=160))
+    async with competing(near, far) as rt:
+        net = await rt.compile(doubler())
+        assert won(net) == ("near", "f32, 2 threads")
+        assert far.compiled == ["f32*1"]
+        assert verdict_of(net.report(), "far", "f32, 2").startswith("not tried")
+
+
+async def test_a_wide_winner_runs_narrow_beside_others(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way(threads=2, us=60_000), way(us=100_000))
+    async with competing(engine) as rt:
+        net = await rt.compile(doubler())
+        assert won(net) == ("engine", "f32, 2 threads")
+        running, let_go = threading.Semaphore(0), threading.Event()
+
+        def hang(stop: StopFlag) -> None:
+            running.release()
+            let_go.wait()
+
+        clock.now_ns = 0
+        engine.before_run = hang
+        first = await net.launch(ROW)
+        await until(lambda: running.acquire(blocking=False))
+        second = await net.launch(ROW)
+        await until(lambda: running.acquire(blocking=False))
+        let_go.set()
+        await first.fence
+        await second.fence
+        assert clock.now_ns == 160_000_000
+        again = await rt.compile(doubler(), pin=net.report().pin)
+        assert (await again(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_as_fast_with_one_thread_is_better_than_with_two(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way(threads=2, us=100), way(us=100))
+    async with competing(engine) as rt:
+        assert won(await rt.compile(doubler())) == ("engine", "f32, 1 thread")
+
+
+@pytest.mark.parametrize("preference", [nn.Preference.SUSTAINED_SPEED, nn.Preference.LOW_POWER])
+async def test_other_preferences_take_one_thread(
+    clock: ManualClock, preference: nn.Preference
+) -> None:
+    engine = FakeEngine("engine", clock, way(threads=2, us=10), way(us=100), way("other", us=200))
+    async with competing(engine) as rt:
+        net = await rt.compile(doubler(), preference=preference)
+        assert won(net) == ("engine", "f32, 1 thread")
+
+
+async def test_low_power_counts_processor_time(clock: ManualClock) -> None:
+    hungry = FakeEngine("hungry", clock, way(us=100, cpu_us=400))
+    frugal = FakeEngine("frugal", clock, way(us=150, cpu_us=150))
+    async with competing(hungry, frugal) as rt:
+        fast = await rt.compile(doubler())
+        saving = await rt.compile(doubler(), preference=nn.Preference.LOW_POWER)
+        assert (won(fast)[0], won(saving)[0]) == ("hungry", "frugal")
+        assert saving.report().candidates[0].cpu_us == 400
+
+
+async def test_who_fails_in_a_trial_does_not_win(clock: ManualClock) -> None:
+    broken = FakeEngine("broken", clock, way(us=1, fault=RuntimeError("overheated")))
+    async with competing(broken, FakeEngine("whole", clock, way(us=50))) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "whole"
+        assert "overheated" in verdict_of(net.report(), "broken")
+        assert any("overheated" in each.reason for each in net.report().rejections)
+
+
+async def test_who_refuses_the_model_does_not_compete(clock: ManualClock) -> None:
+    picky = FakeEngine("picky", clock, way(us=1, compile_fault=GeneralFailure("no such thing")))
+    others = [FakeEngine(name, clock, way(us=50)) for name in ("a", "b")]
+    async with competing(picky, *others) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "a"
+        assert "no such thing" in net.report().rejections[0].reason
+
+
+async def test_a_single_contender_is_not_measured(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way(us=100))
+    async with competing(engine, REFERENCE) as rt:
+        net = await rt.compile(doubler(), devices=["engine"])
+        assert clock.now_ns == 0
+        assert net.report().candidates[0].agreement == "not measured"
+
+
+async def test_a_budget_of_zero_takes_the_first(clock: ManualClock) -> None:
+    a, b = FakeEngine("a", clock, way(us=100)), FakeEngine("b", clock, way(us=10))
+    async with competing(a, b, budget_ms=0) as rt:
+        assert won(await rt.compile(doubler()))[0] == "a"
+        assert b.compiled == []
+
+
+async def test_open_shapes_are_not_measured(clock: ManualClock) -> None:
+    builder = nn.ModelBuilder("open")
+    x = builder.input("x", (0, 4))
+    builder.output("y", builder.add(x, x))
+    async with competing(FakeEngine("a", clock, way(us=9)), FakeEngine("b", clock)) as rt:
+        net = await rt.compile(builder.build())
+        assert won(net)[0] == "a"
+        assert clock.now_ns == 0
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_losers_are_given_back(clock: ManualClock) -> None:
+    winner = FakeEngine("winner", clock, way(us=10))
+    loser = FakeEngine("loser", clock, way("a", us=20), way("b", us=30))
+    async with competing(winner, loser) as rt:
+        net = await rt.compile(doubler())
+        assert (len(winner.plans), len(loser.plans)) == (1, 0)
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_states_compete_from_zero(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way("a", us=20), way("b", us=10))
+    async with competing(engine) as rt:
+        net = await rt.compile(counter())
+        assert won(net) == ("engine", "b, 1 thread")
+        async with net.burst() as burst:
+            assert (await burst(ROW)).tolist() == [[1, 2, 3, 4]]
+            assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+# -- what the application allows
+
+
+async def test_reduced_precision_only_by_permission(clock: ManualClock) -> None:
+    engine = FakeEngine(
+        "engine", clock, way(us=100), way("bf16", us=10, error=1e-3, reduces_precision=True)
+    )
+    async with competing(engine, REFERENCE) as rt:
+        strict = await rt.compile(doubler(), devices=["engine"])
+        assert won(strict) == ("engine", "f32, 1 thread")
+        assert "not allowed" in verdict_of(strict.report(), "engine", "bf16")
+        allowed = await rt.compile(doubler(), devices=["engine"], precision="bf16")
+        assert won(allowed) == ("engine", "bf16, 1 thread")
+
+
+@pytest.mark.parametrize(("error", "winner"), [(1e-3, "bf16"), (1e-2, "f32")])
+async def test_a_relaxed_model_allows_it_within_its_tolerance(
+    clock: ManualClock, error: float, winner: str
+) -> None:
+    builder = nn.ModelBuilder("relaxed", relaxed=True)
+    x = builder.input("x", (1, 4))
+    builder.output("y", builder.add(x, x))
+    engine = FakeEngine(
+        "engine", clock, way(us=100), way("bf16", us=10, error=error, reduces_precision=True)
+    )
+    async with competing(engine, REFERENCE) as rt:
+        net = await rt.compile(builder.build(), devices=["engine"])
+        assert won(net) == ("engine", f"{winner}, 1 thread")
+
+
+async def test_exact_allows_what_is_bit_stable(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way(us=10), way("exact", us=100, is_exact=True))
+    async with competing(engine, FakeEngine("loose", clock, way(us=1))) as rt:
+        net = await rt.compile(doubler(), precision="exact")
+        assert won(net) == ("engine", "exact, 1 thread")
+        with pytest.raises(GeneralFailure, match="exact"):
+            await rt.compile(doubler(), precision="exact", devices=["loose"])
+
+
+# -- deadlines and hangs
+
+
+async def test_who_hangs_is_given_up(clock: ManualClock) -> None:
+    let_go = threading.Event()
+    hanging = FakeEngine("hanging", clock, way(us=1))
+    hanging.before_run = lambda stop: let_go.wait()
+    async with competing(hanging, FakeEngine("sound", clock), REFERENCE) as rt:
+        try:
+            compilation = await compile_model(
+                doubler(),
+                rt.devices,
+                preference=nn.Preference.FAST_SINGLE_ANSWER,
+                priority=nn.Priority.MEDIUM,
+                deadline=None,
+                fingerprint=bytes(32),
+                patience_s=0.05,
+            )
+        finally:
+            let_go.set()
+        assert compilation.device.name in ("sound", REFERENCE)
+        assert "gave no answer" in verdict_of(compilation.report, "hanging")
+
+
+async def test_near_the_deadline_the_first_that_is_ready_is_taken(clock: ManualClock) -> None:
+    let_go = threading.Event()
+    slow = FakeEngine("slow", clock, way(us=1))
+    slow.before_compile = lambda lowering: let_go.wait()
+    async with competing(FakeEngine("ready", clock), slow) as rt:
+        try:
+            net = await rt.compile(doubler(), deadline=nn.within(ms=200))
+        finally:
+            let_go.set()
+        assert won(net)[0] == "ready"
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_a_contest_ends_before_the_deadline(clock: ManualClock) -> None:
+    let_go = threading.Event()
+    hanging = FakeEngine("hanging", clock, way(us=1))
+    hanging.before_run = lambda stop: let_go.wait()
+    async with competing(FakeEngine("ready", clock), hanging) as rt:
+        try:
+            net = await rt.compile(doubler(), deadline=nn.within(ms=200))
+        finally:
+            let_go.set()
+        assert won(net)[0] == "ready"
+
+
+async def test_cancelling_tells_the_engine_to_stop(clock: ManualClock) -> None:
+    begun, interrupted = threading.Event(), threading.Event()
+
+    def hang(stop: StopFlag) -> None:
+        stop.arm(interrupted.set)
+        begun.set()
+        interrupted.wait()
+
+    a, b = FakeEngine("a", clock), FakeEngine("b", clock)
+    a.before_run = hang
+    async with competing(a, b) as rt:
+        async with anyio.create_task_group() as group:
+            group.start_soon(rt.compile, doubler())
+            await until(begun.is_set)
+            group.cancel_scope.cancel()
+        await until(interrupted.is_set)
+        assert rt.statistics().nets == 0
+
+
+# -- the reference
+
+
+async def test_the_reference_judges_without_being_a_device(clock: ManualClock) -> None:
+    wrong = FakeEngine("wrong", clock, way(us=1, error=0.5))
+    async with competing(wrong, FakeEngine("right", clock)) as rt:
+        assert [device.name for device in rt.devices] == ["wrong", "right"]
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "right"
+        assert REFERENCE not in {each.device for each in net.report().candidates}
+
+
+async def test_the_reference_can_win(clock: ManualClock) -> None:
+    async with competing(FakeEngine("slow", clock, way(us=1000)), REFERENCE) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == REFERENCE
+        lines = {each.device: each for each in net.report().candidates}
+        assert lines[REFERENCE].agreement == "is the reference"
+
+
+async def test_several_outputs_are_all_compared(clock: ManualClock) -> None:
+    class Half(FakeEngine):
+        """Wrong in its second output only."""
+
+        def compile(self, *arguments: Any) -> Any:
+            plan = super().compile(*arguments)
+            bind = plan.bind
+
+            def bound(inputs: Any, outputs: Any) -> Any:
+                call = bind(inputs, outputs)
+                call.outputs = outputs[1:]
+                return call
+
+            plan.bind = bound
+            return plan
+
+    async with competing(Half("half", clock, way(us=1, error=0.5)), FakeEngine("b", clock)) as rt:
+        net = await rt.compile(calculator())
+        assert won(net)[0] == "b"
+        line = next(each for each in net.report().candidates if each.device == "half")
+        assert line.agreement.startswith("output 1 disagrees")
+
+
+async def test_long_models_compete_too(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way("a", us=90_000), way("b", us=70_000))
+    async with competing(engine) as rt:
+        assert won(await rt.compile(chain())) == ("engine", "b, 1 thread")

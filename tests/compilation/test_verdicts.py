@@ -1,0 +1,231 @@
+"""Verdicts: a model is measured once, and what lies in the folder is not trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import nnasync as nn
+from nnasync.compilation.choice import Choice, Part
+from nnasync.compilation.report import Candidate
+from nnasync.compilation.state import machine, read_state, state_folder, write_state
+from nnasync.compilation.verdicts import Question, Verdict, Verdicts
+from tests.compilation.rig import FakeEngine, ManualClock, competing, way
+from tests.compilation.rig import clock as clock
+from tests.rigs import ROW, calculator, doubler
+
+A, B = Choice((Part("a", "1"),)), Choice((Part("b", "1"),))
+LINES = (Candidate("a", "f32", 1.5, "equal", "slower"), Candidate("b", "f32", 1.0, "x", "chosen"))
+
+
+def question(model: str = "m", **changes: Any) -> Question:
+    asked = Question(
+        model=model, contenders=(A, B), judge="r 1", preference=1, precision=None, cores=2
+    )
+    return msgspec.structs.replace(asked, **changes)
+
+
+def the_file(folder: Path) -> Path:
+    (path,) = folder.glob("*.json")
+    return path
+
+
+def test_a_verdict_is_found_again(tmp_path: Path) -> None:
+    Verdicts(tmp_path / "v").keep(question(), 1, LINES)
+    found = Verdicts(tmp_path / "v").find(question())
+    assert found is not None
+    assert (found.chosen, found.candidates) == (1, LINES)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": "other"},
+        {"contenders": (B, A)},
+        {"contenders": (A,)},
+        {"contenders": (A, Choice((Part("b", "2"),)))},
+        {"judge": "r 2"},
+        {"preference": 0},
+        {"precision": "exact"},
+        {"cores": 3},
+    ],
+)
+def test_another_question_has_another_answer(tmp_path: Path, changes: dict[str, Any]) -> None:
+    verdicts = Verdicts(tmp_path)
+    verdicts.keep(question(), 1, LINES)
+    assert verdicts.find(question(**changes)) is None
+    assert verdicts.find(question()) is not None
+
+
+@pytest.mark.parametrize("other", [{"model": "o"}, {"contenders": (B, A)}, {"cores": 1}])
+def test_the_answer_to_another_question_is_not_taken(tmp_path: Path, other: Any) -> None:
+    """Somebody put it under this question's name."""
+    verdicts = Verdicts(tmp_path)
+    verdicts.keep(question(), 1, LINES)
+    path = the_file(tmp_path)
+    path.write_bytes(msgspec.json.encode(Verdict(question(**other), machine(), 1, LINES)))
+    assert verdicts.find(question()) is None
+
+
+def spoilt(data: bytes) -> list[bytes]:
+    verdict = msgspec.json.decode(data)
+    return [
+        b"",
+        b"\0",
+        b"garbage",
+        b"[" * 100_000,
+        data[:-1],
+        data + b"x",
+        data + b" " * (1 << 19),
+        msgspec.json.encode(verdict | {"chosen": 2}),
+        msgspec.json.encode(verdict | {"chosen": -1}),
+        msgspec.json.encode(verdict | {"chosen": "1"}),
+        msgspec.json.encode(verdict | {"machine": "other"}),
+        msgspec.json.encode(verdict | {"format": 99}),
+        msgspec.json.encode(verdict | {"candidates": verdict["candidates"] * 1000}),
+    ]
+
+
+def test_what_is_damaged_is_ignored(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path)
+    verdicts.keep(question(), 1, LINES)
+    path = the_file(tmp_path)
+    whole = path.read_bytes()
+    for data in spoilt(whole):
+        path.write_bytes(data)
+        assert verdicts.find(question()) is None, data[:80]
+    path.write_bytes(whole)
+    assert verdicts.find(question()) is not None
+
+
+def test_the_oldest_go_first(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path, max_entries=3)
+    for index in range(3):
+        verdicts.keep(question(f"{index}"), 1, LINES)
+    for age, path in enumerate(sorted(tmp_path.glob("*.json"), key=os.path.getmtime)):
+        os.utime(path, ns=(age * 10**9, age * 10**9))
+    assert verdicts.find(question("0")) is not None  # now it is the latest
+    verdicts.keep(question("3"), 1, LINES)
+    kept = [index for index in "0123" if verdicts.find(question(index))]
+    assert len(kept) == 3
+    assert {"0", "3"} <= set(kept)
+
+
+# -- the folder
+
+
+def test_the_folder_comes_from_the_environment(
+    state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nnasync.compilation import state
+
+    assert state.state_folder() == state_folder
+    monkeypatch.delenv("NNASYNC_STATE_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
+    assert state.state_folder() == Path("/somewhere/nnasync")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/nobody")
+    assert state.state_folder() == Path("/nobody/.local/state/nnasync")
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    assert write_state(path, b"one")
+    assert write_state(path, b"two")
+    assert read_state(path, 10) == b"two"
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["file"]
+
+
+def test_what_is_not_a_file_of_ours_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_state(path, b"12345")
+    assert read_state(path, 4) is None
+    (tmp_path / "link").symlink_to(path)
+    assert read_state(tmp_path / "link", 10) is None
+    os.mkfifo(tmp_path / "fifo")
+    assert read_state(tmp_path / "fifo", 10) is None
+    assert read_state(tmp_path, 10) is None
+    assert read_state(tmp_path / "none", 10) is None
+
+
+def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert not write_state(tmp_path / "file" / "x", b"data")
+    Verdicts(tmp_path / "file").keep(question(), 1, LINES)
+    assert Verdicts(tmp_path / "file").find(question()) is None
+
+
+# -- compiling
+
+
+def rivals(clock: ManualClock) -> tuple[FakeEngine, FakeEngine]:
+    return FakeEngine("a", clock, way(us=100)), FakeEngine("b", clock, way(us=50))
+
+
+@pytest.mark.anyio
+async def test_a_model_is_measured_once(clock: ManualClock) -> None:
+    async with competing(*rivals(clock)) as rt:
+        first = (await rt.compile(doubler())).report()
+    measured = clock.now_ns
+    a, b = rivals(clock)
+    async with competing(a, b) as rt:
+        net = await rt.compile(doubler())
+        assert (a.compiled, b.compiled, clock.now_ns) == ([], ["f32*1"], measured)
+        assert net.report().partitions[0].reason.endswith("as measured before")
+        assert net.report().candidates == first.candidates
+        assert net.report().pin == first.pin
+        assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
+        await rt.compile(calculator())
+        assert clock.now_ns > measured
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", ["version", "lowerings", "cores", "preference"])
+async def test_whatever_changes_it_is_measured_anew(clock: ManualClock, change: str) -> None:
+    async with competing(*rivals(clock)) as rt:
+        await rt.compile(doubler())
+    measured = clock.now_ns
+    a, b = rivals(clock)
+    preference, cores = nn.Preference.FAST_SINGLE_ANSWER, 2
+    if change == "version":
+        b.version = "2"
+    elif change == "lowerings":
+        a.ways.append(way("int8", us=70))
+    elif change == "cores":
+        cores = 1
+    else:
+        preference = nn.Preference.SUSTAINED_SPEED
+    async with competing(a, b, cores=cores) as rt:
+        await rt.compile(doubler(), preference=preference)
+    assert clock.now_ns > measured
+
+
+@pytest.mark.anyio
+async def test_a_winner_that_fails_now_is_measured_against_again(clock: ManualClock) -> None:
+    async with competing(*rivals(clock)) as rt:
+        await rt.compile(doubler())
+    a, b = rivals(clock)
+    b.ways[0] = way(us=50, compile_fault=RuntimeError("not today"))
+    async with competing(a, b) as rt:
+        net = await rt.compile(doubler())
+        assert net.report().partitions[0].device == "a"
+
+
+@pytest.mark.anyio
+async def test_garbage_in_the_folder_is_measured_over(clock: ManualClock) -> None:
+    async with competing(*rivals(clock)) as rt:
+        await rt.compile(doubler())
+        path = the_file(state_folder() / "verdicts")
+        path.write_bytes(b'{"chosen": 7}')
+        measured = clock.now_ns
+        net = await rt.compile(doubler())
+        assert clock.now_ns > measured
+        assert net.report().partitions[0].device == "b"
+        assert Verdict is type(msgspec.json.decode(path.read_bytes(), type=Verdict))

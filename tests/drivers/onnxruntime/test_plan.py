@@ -1,0 +1,311 @@
+"""Plans of ONNX Runtime: bound in place, several at once, open shapes, faults, interruption."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync.drivers.onnxruntime.call import SHORT_NS, OnnxCall
+from nnasync.engine import OutputBuffer, StopFlag
+from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
+from nnasync.extensions import ONNX, OnnxOperation
+from nnasync.hal import Array, ExecutionPreference, Model
+from nnasync.importers.onnx import wrap
+from tests.importers.onnx.files import (
+    DOUBLE,
+    FLOAT,
+    INT64,
+    Port,
+    message,
+    node,
+    run,
+    written,
+)
+
+SUSTAINED = ExecutionPreference.SUSTAINED_SPEED
+ROW = np.array([[1, -2, 3]], np.float32)
+
+
+def identity(folder: Path, port: Port, type: str = "Neg") -> Model:
+    """A file with one operator of one input."""
+    name, element, shape = port
+    graph = message([node(type, [name], ["y"])], [port], [("y", element, shape)])
+    return wrap(written(folder, graph))
+
+
+def plan(model: Model) -> Any:
+    return OnnxRuntimeEngine().compile(model, SUSTAINED)
+
+
+def test_inputs_are_read_and_outputs_written_in_place(tmp_path: Path) -> None:
+    x, y = ROW.copy(), np.zeros((1, 3), np.float32)
+    call = plan(identity(tmp_path, ("x", FLOAT, (1, 3)))).bind([x], [y])
+    for factor in (1, 2):
+        x[:] = ROW * factor
+        assert call.run(StopFlag())
+        assert (y == -ROW * factor).all()
+
+
+def test_memory_that_is_not_aligned(tmp_path: Path) -> None:
+    memory = np.zeros(32, np.uint8)
+    x, y = memory[1:13].view(np.float32), memory[17:29].view(np.float32)
+    x[:] = ROW[0]
+    call = plan(identity(tmp_path, ("x", FLOAT, (1, 3)))).bind([x.reshape(1, 3)], [y.reshape(1, 3)])
+    assert call.run(StopFlag())
+    assert y.tolist() == [-1, 2, -3]
+
+
+def test_two_calls_run_at_once(tmp_path: Path) -> None:
+    shared = plan(identity(tmp_path, ("x", FLOAT, (64, 64))))
+    xs = [np.full((64, 64), n, np.float32) for n in (1, 2)]
+    ys = [np.zeros((64, 64), np.float32) for _ in xs]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        call = shared.bind([xs[number]], [ys[number]])
+        for _ in range(50):
+            ys[number][:] = 0
+            if not call.run(StopFlag()) or (ys[number] != -xs[number]).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_types_that_the_hal_has_not_are_converted(tmp_path: Path) -> None:
+    (integers,) = run(
+        OnnxRuntimeEngine(),
+        identity(tmp_path, ("x", INT64, (2,))),
+        [np.array([5, -6], np.int32)],
+    )
+    assert integers.dtype == np.int32
+    assert integers.tolist() == [-5, 6]
+    (reals,) = run(
+        OnnxRuntimeEngine(),
+        identity(tmp_path, ("x", DOUBLE, (2,))),
+        [np.array([0.5, -6], np.float32)],
+    )
+    assert reals.dtype == np.float32
+    assert reals.tolist() == [-0.5, 6]
+
+
+def test_an_integer_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    graph = message(
+        [node("Mul", ["x", "c"], ["y"])],
+        [("x", INT64, (1,))],
+        [("y", INT64, (1,))],
+        {"c": np.array([2**31], np.int64)},
+    )
+    model = wrap(written(tmp_path, graph))
+    with pytest.raises(GeneralFailure, match="no int32"):
+        run(OnnxRuntimeEngine(), model, [np.array([2], np.int32)])
+
+
+def test_a_scalar_is_one_number(tmp_path: Path) -> None:
+    graph = message(
+        [node("ReduceSum", ["x"], ["y"], keepdims=0)], [("x", FLOAT, (1, 3))], [("y", FLOAT, ())]
+    )
+    (total,) = run(OnnxRuntimeEngine(), wrap(written(tmp_path, graph)), [ROW])
+    assert (total.shape, total.tolist()) == ((1,), [2])
+
+
+def open_shapes(folder: Path) -> Model:
+    """Where x is not 0: neither input nor output has a known shape."""
+    graph = message(
+        [node("NonZero", ["x"], ["y"])], [("x", FLOAT, ("n",))], [("y", INT64, (1, "k"))]
+    )
+    return wrap(written(folder, graph))
+
+
+def test_outputs_of_open_shape_tell_theirs(tmp_path: Path) -> None:
+    model = open_shapes(tmp_path)
+    x = np.array([0, 1, 2, 0], np.float32)
+    output = OutputBuffer(np.zeros(64, np.uint8), np.dtype(np.int32), (1, 0))
+    call = plan(model).bind([x], [output])
+    for numbers, places in (([0, 1, 2, 0], [1, 2]), ([3, 1, 2, 0], [0, 1, 2])):
+        x[:] = numbers
+        assert call.run(StopFlag())
+        array = output.array(output.shape)
+        assert array is not None
+        assert array.tolist() == [places]
+
+
+def test_a_small_buffer_is_told_what_it_needs(tmp_path: Path) -> None:
+    output = OutputBuffer(np.zeros(4, np.uint8), np.dtype(np.int32), (1, 0))
+    call = plan(open_shapes(tmp_path)).bind([np.ones(4, np.float32)], [output])
+    with pytest.raises(OutputInsufficientSize) as caught:
+        call.run(StopFlag())
+    assert caught.value.output_shapes[0].dimensions == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([None], "omitted"),
+        ([np.ones((2, 3), np.float32)], "shape"),
+        ([np.ones((1, 3), np.int32)], "int32"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    inputs: list[Array | None], message: str, tmp_path: Path
+) -> None:
+    target = np.zeros((1, 3), np.float32)
+    with pytest.raises(InvalidArgument, match=message):
+        plan(identity(tmp_path, ("x", FLOAT, (1, 3)))).bind(inputs, [target])
+
+
+def test_faults_have_the_words_of_the_engine(tmp_path: Path) -> None:
+    graph = message(
+        [node("Gather", ["c", "x"], ["y"])],
+        [("x", 6, (1,))],
+        [("y", FLOAT, (1,))],
+        {"c": np.ones(2, np.float32)},
+    )
+    model = wrap(written(tmp_path, graph))
+    with pytest.raises(GeneralFailure, match="ONNX Runtime failed.*indices"):
+        run(OnnxRuntimeEngine(), model, [np.array([7], np.int32)])
+
+
+class Endless:
+    """A session whose run ends only when its options say so."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+
+    def run_with_iobinding(self, binding: Any, options: Options) -> None:
+        self.began.set()
+        options.ended.wait()
+        raise RuntimeError("terminated")
+
+
+class Options:
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    @property
+    def terminate(self) -> bool:
+        return self.ended.is_set()
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        if value:
+            self.ended.set()
+
+
+def test_an_abort_terminates_a_run() -> None:
+    session, stop = Endless(), StopFlag()
+    call = OnnxCall(session, None, Options())
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(call.run(stop)))
+    thread.start()
+    session.began.wait()
+    stop.abort()
+    thread.join()
+    assert results == [False]
+    assert not call.run(stop)
+
+
+def test_a_long_loop_of_the_real_engine_is_terminated(tmp_path: Path) -> None:
+    graph = message(
+        [node("MatMul", ["x", "x"], ["v0"])]
+        + [node("MatMul", [f"v{n}", "x"], [f"v{n + 1}"]) for n in range(60)]
+        + [node("Identity", ["v60"], ["y"])],
+        [("x", FLOAT, ("n", "n"))],
+        [("y", FLOAT, ("n", "n"))],
+    )
+    model = wrap(written(tmp_path, graph))
+    x = np.zeros((768, 768), np.float32)
+    call = plan(model).bind([x], [np.zeros_like(x)])
+    stop = StopFlag()
+    armed = threading.Event()
+    arm = stop.arm
+
+    class Watched(StopFlag):
+        def arm(self, interrupt: Any) -> bool:
+            result = arm(interrupt)
+            armed.set()
+            return result
+
+        def disarm(self) -> None:
+            stop.disarm()
+
+        @property
+        def raised(self) -> int:
+            return stop.raised
+
+        @raised.setter
+        def raised(self, value: int) -> None: ...
+
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(call.run(Watched())))
+    thread.start()
+    armed.wait()
+    stop.abort()
+    thread.join()
+    assert results == [False]
+    assert call.run(StopFlag())
+
+
+def test_short_runs_are_not_armed(tmp_path: Path) -> None:
+    x, y = ROW.copy(), np.zeros((1, 3), np.float32)
+    call = plan(identity(tmp_path, ("x", FLOAT, (1, 3)))).bind([x], [y])
+    armed: list[int] = []
+
+    class Counting(StopFlag):
+        def arm(self, interrupt: Any) -> bool:
+            armed.append(1)
+            return super().arm(interrupt)
+
+    for _ in range(1000):
+        before = len(armed)
+        assert call.run(Counting())
+        if len(armed) == before:
+            break
+    assert len(armed) < 1000
+    assert SHORT_NS > 0
+
+
+def test_a_file_that_onnx_runtime_refuses() -> None:
+    builder = nn.ModelBuilder("broken")
+    x = builder.input("x", (1, 3))
+    file = builder.constant(
+        np.frombuffer(b"\x08\x09\x12garbage", np.uint8), type=nn.OperandType.TENSOR_OEM_BYTE
+    )
+    type = builder.extension_type(ONNX.name, OnnxOperation.GRAPH)
+    builder.output("y", builder.operation(type, x, file, output=x))
+    with pytest.raises(GeneralFailure, match="ONNX Runtime refuses"):
+        plan(builder.build())
+
+
+def test_a_file_cannot_read_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one beside it: what a model needs is in the model."""
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    monkeypatch.chdir(tmp_path)
+    graph = message(
+        [node("Add", ["x", "w"], ["y"])],
+        [("x", FLOAT, (1, 3))],
+        [("y", FLOAT, (1, 3))],
+        {"w": np.ones((1, 3), np.float32)},
+    )
+    (tensor,) = graph.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    tensor.external_data.add(key="location", value="secret.bin")
+    builder = nn.ModelBuilder("curious")
+    x = builder.input("x", (1, 3))
+    data = np.frombuffer(graph.SerializeToString(), np.uint8)
+    file = builder.constant(data, type=nn.OperandType.TENSOR_OEM_BYTE)
+    type = builder.extension_type(ONNX.name, OnnxOperation.GRAPH)
+    builder.output("y", builder.operation(type, x, file, output=x))
+    with pytest.raises(GeneralFailure, match="ONNX Runtime refuses"):
+        plan(builder.build())

@@ -1,0 +1,148 @@
+"""Loading `.onnx` files: which way they go, what is said of it, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.extensions import ONNX
+from nnasync.hal import Model, OperandType
+from nnasync.importers.onnx import reader
+from tests.importers.onnx.files import FLOAT, message, node, onnx, written
+
+X, Y = [("x", FLOAT, (2, 2))], [("y", FLOAT, (2, 2))]
+MATRIX = np.arange(4, dtype=np.float32).reshape(2, 2)
+
+
+def einsum() -> Any:
+    return message([node("Einsum", ["x", "x"], ["y"], equation="ij,jk->ik")], X, Y)
+
+
+def product() -> Any:
+    return message([node("MatMul", ["x", "w"], ["y"])], X, Y, {"w": MATRIX})
+
+
+def outside(location: str, folder: Path) -> Path:
+    """A file whose weights are in another one."""
+    model = product()
+    (tensor,) = model.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    for key, value in (("location", location), ("offset", "0"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    return written(folder, model)
+
+
+def is_wrapped(model: Model) -> bool:
+    return [entry.name for entry in model.extension_name_to_prefix] == [ONNX.name]
+
+
+def test_a_file_is_translated_where_it_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nnasync.importers.onnx")
+    model = nn.load(written(tmp_path, product()))
+    assert not is_wrapped(model)
+    assert "translated to 1 operations" in caplog.text
+
+
+def test_otherwise_it_is_wrapped_and_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nnasync.importers.onnx")
+    model = nn.load(written(tmp_path, einsum()))
+    assert is_wrapped(model)
+    assert "1 x Einsum" in caplog.text
+    (file,) = (o for o in model.main.operands if o.type == OperandType.TENSOR_OEM_BYTE)
+    assert file.name.startswith("net.onnx, as it is: ")
+    assert "1 x Einsum" in file.name
+
+
+def test_a_wrapped_file_can_be_saved_and_loaded(tmp_path: Path) -> None:
+    model = nn.load(written(tmp_path, einsum()))
+    nn.save(model, tmp_path / "copy.nnm")
+    assert is_wrapped(nn.load(tmp_path / "copy.nnm"))
+
+
+def test_data_beside_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(MATRIX.tobytes())
+    model = nn.load(outside("weights.bin", tmp_path))
+    assert not is_wrapped(model)
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname", "missing.bin"])
+def test_data_elsewhere_is_refused(location: str, tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (tmp_path / "weights.bin").write_bytes(MATRIX.tobytes())
+    with pytest.raises(ModelError, match=r"net\.onnx"):
+        nn.load(outside(location, folder))
+
+
+def test_data_elsewhere_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "weights.bin").write_bytes(MATRIX.tobytes())
+    path = outside("weights.bin", tmp_path)
+    monkeypatch.setattr(reader, "MAX_FILE_BYTES", path.stat().st_size)
+    model = product()
+    (tensor,) = model.graph.initializer
+    tensor.ClearField("raw_data")
+    del tensor.dims[:]
+    tensor.dims.extend([1000, 1000])
+    tensor.data_location = 1
+    tensor.external_data.add(key="location", value="weights.bin")
+    with pytest.raises(ModelError, match="data in other files"):
+        nn.load(written(tmp_path, model, "n.onnx"))
+
+
+def test_a_large_file_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, product())
+    monkeypatch.setattr(reader, "MAX_FILE_BYTES", 10)
+    with pytest.raises(ModelError, match="at most 10"):
+        nn.load(path)
+
+
+def test_every_cut_of_a_file_is_a_model_error_or_a_model(tmp_path: Path) -> None:
+    whole = product().SerializeToString()
+    path = tmp_path / "cut.onnx"
+    for length in range(0, len(whole), 3):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelError, match=r"cut\.onnx"):
+            nn.load(path)
+
+
+def test_deeply_nested_graphs_are_refused(tmp_path: Path) -> None:
+    model = einsum()
+    graph = model.graph
+    for _ in range(40):
+        branch = onnx.GraphProto()
+        branch.CopyFrom(graph)
+        del graph.node[:]
+        graph.node.append(node("If", ["c"], ["y"], then_branch=branch, else_branch=branch))
+        if model.ByteSize() > 2**20:
+            break
+    with pytest.raises(ModelError):
+        nn.load(written(tmp_path, model))
+
+
+def test_strings_cannot_cross_the_border(tmp_path: Path) -> None:
+    graph = message([node("Identity", ["x"], ["y"])], [("x", 8, (2,))], [("y", 8, (2,))])
+    with pytest.raises(ModelError, match="element type 8"):
+        nn.load(written(tmp_path, graph))
+
+
+def test_without_the_package_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, product())
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InvalidArgument, match=r"pip install 'nnasync\[onnxruntime\]'"):
+        nn.load(path)

@@ -1,0 +1,148 @@
+"""ONNX graphs in operations of the HAL give what ONNX Runtime makes of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync.errors import ModelError
+from nnasync.hal import Model, OperationType
+from nnasync.importers.onnx import translate, wrap
+from tests.importers.onnx.cases import CASES, QUANTIZED
+from tests.importers.onnx.files import FLOAT, INT64, Port, message, node, run, samples, written
+
+ABROAD = {"lstm", "lstm with peepholes"}
+"""Graphs of operations that the device of ONNX Runtime does not take."""
+CONSTANT = np.ones((2, 2), np.float32)
+
+
+def operations(model: Model) -> list[str]:
+    return [OperationType(operation.type).name for operation in model.main.operations]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_translated_and_wrapped_agree(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path, CASES[name])
+    translated, wrapped = translate(path), wrap(path)
+    inputs = samples(wrapped)
+    results = run(ReferenceEngine(), translated, inputs)
+    for got, wanted in zip(results, run(OnnxRuntimeEngine(), wrapped, inputs), strict=True):
+        assert got.shape == wanted.shape
+        assert got.dtype == wanted.dtype
+        tolerance = 1e-2 if got.dtype == np.float16 else 2e-5
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantised_graphs_agree_to_a_step(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path, QUANTIZED[name])
+    translated, wrapped = translate(path), wrap(path)
+    assert not {"DEPTHWISE_CONV_2D", "MUL"} & set(operations(translated))
+    inputs = samples(wrapped)
+    (got,), (wanted,) = (
+        run(ReferenceEngine(), translated, inputs),
+        run(OnnxRuntimeEngine(), wrapped, inputs),
+    )
+    step = 1 if got.dtype != np.float32 else 0.0501
+    assert np.abs(got.astype(np.float64) - wanted).max() <= step
+
+
+@pytest.mark.parametrize("name", [*CASES, *QUANTIZED])
+def test_there_and_back_again(name: str, tmp_path: Path) -> None:
+    """What ONNX Runtime makes of the operations is what it makes of the file."""
+    path = written(tmp_path, {**CASES, **QUANTIZED}[name])
+    translated, wrapped = translate(path), wrap(path)
+    engine = OnnxRuntimeEngine()
+    if not all(engine.supported_operations(translated)):
+        assert name in ABROAD
+        return
+    inputs = samples(wrapped)
+    results = run(engine, translated, inputs)
+    for got, wanted in zip(results, run(engine, wrapped, inputs), strict=True):
+        tolerance = 1e-2 if got.dtype == np.float16 else 2e-5
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_quantised_layers_become_quantised_operations(tmp_path: Path) -> None:
+    model = translate(written(tmp_path, QUANTIZED["conv uint8 per channel"]))
+    wanted = ["QUANTIZE", "CONV_2D", "MAX_POOL_2D", "RESHAPE", "DEQUANTIZE"]
+    assert operations(model) == wanted
+    assert operations(translate(written(tmp_path, QUANTIZED["gemm int8"]))) == ["FULLY_CONNECTED"]
+
+
+def test_normalisation_and_activation_join_a_convolution(tmp_path: Path) -> None:
+    model = translate(written(tmp_path, CASES["conv with a normalisation and an activation"]))
+    assert operations(model) == ["CONV_2D"]
+
+
+def test_what_is_seen_outside_does_not_join(tmp_path: Path) -> None:
+    graph = message(
+        [node("Gemm", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])],
+        [("x", FLOAT, (2, 2))],
+        [("m", FLOAT, (2, 2)), ("y", FLOAT, (2, 2))],
+        {"w": CONSTANT},
+    )
+    model = translate(written(tmp_path, graph))
+    assert operations(model) == ["FULLY_CONNECTED", "RELU"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([node("Einsum", ["x"], ["y"], equation="ij->ji")], "1 x Einsum, first node 0"),
+        ([node("MatMul", ["x", "x"], ["y"])], "node 0 .MatMul.: its second input must be constant"),
+        ([node("Softmax", ["x"], ["y"], axis=5)], "axis 5"),
+        (
+            [node("Resize", ["x4", "", "s"], ["y"], coordinate_transformation_mode="asymmetric")],
+            "resizes",
+        ),
+        ([node("Add", ["x", "nobody"], ["y"])], "nobody"),
+    ],
+)
+def test_what_is_not_translated_says_why(nodes: list[Any], reason: str, tmp_path: Path) -> None:
+    huge = np.array([1, 1, 2.0**40, 2.0**40], np.float32)
+    ports: list[Port] = [("x", FLOAT, (2, 2)), ("x4", FLOAT, (1, 1, 2, 2))]
+    graph = message(nodes, ports, [("y", FLOAT, (2, 2))], {"s": huge})
+    with pytest.raises(ModelError, match=rf"net\.onnx: .*{reason}"):
+        translate(written(tmp_path, graph))
+
+
+@pytest.mark.parametrize(
+    ("port", "reason"),
+    [
+        (("x", FLOAT, ("batch", 2)), "open dimensions"),
+        (("x", 11, (2, 2)), "element type 11"),
+        (("x", 2, (2, 2)), "nobody dequantises"),
+    ],
+)
+def test_inputs_that_are_not_translated(port: Any, reason: str, tmp_path: Path) -> None:
+    graph = message([node("Identity", ["x"], ["y"])], [port], [("y", *port[1:])])
+    with pytest.raises(ModelError, match=reason):
+        translate(written(tmp_path, graph))
+
+
+def test_old_files_are_not_translated(tmp_path: Path) -> None:
+    graph = message(
+        [node("Relu", ["x"], ["y"])], [("x", FLOAT, (2,))], [("y", FLOAT, (2,))], opset=9
+    )
+    with pytest.raises(ModelError, match="opset 9"):
+        translate(written(tmp_path, graph))
+
+
+def test_integers_stay_integers(tmp_path: Path) -> None:
+    graph = message(
+        [node("Add", ["x", "c"], ["y"])],
+        [("x", INT64, (3,))],
+        [("y", INT64, (3,))],
+        {"c": np.array([7], np.int64)},
+    )
+    path = written(tmp_path, graph)
+    inputs = [np.array([1, -2, 3], np.int32)]
+    for model, engine in ((translate(path), ReferenceEngine()), (wrap(path), OnnxRuntimeEngine())):
+        (result,) = run(engine, model, inputs)
+        assert result.tolist() == [8, 5, 10]

@@ -1,0 +1,110 @@
+"""Turns of a loop: room for inline work, and an order among those who wait for it."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from nnasync.hal import Priority
+from nnasync.workers.turns import CALL_NS, Turns
+
+HIGH, MEDIUM, LOW = Priority.HIGH, Priority.MEDIUM, Priority.LOW
+BUDGET_NS = 100 * CALL_NS
+
+
+def test_first_run_of_a_turn_always_has_room() -> None:
+    turns = Turns(BUDGET_NS)
+    assert turns.has_room(10 * BUDGET_NS)
+    turns.spend(10 * BUDGET_NS)
+    assert not turns.has_room(0)
+    turns.turned(turns.number)
+    assert turns.has_room(10 * BUDGET_NS)
+
+
+def test_runs_count_with_the_call_around_them() -> None:
+    turns = Turns(BUDGET_NS)
+    for _ in range(50):
+        turns.spend(0)
+    assert not turns.is_half_spent()
+    turns.spend(0)
+    assert turns.is_half_spent()
+    assert turns.has_room(BUDGET_NS - 51 * CALL_NS)
+    assert not turns.has_room(BUDGET_NS - 51 * CALL_NS + 1)
+
+
+def test_only_the_first_of_those_who_waited_begins_the_turn() -> None:
+    turns = Turns(BUDGET_NS)
+    number = turns.number
+    turns.turned(number)
+    turns.spend(BUDGET_NS)
+    turns.turned(number)
+    assert not turns.has_room(1)
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_floods_of_low_priority_do_not_starve_a_high_call() -> None:
+    """The loop resumes the flood first in every turn, and each of them would spend it whole."""
+    turns = Turns(BUDGET_NS)
+    order: list[Priority] = []
+
+    async def call(priority: Priority) -> None:
+        if turns.must_wait(priority, BUDGET_NS):
+            await turns.wait(priority, BUDGET_NS)
+        turns.spend(BUDGET_NS)
+        order.append(priority)
+
+    async def flood() -> None:
+        while len(order) < 100 and HIGH not in order:
+            await call(LOW)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(flood)
+        while len(order) < 10:
+            await anyio.lowlevel.checkpoint()
+        before = len(order)
+        await call(HIGH)
+        assert order.index(HIGH) <= before + 4
+
+
+async def test_equal_priorities_go_in_turn() -> None:
+    turns = Turns(BUDGET_NS)
+    done = [0] * 4
+
+    async def client(number: int) -> None:
+        while sum(done) < 400:
+            if turns.must_wait(MEDIUM, BUDGET_NS):
+                await turns.wait(MEDIUM, BUDGET_NS)
+            turns.spend(BUDGET_NS)
+            done[number] += 1
+
+    async with anyio.create_task_group() as group:
+        for number in range(4):
+            group.start_soon(client, number)
+    assert max(done) - min(done) <= 2
+
+
+async def test_newcomer_waits_behind_who_waits_already() -> None:
+    turns = Turns(BUDGET_NS)
+    turns.spend(BUDGET_NS)
+    async with anyio.create_task_group() as group:
+        group.start_soon(turns.wait, MEDIUM, BUDGET_NS)
+        await anyio.lowlevel.checkpoint()
+        turns.turned(turns.number)
+        assert turns.has_room(0)
+        assert turns.must_wait(LOW, 0)
+        assert not turns.must_wait(HIGH, 0)
+    assert not turns.must_wait(LOW, 0)
+
+
+async def test_cancelled_waiter_leaves_the_queue() -> None:
+    turns = Turns(BUDGET_NS)
+    turns.spend(BUDGET_NS)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await turns.wait(HIGH, 0)
+    turns.turned(turns.number)
+    assert not turns.must_wait(LOW, 0)
