@@ -87,16 +87,29 @@ async def test_equal_priorities_go_in_turn() -> None:
     assert max(done) - min(done) <= 2
 
 
+class Held(Turns):
+    """Turns of a loop that turns when it is told to."""
+
+    def __init__(self, budget_ns: float) -> None:
+        super().__init__(budget_ns)
+        self.asked, self.told = anyio.Event(), anyio.Event()
+
+    async def next(self) -> None:
+        self.asked.set()
+        await self.told.wait()
+        self.turned(self.number)
+
+
 async def test_newcomer_waits_behind_who_waits_already() -> None:
-    turns = Turns(BUDGET_NS)
-    turns.spend(BUDGET_NS)
+    turns = Held(BUDGET_NS)
     async with anyio.create_task_group() as group:
-        group.start_soon(turns.wait, MEDIUM, BUDGET_NS)
-        await anyio.lowlevel.checkpoint()
-        turns.turned(turns.number)
+        group.start_soon(turns.wait, MEDIUM, 0)
+        await turns.asked.wait()
         assert turns.has_room(0)
         assert turns.must_wait(LOW, 0)
+        assert turns.must_wait(MEDIUM, 0)
         assert not turns.must_wait(HIGH, 0)
+        turns.told.set()
     assert not turns.must_wait(LOW, 0)
 
 
