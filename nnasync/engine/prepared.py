@@ -120,9 +120,12 @@ class EnginePreparedModel:
                 inlines = self._inlines(NEVER_NS)
         if inlines and self._gate.try_enter():
             return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
-        return await self.execute(
+        number = workers.turns.number
+        result = await self.execute(
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
+        workers.turns.turned(number)
+        return result
 
     def bind(self, request: Request) -> None:
         """Validate and bind a request ahead of its first execution."""

@@ -110,10 +110,15 @@ class Workers:
     def should_share(self, estimate: Estimate) -> bool:
         """Whether a worker should take an execution for which the turn has no room left.
 
-        It should if the execution is longer than the hop, and few are with the workers already.
+        It should if the execution is longer than the hop, others wait for the loop's next turn,
+        and few are with the workers already.
         """
         waiting = len(self._running) - self._lost + self._scheduler.queued(_ALL)
-        return estimate.best_ns >= WORTH_A_HOP_NS and waiting < 2 * (self.cores - 1)
+        return (
+            estimate.best_ns >= WORTH_A_HOP_NS
+            and self.turns.is_awaited
+            and waiting < 2 * (self.cores - 1)
+        )
 
     def run_inline(self, call: Call, estimate: Estimate, deadline_ns: int, name: str) -> int:
         """Run a call on the calling thread and return its duration in nanoseconds.

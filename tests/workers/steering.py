@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
 from nnasync.clock import Watchdog, now_ns
@@ -17,6 +18,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.tracing import Tracer
 from nnasync.workers import StopFlag, Task, Workers
+from nnasync.workers.turns import Turns
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
 PATIENCE_S = 60
@@ -153,3 +155,16 @@ def threads_of(kind: str) -> int:
 def submit_after(rig: Rig, task: Task, _: Fence) -> None:
     """A callback of a fence: submit a dependant."""
     rig.workers.submit(task)
+
+
+class Held(Turns):
+    """Turns of a loop that turns when it is told to."""
+
+    def __init__(self, budget_ns: float) -> None:
+        super().__init__(budget_ns)
+        self.asked, self.told = anyio.Event(), anyio.Event()
+
+    async def next(self) -> None:
+        self.asked.set()
+        await self.told.wait()
+        self.turned(self.number)

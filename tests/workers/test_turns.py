@@ -8,6 +8,7 @@ import pytest
 
 from nnasync.hal import Priority
 from nnasync.workers.turns import CALL_NS, Turns
+from tests.workers.steering import Held
 
 HIGH, MEDIUM, LOW = Priority.HIGH, Priority.MEDIUM, Priority.LOW
 BUDGET_NS = 100 * CALL_NS
@@ -85,19 +86,6 @@ async def test_equal_priorities_go_in_turn() -> None:
         for number in range(4):
             group.start_soon(client, number)
     assert max(done) - min(done) <= 2
-
-
-class Held(Turns):
-    """Turns of a loop that turns when it is told to."""
-
-    def __init__(self, budget_ns: float) -> None:
-        super().__init__(budget_ns)
-        self.asked, self.told = anyio.Event(), anyio.Event()
-
-    async def next(self) -> None:
-        self.asked.set()
-        await self.told.wait()
-        self.turned(self.number)
 
 
 async def test_newcomer_waits_behind_who_waits_already() -> None:
