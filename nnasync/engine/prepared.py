@@ -113,19 +113,13 @@ class EnginePreparedModel:
         workers, needed_ns = self._workers, self._estimate.best_ns
         inlines = self._inlines(NEVER_NS)
         if inlines and workers.turns.must_wait(self._priority, needed_ns):
-            if workers.should_share(self._estimate):
-                inlines = False
-            else:
-                await workers.turns.wait(self._priority, needed_ns)
-                inlines = self._inlines(NEVER_NS)
+            await workers.turns.wait(self._priority, needed_ns)
+            inlines = self._inlines(NEVER_NS)
         if inlines and self._gate.try_enter():
             return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
-        number = workers.turns.number
-        result = await self.execute(
+        return await self.execute(
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
-        workers.turns.turned(number)
-        return result
 
     def bind(self, request: Request) -> None:
         """Validate and bind a request ahead of its first execution."""

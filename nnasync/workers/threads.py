@@ -30,7 +30,6 @@ from nnasync.workers.turns import Turns
 __all__ = [
     "HANGS_AFTER_NS",
     "TOLERATED_OVERRUNS",
-    "WORTH_A_HOP_NS",
     "Workers",
 ]
 
@@ -39,9 +38,6 @@ TOLERATED_OVERRUNS = 4.0
 
 HANGS_AFTER_NS = 100_000_000
 """A settled execution that the device keeps for so long takes no thread and core from others."""
-
-WORTH_A_HOP_NS = 100_000
-"""Work that is longer than this pays for waking a worker, if the worker's core would be idle."""
 
 _ALL = tuple(Priority)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
@@ -106,19 +102,6 @@ class Workers:
         """Whether executions other than that of the calling thread run or are queued."""
         mine = threading.get_ident() in self._by_thread
         return len(self._running) - self._lost > mine or self._scheduler.queued(_ALL) > 0
-
-    def should_share(self, estimate: Estimate) -> bool:
-        """Whether a worker should take an execution for which the turn has no room left.
-
-        It should if the execution is longer than the hop, others wait for the loop's next turn,
-        and few are with the workers already.
-        """
-        waiting = len(self._running) - self._lost + self._scheduler.queued(_ALL)
-        return (
-            estimate.best_ns >= WORTH_A_HOP_NS
-            and self.turns.is_awaited
-            and waiting < 2 * (self.cores - 1)
-        )
 
     def run_inline(self, call: Call, estimate: Estimate, deadline_ns: int, name: str) -> int:
         """Run a call on the calling thread and return its duration in nanoseconds.

@@ -42,11 +42,6 @@ class Turns(threading.local):
         """Whether a caller that cannot yield later should do so now."""
         return 2 * self.spent_ns > self._budget_ns
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for the next turn already."""
-        return bool(self._waiting)
-
     def must_wait(self, priority: Priority, needed_ns: float) -> bool:
         """Whether a run has to wait: there is no room for it, or somebody goes before."""
         waiting = self._waiting

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import anyio
 import pytest
 
 from nnasync.clock import now_ns
@@ -19,20 +18,18 @@ from nnasync.errors import (
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.workers import StopFlag
-from nnasync.workers.threads import WORTH_A_HOP_NS
 from tests.workers.steering import (
     HIGH,
     LOW,
     MEDIUM,
     MS,
     PATIENCE_S,
-    Held,
     Rig,
     Steps,
     until,
 )
 
-pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.anyio]
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 # -- the inline lane
@@ -180,32 +177,3 @@ def test_workers_are_busy_with_what_others_run(rigs: Callable[..., Rig]) -> None
     rig.submit(beside, MEDIUM)
     beside.reached()
     assert seen == [False, False, True, True]
-
-
-async def test_long_work_beyond_the_turn_is_shared_with_idle_workers(
-    rigs: Callable[..., Rig],
-) -> None:
-    rig = rigs(2)
-    long = known(WORTH_A_HOP_NS)
-    assert not rig.workers.should_share(long)  # a single caller waits for the next turn
-    rig.workers.turns = turns = Held(MS)
-    seen: list[bool] = []
-    async with anyio.create_task_group() as group:
-        group.start_soon(turns.wait, MEDIUM, 0)
-        await turns.asked.wait()
-        seen += [rig.workers.should_share(each) for each in (long, known(WORTH_A_HOP_NS - 1))]
-        for _ in range(2):
-            rig.submit(Steps(), MEDIUM)
-        seen.append(rig.workers.should_share(long))
-        turns.told.set()
-    assert seen == [True, False, False]
-
-
-async def test_nothing_is_shared_with_a_single_core(rigs: Callable[..., Rig]) -> None:
-    workers = rigs(1).workers
-    workers.turns = turns = Held(MS)
-    async with anyio.create_task_group() as group:
-        group.start_soon(turns.wait, MEDIUM, 0)
-        await turns.asked.wait()
-        assert not workers.should_share(known(MS))
-        turns.told.set()
