@@ -43,8 +43,9 @@ from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Pr
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.model import fingerprint
+from nnasync.scheduler import AGEING_NS
 from nnasync.timeslice import set_time_slice
-from nnasync.tracing import Instrument, Tracer
+from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
 from nnasync.wakeup import Wakeup
 from nnasync.workers import Workers, WorkersStatistics, contained
 
@@ -76,7 +77,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
     competition_budget_ms: how long devices are measured against each other for a model (0: the
-    first that takes it gets it). state_dir: where measurements are kept, by default
+    first that takes it gets it). ageing_ms: an execution that has waited for so long goes before
+    those of higher priority, one at a time. state_dir: where measurements are kept, by default
     $NNASYNC_STATE_DIR, else a folder of the user's.
     """
 
@@ -88,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     switch_interval_us: float = 50
     time_slice_us: float = 100
     competition_budget_ms: float = 300
+    ageing_ms: float = AGEING_NS / 1e6
     state_dir: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
@@ -100,9 +103,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             self.switch_interval_us,
             self.time_slice_us,
             self.competition_budget_ms,
+            self.ageing_ms,
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
+        if self.ageing_ms < 1:
+            raise InvalidArgument(f"ageing_ms must be 1 or more, got {self.ageing_ms}")
         if not isinstance(self.state_dir, (str, os.PathLike, type(None))):
             raise InvalidArgument(f"state_dir must be a path, got {self.state_dir!r}")
 
@@ -112,7 +118,7 @@ class RuntimeStatistics(msgspec.Struct, frozen=True):
 
     workers: WorkersStatistics
     memory: MemoryStatistics
-    wakeups: int
+    wakeups: Count
     nets: int
 
 
@@ -177,6 +183,7 @@ class Runtime:
             watchdog=self._watchdog,
             tracer=self.tracer,
             on_start=functools.partial(_settle_in, options),
+            ageing_ns=int(options.ageing_ms * 1e6),
         )
         self._figures = await anyio.to_thread.run_sync(read_calibration, self._folder)
         self._devices = tuple(self._device(wanted) for wanted in _checked_list(self._wanted))
@@ -261,20 +268,24 @@ class Runtime:
         preference, priority = _choice(ExecutionPreference, preference), _choice(Priority, priority)
         candidates = self._candidates(devices)
         digest = await anyio.to_thread.run_sync(fingerprint, model)
-        compilation = await compile_model(
-            model,
-            candidates,
-            preference=preference,
-            priority=priority,
-            deadline=deadline,
-            fingerprint=digest,
-            precision=precision,
-            pin=pin,
-            reference=self._reference(),
-            verdicts=Verdicts(self._folder / "verdicts"),
-            budget_ns=int(self.options.competition_budget_ms * 1e6),
-            quantum_ns=None if preemption_quantum_ms is None else int(preemption_quantum_ms * 1e6),
-        )
+        vlog.model("compile %s: %d operations", model.name, len(model.main.operations))
+        with self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, model.name):
+            compilation = await compile_model(
+                model,
+                candidates,
+                preference=preference,
+                priority=priority,
+                deadline=deadline,
+                fingerprint=digest,
+                precision=precision,
+                pin=pin,
+                reference=self._reference(),
+                verdicts=Verdicts(self._folder / "verdicts"),
+                budget_ns=int(self.options.competition_budget_ms * 1e6),
+                quantum_ns=_nanoseconds(preemption_quantum_ms),
+            )
+        for line in compilation.report.candidates:
+            vlog.compilation("%s: %s, %s: %s", model.name, line.device, line.lowering, line.verdict)
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
         net = Net(
@@ -426,6 +437,10 @@ def _checked_list(wanted: Any) -> Sequence[Any]:
     if isinstance(wanted, str) or not isinstance(wanted, Sequence):
         raise InvalidArgument(f"devices= takes a list, such as [{REFERENCE!r}], got {wanted!r}")
     return wanted
+
+
+def _nanoseconds(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else int(milliseconds * 1e6)
 
 
 def _checked_device(wanted: Any) -> Device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from typing import Any
@@ -19,6 +20,7 @@ from nnasync.engine import EngineDevice
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model
+from nnasync.tracing import Instrument, Mark, vlog
 from nnasync.wakeup import Wakeup
 from tests.engine.rig import Rig
 from tests.rigs import (
@@ -84,6 +86,8 @@ async def test_isolation_is_refused_as_long_as_there_is_none() -> None:
         {"stall_budget_us": float("inf")},
         {"switch_interval_us": float("nan")},
         {"switch_interval_us": "50"},
+        {"ageing_ms": 0},
+        {"ageing_ms": "2000"},
         {"time_slice_us": -1},
         {"time_slice_us": float("nan")},
         {"time_slice_us": "100"},
@@ -359,3 +363,20 @@ def test_use_without_a_loop_is_refused() -> None:
         asyncio.run(net(ROW))
     with pytest.raises(BadState):
         nn.run(net, ROW)
+
+
+async def test_compilation_is_marked_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    marks: list[str] = []
+
+    class Marks(Instrument):
+        def marked(self, mark: Mark, begun_ns: int, ended_ns: int) -> None:
+            marks.append(str(mark))
+
+    monkeypatch.setattr(vlog, "compilation", logging.getLogger("told").info)
+    caplog.set_level(logging.INFO, "told")
+    async with nn.open_runtime(devices=["nnasync-reference"], instruments=[Marks()]) as rt:
+        await rt.compile(doubler("seen"))
+    assert marks == ["[NN_LR_PC]seen"]
+    assert "seen: nnasync-reference, whole model: chosen" in caplog.text
