@@ -27,6 +27,7 @@ import msgspec
 from nnasync.clock import Deadline, Watchdog, now_ns
 from nnasync.compilation import (
     REFERENCE,
+    Compilation,
     Verdicts,
     calibrated,
     compile_model,
@@ -286,6 +287,9 @@ class Runtime:
             )
         for line in compilation.report.candidates:
             vlog.compilation("%s: %s, %s: %s", model.name, line.device, line.lowering, line.verdict)
+        return await self._net(compilation)
+
+    async def _net(self, compilation: Compilation) -> Net:
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
         net = Net(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -35,7 +36,7 @@ from nnasync.hal import (
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.validation import validate_request
-from nnasync.workers import Call, Task, Workers, contained
+from nnasync.workers import Call, StopFlag, Task, Workers, contained
 
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
 
@@ -122,8 +123,17 @@ class EnginePreparedModel:
         )
 
     def bind(self, request: Request) -> None:
-        """Validate and bind a request ahead of its first execution."""
-        self._binding(request)
+        """Validate and bind a request ahead of its first execution, and try a measured plan once.
+
+        What a run reads then is whatever its memory holds, so that a failure means nothing yet.
+        """
+        binding = self._binding(request)
+        if self._estimate.samples and not self._loops:
+            call = binding.take()
+            with contextlib.suppress(Exception):
+                if not call.run(StopFlag()):
+                    call.rewind()
+                binding.give_back(call)
 
     def run_now(
         self, request: Request, *, measure: bool, deadline_ns: int

@@ -177,7 +177,8 @@ async def test_a_model_is_measured_once(clock: ManualClock) -> None:
     a, b = rivals(clock)
     async with competing(a, b) as rt:
         net = await rt.compile(doubler())
-        assert (a.compiled, b.compiled, clock.now_ns) == ([], ["f32*1"], measured)
+        assert (a.compiled, b.compiled) == ([], ["f32*1"])
+        assert clock.now_ns == measured + 50_000  # one run, so that the first call finds it warm
         assert net.report().partitions[0].reason.endswith("as measured before")
         assert net.report().candidates == first.candidates
         assert net.report().pin == first.pin

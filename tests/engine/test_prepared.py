@@ -544,3 +544,22 @@ async def test_bound_calls_see_no_flag_inline(rigs: Rigs) -> None:
     prepared._bindings[id(row.request)].give_back(Watching())
     await prepared.execute_synchronously(row.request)
     assert seen == [0]
+
+
+async def test_binding_ahead_tries_a_measured_plan_once(rigs: Rigs) -> None:
+    engine = null()
+    rig = rigs(engine)
+    prepared = await rig.prepare()
+    row = Row(1, 2, 3, 4)
+    prepared.bind(row.request)
+    assert row.is_untouched
+    prepared.estimate.observe(1000)
+    prepared.bind(row.request)
+    assert row.is_right
+    engine.fail("run", RuntimeError("no"))
+    other = Row(1, 2, 3, 4)
+    prepared.bind(other.request)
+    assert other.is_untouched
+    engine.heal()
+    await prepared.execute(other.request)
+    assert other.is_right
