@@ -59,6 +59,8 @@ E = TypeVar("E")
 
 IDLE_PERIOD_S = 5.0
 CLOSE_GRACE_S = 2.0
+READY_PATIENCE_S = 5.0
+"""How long a plan may take to be bound and tried before its network is handed out all the same."""
 
 
 def _cores() -> int:
@@ -287,9 +289,9 @@ class Runtime:
             )
         for line in compilation.report.candidates:
             vlog.compilation("%s: %s, %s: %s", model.name, line.device, line.lowering, line.verdict)
-        return await self._net(compilation)
+        return await self._net(compilation, deadline)
 
-    async def _net(self, compilation: Compilation) -> Net:
+    async def _net(self, compilation: Compilation, deadline: Deadline | None) -> Net:
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
         net = Net(
@@ -298,7 +300,11 @@ class Runtime:
             on_close=functools.partial(self._closing, compilation.prepared),
         )
         self._nets.add(net)
-        await anyio.to_thread.run_sync(net.get_ready)
+        left_s = READY_PATIENCE_S
+        if deadline is not None:
+            left_s = min(left_s, max(0, deadline.remaining_ns(now_ns())) / 1e9)
+        with anyio.move_on_after(left_s):
+            await anyio.to_thread.run_sync(net.get_ready, abandon_on_cancel=True)
         return net
 
     def statistics(self) -> RuntimeStatistics:

@@ -16,10 +16,10 @@ import threadpoolctl
 import nnasync as nn
 from nnasync.drivers import default_devices
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import EngineDevice
+from nnasync.engine import EngineDevice, EnginePreparedModel
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionPreference, Model
+from nnasync.hal import ExecutionPreference, Model, Request
 from nnasync.tracing import Instrument, Mark, vlog
 from nnasync.wakeup import Wakeup
 from tests.engine.rig import Rig
@@ -380,3 +380,23 @@ async def test_compilation_is_marked_and_told(
         await rt.compile(doubler("seen"))
     assert marks == ["[NN_LR_PC]seen"]
     assert "seen: nnasync-reference, whole model: chosen" in caplog.text
+
+
+async def test_a_plan_that_hangs_when_it_is_tried_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_go, begun = threading.Event(), threading.Event()
+
+    def hang(self: EnginePreparedModel, request: Request) -> None:
+        begun.set()
+        let_go.wait(GUARD_S)
+
+    monkeypatch.setattr(EnginePreparedModel, "bind", hang)
+    monkeypatch.setattr("nnasync.runtime.READY_PATIENCE_S", 0.05)
+    try:
+        async with runtime() as rt:
+            net = await rt.compile(doubler())
+            assert begun.is_set()
+            assert (await net(ROW)).tolist() == (2 * ROW).tolist()
+    finally:
+        let_go.set()

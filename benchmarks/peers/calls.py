@@ -98,6 +98,7 @@ async def _chain(
     found: dict[str, list[float]] = {name: [] for name in ("chain_us", "await_us", *engines)}
     for _ in range(rounds):
         for name, engine in engines.items():
+            # Whatever the last contestant left spinning shall have stopped; no loop work is due.
             time.sleep(0.02)  # noqa: ASYNC251
             found[name].append(middle(called_us(engine.invoke, seconds)))
         found["await_us"].append(middle(await awaited_us(lambda: net(*arrays), seconds)))

@@ -53,5 +53,5 @@ def _numbers(port: Port, generator: np.random.Generator) -> Array:
 
 
 def onnx_bytes(entry: Entry) -> bytes:
-    """A model as ONNX; raises NotImplementedError where there is no conversion."""
+    """A model as ONNX; raises NoConversion where there is no conversion."""
     return to_onnx(nn.load(entry.path))

@@ -4,7 +4,7 @@ ONNX Runtime does not read .tflite files. Images become NCHW, its native layout.
 become pairs of QuantizeLinear and DequantizeLinear around float operations, which ONNX Runtime
 fuses into integer kernels; uint8 weights are shifted to int8, which changes no product and is up to
 twice as fast there. It takes what the networks in question need and refuses the rest with
-NotImplementedError, so that no number of a peer rests on a doubtful conversion.
+NoConversion, so that no number of a peer rests on a doubtful conversion.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from nnasync.hal import (
 )
 from nnasync.validation.tensors import operand_value
 
-__all__ = ["to_onnx"]
+__all__ = ["NoConversion", "to_onnx"]
+
+
+class NoConversion(Exception):
+    """A model, or a part of one, that this converter does not know how to write."""
+
 
 OPSET = 17
 IR_VERSION = 8
@@ -36,7 +41,7 @@ IR_VERSION = 8
 def to_onnx(model: Model) -> bytes:
     """The bytes of an .onnx file with input "input" and output "output".
 
-    Raises NotImplementedError that names the operations which have no conversion.
+    Raises NoConversion that names the operations which have no conversion.
     """
     missing = {
         operation_name(operation.type)
@@ -44,7 +49,7 @@ def to_onnx(model: Model) -> bytes:
         if operation.type not in _RULES
     }
     if missing or model.state or len(model.main.input_indexes) != 1:
-        raise NotImplementedError(f"no conversion of {', '.join(sorted(missing)) or 'states'}")
+        raise NoConversion(f"no conversion of {', '.join(sorted(missing)) or 'states'}")
     return _Conversion(model).finish()
 
 
@@ -118,7 +123,7 @@ class _Conversion:
     def value(self, index: int) -> Array:
         value = operand_value(self.model, self.operands[index])
         if value is None:
-            raise NotImplementedError(f"operand {index} is not a constant")
+            raise NoConversion(f"operand {index} is not a constant")
         return value
 
     def _quantisation(self, index: int) -> list[str]:
@@ -175,7 +180,7 @@ class _Conversion:
             ]
             value = self.node("Clip", [value, *limits], f"activated{index}")
         elif activation:
-            raise NotImplementedError(f"activation {activation}")
+            raise NoConversion(f"activation {activation}")
         if self.operands[index].scale:
             quantisation = self._quantisation(index)
             code = self.node("QuantizeLinear", [value, *quantisation], f"code{index}")
@@ -219,7 +224,7 @@ class _Conversion:
         depthwise = operation.type == OperationType.DEPTHWISE_CONV_2D
         source, filter, bias, *rest = operation.inputs
         if len(rest) != (5 if depthwise else 4):
-            raise NotImplementedError("explicit padding, a layout or a dilation")
+            raise NoConversion("explicit padding, a layout or a dilation")
         numbers = [self.number(index) for index in rest]
         scheme, stride_w, stride_h = numbers[:3]
         weights = self.value(filter)
@@ -264,7 +269,7 @@ class _Conversion:
     def average(self, operation: Operation) -> None:
         source, _scheme, _sw, _sh, width, height, activation = operation.inputs[:7]
         if (self.number(height), self.number(width)) != self.shape(source)[1:3]:
-            raise NotImplementedError("a pool that is not over the whole image")
+            raise NoConversion("a pool that is not over the whole image")
         (result,) = operation.outputs
         value = self.node("GlobalAveragePool", [self.names[source]], f"result{result}")
         self.give(result, value, self.number(activation))
@@ -288,7 +293,7 @@ class _Conversion:
     def softmax(self, operation: Operation) -> None:
         source, (result,) = operation.inputs[0], operation.outputs
         if self.number(operation.inputs[1]) != 1.0 or len(self.shape(source)) != 2:
-            raise NotImplementedError("softmax of an image, or with a beta")
+            raise NoConversion("softmax of an image, or with a beta")
         self.give(result, self.node("Softmax", [self.names[source]], f"result{result}", axis=-1))
 
     def hard_swish(self, operation: Operation) -> None:

@@ -52,7 +52,8 @@ class Directory:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             os.mkdir(self.path, 0o700)
         except (FileExistsError, NotADirectoryError):
-            pass  # what it is instead is found when it is opened
+            # `_open` finds out, and says, what is there in its place.
+            return
         except OSError as error:
             raise _rejected("made", error) from error
 
@@ -149,6 +150,7 @@ class Directory:
     def touch(self, name: str) -> None:
         """Note in the time of a file that it was used, where the directory allows it."""
         now_ns = time.time_ns()
+        # Not every system can set the times of a link itself, and then none are set.
         with contextlib.suppress(OSError, NotImplementedError):
             os.utime(name, ns=(now_ns, now_ns), dir_fd=self._fd, follow_symlinks=False)
 

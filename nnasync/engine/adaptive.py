@@ -2,8 +2,7 @@
 
 Two cores that share one execution answer it sooner, but never twice as soon; two executions on one
 core each get more done. So a run that begins while the workers are idle takes the wide form, and
-one that begins beside others the narrow form, and engines' threads never outnumber the cores for
-longer than a run lasts.
+one that begins beside others the narrow form.
 """
 
 from __future__ import annotations

@@ -128,12 +128,16 @@ class EnginePreparedModel:
         What a run reads then is whatever its memory holds, so that a failure means nothing yet.
         """
         binding = self._binding(request)
-        if self._estimate.samples and not self._loops:
+        if not self._estimate.samples or self._loops or not self._gate.try_enter():
+            return
+        try:
             call = binding.take()
             with contextlib.suppress(Exception):
                 if not call.run(StopFlag()):
                     call.rewind()
                 binding.give_back(call)
+        finally:
+            self._gate.leave()
 
     def run_now(
         self, request: Request, *, measure: bool, deadline_ns: int

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
-from nnasync.drivers.cpu.arena import Block, lay_out
+from nnasync.engine.arena import Block, lay_out
 from nnasync.engine.composite import Boundary, Place, Wire
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, OperandLifeTime, Struct

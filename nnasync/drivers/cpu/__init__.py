@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nnasync.drivers.cpu.arena import MemoryPlan as MemoryPlan
-from nnasync.drivers.cpu.arena import PlannedBlock as PlannedBlock
 from nnasync.drivers.cpu.engine import ReferenceEngine as ReferenceEngine
 from nnasync.drivers.cpu.plan import memory_plan as memory_plan
+from nnasync.engine.arena import MemoryPlan as MemoryPlan
+from nnasync.engine.arena import PlannedBlock as PlannedBlock
 
 __all__ = [
     "EXACT_COUPLING",

@@ -13,12 +13,12 @@ from contextvars import Context
 
 import numpy as np
 
-from nnasync.drivers.cpu.arena import MemoryPlan
 from nnasync.drivers.cpu.interpreter import Interpreter, Run
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
 from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, fit
+from nnasync.engine.arena import MemoryPlan
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
 from nnasync.kernels import Step, Tensor

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync.drivers.cpu.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at
+from nnasync.engine.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
 from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Step, Tensor
