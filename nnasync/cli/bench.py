@@ -25,6 +25,7 @@ from nnasync.bench import (
     refusal_of,
     run_rounds,
 )
+from nnasync.cli.arguments import positive
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import milliseconds, table
@@ -77,10 +78,10 @@ def add_parser(commands: Any) -> None:
         "--seconds", type=_seconds, default=3.0, metavar="S", help="runs of each device last (3)"
     )
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="cores that may be used (all)"
+        "--threads", type=positive, metavar="N", help="cores that may be used (all)"
     )
     parser.add_argument(
-        "--in-flight", type=_positive, default=8, metavar="N", help="runs at once for the rate (8)"
+        "--in-flight", type=positive, default=8, metavar="N", help="runs at once for the rate (8)"
     )
     parser.add_argument(
         "--preference", choices=list(_PREFERENCES), default="fast", help="what to prepare for: fast"
@@ -96,13 +97,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.set_defaults(command=_command)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def _seconds(text: str) -> float:

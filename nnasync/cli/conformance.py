@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from nnasync.cli.arguments import positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
 from nnasync.conformance import CaseResult, Path, Plan, Report, Selection, driver_facts
@@ -57,7 +58,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="write the results to a file")
     parser.add_argument(
-        "--jobs", type=_positive, metavar="N", help="processes (as many as there are cores)"
+        "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"
     )
     parser.add_argument(
         "--path",
@@ -69,13 +70,6 @@ def add_parser(commands: Any) -> None:
         "--timing", action="store_true", help="make each execution without and with measuring"
     )
     parser.set_defaults(command=_command)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def _version(text: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnasync.cli.arguments import positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
 from nnasync.conformance.driver import driver_facts
@@ -70,7 +71,7 @@ def add_parser(commands: Any) -> None:
         "--type", choices=list(KINDS), help="the type of data that all operations work on (any)"
     )
     parser.add_argument(
-        "--jobs", type=_positive, metavar="N", help="processes (as many as there are cores)"
+        "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"
     )
     parser.add_argument(
         "--save", metavar="DIR", default=_FOLDER, help=f"folder for what fails ({_FOLDER})"
@@ -87,13 +88,6 @@ def _seeds(text: str) -> range:
     if not separator or not seeds or seeds.start < 0:
         raise argparse.ArgumentTypeError(f"{text} is no range of seeds; 0:100 is one")
     return seeds
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def _command(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
+from nnasync.cli.arguments import positive
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
 from nnasync.cli.text import milliseconds, table
@@ -68,7 +69,7 @@ def add_parser(commands: Any) -> None:
         help="deadline of each run, from its call",
     )
     parser.add_argument(
-        "--repeat", type=_positive, default=10, metavar="N", help="runs after the first (10)"
+        "--repeat", type=positive, default=10, metavar="N", help="runs after the first (10)"
     )
     parser.add_argument(
         "--output", metavar="DIR|FILE.npz", help="save the outputs of the last run that ended"
@@ -83,7 +84,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--rate",
-        type=_positive,
+        type=positive,
         default=16000,
         metavar="HZ",
         help="samples a second of sound (16000)",
@@ -103,13 +104,6 @@ class Runs(Struct):
     durations_ns: tuple[int, ...]
     missed: int
     outputs: tuple[Array, ...]
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def _milliseconds(text: str) -> float:
