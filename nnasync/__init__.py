@@ -8,7 +8,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     execution                       calls, launches, bursts of a compiled network
     compilation                     model + devices + preferences -> prepared model and report
     drivers, importers              cpu (reference), null; tflite
-    formats, engine                 foreign operator tables; a synchronous Engine made into a Device
+    formats, engine, versions       operator tables; an Engine, or an older Device, made a Device
     device                          the contract of the HAL
     model, validation, kernels      build, load, save; legality; the operations
     burst, workers                  the burst protocol; threads and their core budget

@@ -174,6 +174,15 @@ class InlineBurstContext(BurstContext, Protocol):
         """
 
 
+@runtime_checkable
+class HeatedBurstContext(BurstContext, Protocol):
+    """The context of a device that tells of its fast state."""
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the device is in its fast state for this burst."""
+
+
 class Begin(Protocol):
     """Begin an execution: the server's way to the device.
 

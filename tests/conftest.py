@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import sys
 import threading
@@ -40,10 +41,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.fixture(scope="session")
+def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A name for each test's folder, without the search that `mktemp` makes among thousands."""
+    base = tmp_path_factory.mktemp("state")
+    return (base / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Path:
+def state_folder(state_folders: Iterator[Path], monkeypatch: Any) -> Path:
     """An empty folder for what nnasync keeps from run to run; tests never touch the user's own."""
-    folder = tmp_path_factory.mktemp("state")
+    folder = next(state_folders)
+    folder.mkdir()
     monkeypatch.setenv("NNASYNC_STATE_DIR", str(folder))
     return folder
 

@@ -97,6 +97,7 @@ def test_compile() -> None:
         "precision": None,
         "preemption_quantum_ms": None,
         "pin": None,
+        "optimise_after": None,
     }
     assert inspect.iscoroutinefunction(nn.Runtime.compile)
 
@@ -189,7 +190,8 @@ def test_a_model_is_saved_and_loaded(tmp_path: Any) -> None:
 
     async def main() -> Any:
         async with nn.open_runtime() as rt:
-            return await (await rt.compile(nn.load(path)))(ROW)
+            net = await rt.compile(nn.load(path))
+            return await net(ROW)
 
     assert nn.run(main).tolist() == (2 * ROW).tolist()
 

@@ -152,7 +152,8 @@ async def test_a_model_that_is_cut_off(tmp_path: Path) -> None:
             with pytest.raises(ModelError, match=r"cut\.nnm"):
                 nn.load(cut)
         cut.write_bytes(data)
-        assert (await (await rig.rt.compile(nn.load(cut)))(np.ones((1, 64), np.float32))).size == 64
+        net = await rig.rt.compile(nn.load(cut))
+        assert (await net(np.ones((1, 64), np.float32))).size == 64
 
 
 @pytest.mark.parametrize("name", ["model.tflite", "model.nnm", "model.onnx"])

@@ -1,4 +1,4 @@
-"""A model as text and as a graph; the memory plan as text."""
+"""A model and a plan as text and as graphs; the memory plan as text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from nnasync.drivers.cpu import MemoryPlan, PlannedBlock, memory_plan
-from nnasync.dump import model_dot, model_text, plan_text
+from nnasync.compilation.choice import Choice, Part, pin_of, spread
+from nnasync.drivers.cpu.plan import memory_plan
+from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
+from nnasync.engine.arena import MemoryPlan, PlannedBlock
+from nnasync.errors import InvalidArgument
 from nnasync.hal import ChannelQuant, Model, OperandType, OperationType
 from nnasync.model import ModelBuilder
+from nnasync.partition import INTERPRETER, distribute
+from tests.partition.control_flow_models import RandomNest, counting, everything
+from tests.partition.control_flow_models import branching as shared_branches
+from tests.partition.models import summed
 from tests.validation.models import EXAMPLE, branching, changed, looping, replace
 
 
@@ -71,12 +78,27 @@ def test_text_has_all_subgraphs() -> None:
 
 STATEMENT = re.compile(
     r"""\s*(
-    digraph\ "(\\.|[^"\\])*"\ \{ | subgraph\ cluster_\d+\ \{ | \} | compound=true; |
+    digraph\ "(\\.|[^"\\])*"\ \{ | subgraph\ cluster_\w+\ \{ | \} | compound=true; |
     label="[^"]*"; |
+    style=filled;\ fillcolor="\#\w+"; | style=dashed;\ fillcolor="\#\w+"; |
     (node|edge|[a-z]\w*(\ ->\ [a-z]\w*)?)(\ \[(\w+=("(\\.|[^"\\])*"|[\w#]+)(,\ )?)+\])?;
     )""",
     re.VERBOSE,
 )
+
+
+def assert_is_graph(text: str) -> None:
+    """Lines of Graphviz, whose arrows end at nodes that there are."""
+    assert [line for line in text.splitlines() if not STATEMENT.fullmatch(line)] == []
+    assert text.count("{\n") == text.count("}\n")
+    nodes = re.findall(r"^\s*(\w+) \[", text, re.MULTILINE)
+    edges = re.findall(r"^\s*(\w+) -> (\w+)", text, re.MULTILINE)
+    assert edges
+    assert {end for edge in edges for end in edge} <= set(nodes)
+    assert len(set(nodes)) == len(nodes)
+    clusters = re.findall(r"subgraph (\w+)", text)
+    assert len(set(clusters)) == len(clusters)
+    assert set(re.findall(r"lhead=(\w+)", text)) <= set(clusters)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +108,7 @@ STATEMENT = re.compile(
 )
 def test_graph_is_a_digraph(model: Model) -> None:
     text = model_dot(model)
-    assert [line for line in text.splitlines() if not STATEMENT.fullmatch(line)] == []
-    assert text.count("{\n") == text.count("}\n")
-    nodes = set(re.findall(r"^\s*(\w+) \[", text, re.MULTILINE))
-    edges = re.findall(r"^\s*(\w+) -> (\w+)", text, re.MULTILINE)
-    assert edges
-    assert {end for edge in edges for end in edge} <= nodes
+    assert_is_graph(text)
 
 
 def test_graph_has_the_model_s_edges() -> None:
@@ -117,7 +134,7 @@ def test_plan_has_bytes_and_bars() -> None:
         unshared=256,
         lower_bound=160,
     )
-    text = plan_text(plan)
+    text = memory_text(plan)
     assert "shared       192 bytes\n" in text
     assert "unshared     256 bytes; sharing saves 25.0%\n" in text
     assert "160 bytes alive at once; shared is 1.20 times that" in text
@@ -130,7 +147,7 @@ def test_plan_has_bytes_and_bars() -> None:
 
 def test_long_plans_have_bars_that_fit() -> None:
     blocks = tuple(PlannedBlock(f"b{i}", 1, i, i, 0) for i in range(1000))
-    text = plan_text(MemoryPlan(blocks, ("ADD",) * 1000, 1, 1000, 1))
+    text = memory_text(MemoryPlan(blocks, ("ADD",) * 1000, 1, 1000, 1))
     bars = [line.split()[-1] for line in text.splitlines()[-1000:]]
     assert {len(bar) for bar in bars} == {64}
     assert all(1 <= bar.count("#") <= 2 for bar in bars)
@@ -139,7 +156,105 @@ def test_long_plans_have_bars_that_fit() -> None:
 
 def test_plan_of_a_model() -> None:
     plan = memory_plan(EXAMPLE)
-    text = plan_text(plan)
+    text = memory_text(plan)
     assert f"shared       {plan.total} bytes" in text
     assert len(text.splitlines()) == 7 + len(plan.blocks)
-    assert plan_text(MemoryPlan((), (), 0, 0, 0)).startswith("memory of one execution\n")
+    assert memory_text(MemoryPlan((), (), 0, 0, 0)).startswith("memory of one execution\n")
+
+
+# -- plans
+
+FAST, SLOW = Part("fast", "2.1", "int8", 2), Part("slow", "1")
+
+
+def plan(model: Model, choice: Choice) -> str:
+    return pin_of(choice, "0123456789abcdef")
+
+
+def test_plan_of_one_device() -> None:
+    model = summed([(0, 0), (1, 0)])
+    found = outline(model, plan(model, Choice((FAST,))))
+    assert plan_text(found).splitlines() == [
+        "plan of summed: 1 step",
+        "  fast 2.1, int8, 2 threads: 1 step, 2 operations",
+        "",
+        "step 0: fast, int8, 2 threads",
+        "  runs      0 ADD, 1 MUL",
+        '  reads     %0 "x" TENSOR_FLOAT32 1x4, 16 bytes, input 0',
+        '  writes    %4 "y2" TENSOR_FLOAT32 1x4, 16 bytes, output 0',
+        "",
+        "borders: 0 values, 0 bytes",
+    ]
+    assert_is_graph(plan_dot(found))
+
+
+def test_plan_tells_what_crosses_borders() -> None:
+    model = summed([(0, 0), (1, 1), (1, 2)])
+    found = outline(model, plan(model, Choice((FAST, SLOW), ((0, 1), (1, 1), (0, 1)))))
+    told = plan_text(found)
+    assert "  slow 1, its only way: 1 step, 1 operation" in told
+    first = found.partitioned.model.main.operations[0].outputs[0]
+    assert f"  writes    %{first} TENSOR_FLOAT32 1x4, 16 bytes, to steps 1, 2" in told
+    assert f"  reads     %{first} TENSOR_FLOAT32 1x4, 16 bytes, from step 0" in told
+    assert told.endswith("borders: 2 values, 32 bytes\n")
+    graph = plan_dot(found)
+    assert_is_graph(graph)
+    assert 'm0 -> m1 [label="16 bytes", style=bold];' in graph
+    colors = re.findall(r'label="step \d: (\w+).*\n.*fillcolor="(.*)"', graph)
+    assert [device for device, _ in colors] == ["fast", "slow", "fast"]
+    assert len({color for _, color in colors}) == 2
+
+
+def test_plan_shows_what_is_inside_control_flow() -> None:
+    model = shared_branches()
+    bodies = ((0, ((0, 1), (1, 1))), (1, ((1, 2),)))
+    found = outline(model, plan(model, Choice((FAST, SLOW), ((0, 1), (2, 1), (0, 1)), bodies)))
+    told = plan_text(found).splitlines()
+    start = told.index("step 1: control-flow interpreter")
+    assert told[start + 1] == "  runs      1 IF"
+    inside = told[start:]
+    assert "  then: subgraph 0" in inside
+    assert "    step 1: slow, its only way" in inside
+    assert "  else: subgraph 1" in inside
+    assert "      runs      0 MUL, 1 MUL" in inside
+    assert told[0] == "plan of branching: 6 steps"
+    graph = plan_dot(found)
+    assert_is_graph(graph)
+    assert "m1 -> m1then_0 [style=dashed, lhead=cluster_m1then_];" in graph
+    assert "subgraph cluster_m1else_0 {" in graph
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_plans_of_nests_are_graphs(seed: int) -> None:
+    model = RandomNest(seed).model
+    found = outline(model, _interpreted(model))
+    assert_is_graph(plan_dot(found))
+    told = plan_text(found)
+    assert "  body: subgraph" in told or "  then: subgraph" in told
+
+
+def _interpreted(model: Model) -> str:
+    found = distribute(
+        model, [everything(model)], lambda place: [[1.0] * len(place.main.operations)]
+    )
+    runs, *inner = (
+        spread(1 if owner == INTERPRETER else owner for owner in row)
+        for row in (found.main, *found.bodies.values())
+    )
+    return plan(model, Choice((FAST,), runs, tuple(zip(found.bodies, inner, strict=True))))
+
+
+def test_many_operations_are_counted_by_kind() -> None:
+    model = summed([(index, 0) for index in range(11)])
+    told = plan_text(outline(model, plan(model, Choice((FAST,)))))
+    assert "  runs      11 operations, 0-10: ADD 6, MUL 5" in told
+    alternating = Choice((FAST, SLOW), ((0, 1), (1, 1), (0, 9)))
+    told = plan_text(outline(model, plan(model, alternating)))
+    assert "  runs      9 operations, 2-10: ADD 5, MUL 4" in told
+
+
+def test_what_is_no_plan() -> None:
+    with pytest.raises(InvalidArgument, match="pin"):
+        outline(counting(), "nonsense")
+    with pytest.raises(InvalidArgument, match="cannot be interpreted"):
+        outline(summed([(0, 0)]), plan(EXAMPLE, Choice((FAST,), ((1, 1),), ((0, ((0, 1),)),))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,23 +20,19 @@ WORDS = {"hal.py", "errors.py"}
 """Modules whose every name is public, so that a list of them would only repeat the file."""
 PUT_OFF = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
+READS_ENVIRONMENT = {
+    PACKAGE / "compilation" / "state.py",
+    PACKAGE / "tracing" / "verbose.py",
+    PACKAGE / "drivers" / "onnxruntime" / "providers.py",
+}
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Rule = Callable[[Path, str, ast.Module], list[str]]
 
 
-def sources(*folders: str) -> list[object]:
-    """Python files below folders of the repository, as test parameters."""
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
-
-
-ours = pytest.mark.parametrize("path", sources("nnasync"))
-everywhere = pytest.mark.parametrize(
-    "path", sources("nnasync", "tests", "benchmarks", "examples", "scripts")
-)
-
-
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def sources(*folders: str) -> list[Path]:
+    """Python files below folders of the repository."""
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def long_functions(module: ast.Module) -> list[str]:
@@ -76,95 +73,130 @@ def defined_names(module: ast.Module) -> set[str]:
 
 def unfinished(source: str) -> list[str]:
     """Comments that put work off."""
+    if not any(word in source for word in PUT_OFF):
+        return []
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
     return [comment for comment in comments if any(word in comment for word in PUT_OFF)]
 
 
-@everywhere
-def test_file_is_short_enough(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+# -- rules: each gives what is against it in one file; those for all of our Python files
 
 
-@everywhere
-def test_functions_are_short_enough(path: Path) -> None:
-    assert long_functions(tree(path)) == []
+def length(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Files are short enough to be read at once."""
+    lines = len(source.splitlines())
+    return [f"{lines} lines"] if lines > MAX_FILE_LINES else []
 
 
-@everywhere
-def test_module_says_what_it_is_for(path: Path) -> None:
-    docstring = ast.get_docstring(tree(path))
-    assert docstring
-    assert docstring.splitlines()[0].endswith((".", ":"))
+def function_lengths(path: Path, source: str, module: ast.Module) -> list[str]:
+    """So are functions."""
+    return long_functions(module)
 
 
-@everywhere
-def test_annotations_are_not_evaluated(path: Path) -> None:
-    """In every module that has any; one that only imports has none."""
-    body = tree(path).body
-    imports = [node.module for node in body if isinstance(node, ast.ImportFrom)]
-    annotated = any(isinstance(node, Function | ast.ClassDef | ast.AnnAssign) for node in body)
-    assert imports[:1] == ["__future__"] or not annotated
+def purpose(path: Path, source: str, module: ast.Module) -> list[str]:
+    """A module says what it is for, in one sentence first."""
+    docstring = ast.get_docstring(module) or " "
+    return [] if docstring.splitlines()[0].endswith((".", ":")) else [docstring.splitlines()[0]]
 
 
-@everywhere
-def test_nothing_is_put_off(path: Path) -> None:
-    assert unfinished(path.read_text(encoding="utf-8")) == []
-
-
-@everywhere
-def test_imports_are_absolute(path: Path) -> None:
-    relative = [n for n in ast.walk(tree(path)) if isinstance(n, ast.ImportFrom) and n.level]
-    assert relative == []
-
-
-@ours
-def test_public_module_lists_its_names(path: Path) -> None:
-    names = public_names(tree(path))
-    private = any(part.startswith("_") and part != "__init__.py" for part in path.parts)
-    if path.name in WORDS or private or path == PACKAGE / "__main__.py":
-        return
-    assert names is not None, "has no __all__"
-    assert sorted(set(names)) == sorted(names)
-    assert set(names) - defined_names(tree(path)) == set()
-    assert [name for name in names if name.startswith("_") and name != "__version__"] == []
-
-
-@ours
-def test_no_assert_outside_tests(path: Path) -> None:
-    lines = [node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
-    assert lines == []
-
-
-@ours
-def test_no_pickle(path: Path) -> None:
-    """Whatever crosses a process border or comes from a file is hostile."""
-    modules = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            assert modules.isdisjoint(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert (node.module or "").split(".")[0] not in modules
-
-
-@ours
-def test_only_the_command_line_reads_the_environment(path: Path) -> None:
-    """And who finds the user's state folder and VLOG, and who keeps an engine from reporting."""
-    names = {node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
-    named = {
-        PACKAGE / "compilation" / "state.py",
-        PACKAGE / "tracing" / "verbose.py",
-        PACKAGE / "drivers" / "onnxruntime" / "providers.py",
-    }
-    assert (
-        PACKAGE / "cli" in path.parents or path in named or names.isdisjoint({"environ", "getenv"})
+def evaluated_annotations(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Annotations are left alone in every module that has any; one that only imports has none."""
+    imports = [node.module for node in module.body if isinstance(node, ast.ImportFrom)]
+    kinds = Function | ast.ClassDef | ast.AnnAssign
+    annotated = any(isinstance(node, kinds) for node in module.body)
+    return (
+        ["__future__ is not the first import"]
+        if annotated and imports[:1] != ["__future__"]
+        else []
     )
 
 
-@pytest.mark.parametrize("path", sources("nnasync", "examples"))
-def test_no_path_of_the_checkout_s_surroundings(path: Path) -> None:
+def put_off(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Nothing is put off."""
+    return unfinished(source)
+
+
+def relative_imports(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Imports are absolute."""
+    nodes = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    return [f"line {node.lineno}" for node in nodes if node.level]
+
+
+# -- rules for the package alone
+
+
+def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
+    """A public module lists its names: each once, bound, and none of them private."""
+    private = any(part.startswith("_") and part != "__init__.py" for part in path.parts)
+    if path.name in WORDS or private or path == PACKAGE / "__main__.py":
+        return []
+    names = public_names(module)
+    if names is None:
+        return ["no __all__"]
+    hidden = [name for name in names if name.startswith("_") and name != "__version__"]
+    twice = [name for name in names if names.count(name) > 1]
+    return [*hidden, *twice, *(set(names) - defined_names(module))]
+
+
+def asserts(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Only tests assert."""
+    return [f"line {node.lineno}" for node in ast.walk(module) if isinstance(node, ast.Assert)]
+
+
+def pickles(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Whatever crosses a process border or comes from a file is hostile."""
+    found = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found += [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append((node.module or "").split(".")[0])
+    return sorted({"pickle", "marshal", "shelve", "dill", "cloudpickle"}.intersection(found))
+
+
+def environment(path: Path, source: str, module: ast.Module) -> list[str]:
+    """Only the command line reads it.
+
+    And who finds the user's state folder and VLOG, and who keeps an engine from reporting.
+    """
+    if path in READS_ENVIRONMENT or PACKAGE / "cli" in path.parents:
+        return []
+    names = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+    return sorted(names & {"environ", "getenv"})
+
+
+def surroundings(path: Path, source: str, module: ast.Module) -> list[str]:
+    """No path of what happens to be around the checkout."""
+    return [word for word in ("../shared", "/home/", "/tmp/") if word in source]
+
+
+EVERYWHERE: list[Rule] = [
+    length,
+    function_lengths,
+    purpose,
+    evaluated_annotations,
+    put_off,
+    relative_imports,
+]
+OURS: list[Rule] = [listed_names, asserts, pickles, environment]
+RULES: dict[str, list[Rule]] = {
+    "nnasync": [*EVERYWHERE, *OURS, surroundings],
+    "examples": [*EVERYWHERE, surroundings],
+    "tests": EVERYWHERE,
+    "benchmarks": EVERYWHERE,
+    "scripts": EVERYWHERE,
+}
+
+
+@pytest.mark.parametrize("path", sources(*RULES), ids=lambda path: str(path.relative_to(ROOT)))
+def test_file(path: Path) -> None:
+    """All rules in one test for each file; there are many files."""
     source = path.read_text(encoding="utf-8")
-    assert [word for word in ("../shared", "/home/", "/tmp/") if word in source] == []
+    module = ast.parse(source)
+    rules = RULES[path.relative_to(ROOT).parts[0]]
+    offences = {rule.__name__: rule(path, source, module) for rule in rules}
+    assert {name: found for name, found in offences.items() if found} == {}
 
 
 def test_every_status_has_its_own_class() -> None:
@@ -172,12 +204,40 @@ def test_every_status_has_its_own_class() -> None:
     assert len(set(errors.BY_STATUS.values())) == len(errors.BY_STATUS)
 
 
-@pytest.mark.parametrize("rule", [long_functions, unfinished])
-def test_rules_find_offenders(rule: object) -> None:
-    body = "\n".join(f"    x = {i}" for i in range(MAX_FUNCTION_LINES))
-    if rule is long_functions:
-        assert long_functions(ast.parse(f"def f():\n{body}\n")) == ["f"]
-        assert long_functions(ast.parse("def f():\n    pass\n")) == []
-    else:
-        assert unfinished("x = 1  # TO" + "DO: later\n") == ["# TO" + "DO: later"]
-        assert unfinished("x = 1  # done\n") == []
+def offences(rule: Rule, source: str, path: Path = PACKAGE / "thing.py") -> list[str]:
+    return rule(path, source, ast.parse(source))
+
+
+BODY = "\n".join(f"    x = {i}" for i in range(MAX_FUNCTION_LINES))
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        (length, "x = 1\n" * (MAX_FILE_LINES + 1), "x = 1\n" * MAX_FILE_LINES),
+        (function_lengths, f"def f():\n{BODY}\n", "def f():\n    pass\n"),
+        (purpose, '"""No end"""', '"""One sentence.\n\nMore"""'),
+        (purpose, "", '"""Names:"""'),
+        (evaluated_annotations, "import os\nfrom re import x\ndef f(): ...", "from re import x"),
+        (evaluated_annotations, "x: int = 1", "from __future__ import annotations\nx: int = 1"),
+        (put_off, "x = 1  # TO" + "DO: later\n", "x = 1  # done\n"),
+        (relative_imports, "from . import x", "from a import x"),
+        (listed_names, "def f(): ...", "__all__ = ['f']\ndef f(): ..."),
+        (listed_names, "__all__ = ['f', 'g']\ndef f(): ...", "__all__ = ['f']\nimport f"),
+        (listed_names, "__all__ = ['_f']\ndef _f(): ...", "__all__: list[str] = []"),
+        (listed_names, "__all__ = ['f', 'f']\ndef f(): ...", "__all__ = []"),
+        (asserts, "def f():\n    assert f", "f()"),
+        (pickles, "def f():\n    import marshal", "import json"),
+        (pickles, "from pickle import loads", "from json import loads"),
+        (environment, "import os\nx = os.environ['X']", "import os\nx = os.name"),
+        (surroundings, "x = '../shared/x'", "x = '../x'"),
+    ],
+)
+def test_rules_find_offenders(rule: Rule, bad: str, good: str) -> None:
+    assert len(offences(rule, bad)) >= 1
+    assert offences(rule, good) == []
+
+
+def test_the_command_line_may_read_the_environment() -> None:
+    source = "import os\nx = os.environ['X']"
+    assert offences(environment, source, PACKAGE / "cli" / "thing.py") == []

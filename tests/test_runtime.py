@@ -118,7 +118,8 @@ async def test_cancelling_the_body_closes_the_runtime() -> None:
     engine = gated()
     with anyio.CancelScope() as scope:
         async with nn.open_runtime(devices=[engine], options=POOL) as rt:
-            execution = await (await rt.compile(doubler())).launch(ROW)
+            net = await rt.compile(doubler())
+            execution = await net.launch(ROW)
             await engine.when(lambda c: c.waiting == 1)
             engine.gate.open_wide()
             scope.cancel()
@@ -149,7 +150,8 @@ async def test_a_runtime_is_opened_once_and_used_while_open() -> None:
 
 async def test_a_burst_is_useless_after_the_runtime() -> None:
     async with runtime() as rt:
-        burst = (await rt.compile(counter())).burst()
+        net = await rt.compile(counter())
+        burst = net.burst()
         await burst.__aenter__()
         await burst(ROW)
     with pytest.raises(DeviceUnavailable):
@@ -195,7 +197,8 @@ async def test_closing_a_network_ends_with_the_runtime() -> None:
     workers = Rig(NullEngine())
     closing = None
     async with nn.open_runtime(devices=[Endless(NullEngine(), workers.workers)]) as rt:
-        closing = (await rt.compile(doubler())).close()
+        net = await rt.compile(doubler())
+        closing = net.close()
         await anyio.wait_all_tasks_blocked()
     with anyio.fail_after(GUARD_S), pytest.raises(DeviceUnavailable, match="runtime"):
         await closing
@@ -253,12 +256,13 @@ async def test_closing_ends_everything_in_flight() -> None:
     assert info.status is nn.ErrorStatus.DEVICE_UNAVAILABLE
     with pytest.raises(DeviceUnavailable):
         await burst(ROW)
+    burst.close()
 
 
 async def test_closing_does_not_wait_for_a_device_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nnasync.runtime.CLOSE_GRACE_S", 0.01)
+    monkeypatch.setattr("nnasync.runtime.runtime.CLOSE_GRACE_S", 0.01)
     engine = NullEngine()
     engine.hang()
     try:
@@ -309,7 +313,7 @@ async def test_trouble_while_a_device_gives_back_does_not_reach_the_body() -> No
     engine = Spiteful(compute=double)
     async with runtime(engine, "nnasync-reference") as rt:
         net = await rt.compile(doubler())
-        await rt.compile(doubler())
+        kept = await rt.compile(doubler())
         await net(ROW)
         with pytest.raises(nn.GeneralFailure, match="spite"):
             await net.close()
@@ -318,6 +322,7 @@ async def test_trouble_while_a_device_gives_back_does_not_reach_the_body() -> No
         assert (await other(ROW)).tolist() == [[2, 4, 6, 8]]
         rt._trim()
         assert (await other(ROW)).tolist() == [[2, 4, 6, 8]]
+    assert kept.report().partitions
 
 
 # -- other loops
@@ -377,7 +382,8 @@ async def test_compilation_is_marked_and_told(
     monkeypatch.setattr(vlog, "compilation", logging.getLogger("told").info)
     caplog.set_level(logging.INFO, "told")
     async with nn.open_runtime(devices=["nnasync-reference"], instruments=[Marks()]) as rt:
-        await rt.compile(doubler("seen"))
+        net = await rt.compile(doubler("seen"))
+    assert net.model.name == "seen"
     assert marks == ["[NN_LR_PC]seen"]
     assert "seen: nnasync-reference, whole model: chosen" in caplog.text
 
@@ -392,7 +398,7 @@ async def test_a_plan_that_hangs_when_it_is_tried_holds_nothing_up(
         let_go.wait(GUARD_S)
 
     monkeypatch.setattr(EnginePreparedModel, "bind", hang)
-    monkeypatch.setattr("nnasync.runtime.READY_PATIENCE_S", 0.05)
+    monkeypatch.setattr("nnasync.runtime.runtime.READY_PATIENCE_S", 0.05)
     try:
         async with runtime() as rt:
             net = await rt.compile(doubler())

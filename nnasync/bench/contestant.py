@@ -137,7 +137,11 @@ async def enter(
         contestant = Contestant(
             setting.name, net, values, compile_ns=compile_ns, clock=clock, cpu_clock=cpu_clock
         )
-        await contestant.run_first()
+        try:
+            await contestant.run_first()
+        except BaseException:
+            net.close()
+            raise
     except NNError as error:
         return refusal_of(setting.name, error)
     return contestant

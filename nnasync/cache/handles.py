@@ -64,6 +64,18 @@ class HandleCache:
             return f"a cache handle cannot be written: {error.strerror}"
         return ""
 
+    def forget(self, token: bytes) -> str:
+        """Have nothing loaded with this token any more; why that failed, "" if it did not."""
+        check_token(token)
+        try:
+            with self._ledger.writing(self._place) as rows:
+                rows.forget(token)
+        except Rejected as error:
+            return str(error)
+        except OSError as error:
+            return f"the record of a cache cannot be deleted: {error.strerror}"
+        return ""
+
     def _record(self, model: Sequence[_Content], data: Sequence[_Content]) -> Record:
         return Record(
             format=FORMAT,

@@ -22,8 +22,8 @@ from nnasync.compilation import (
     state_folder,
     write_calibration,
 )
-from nnasync.drivers import DRIVERS, default_devices, is_installed
-from nnasync.errors import DeviceError, InvalidArgument, NNError, Refused
+from nnasync.drivers import DRIVERS, default_devices, foreign_devices, is_installed, need_known
+from nnasync.errors import DeviceError, NNError, Refused
 from nnasync.execution import Net
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
 from nnasync.runtime import Options, Runtime, open_runtime, run
@@ -102,10 +102,8 @@ def _command(arguments: argparse.Namespace) -> int:
 def _wanted(names: Sequence[str] | None) -> list[str]:
     if names is None:
         able = [name for name in DRIVERS if name != "null" and is_installed(name)]
-        names = [*dict.fromkeys([*default_devices(), *able])]
-    unknown = [name for name in names if name not in DRIVERS]
-    if unknown:
-        raise InvalidArgument(f"no device {unknown[0]!r}; there are: {', '.join(DRIVERS)}")
+        names = [*default_devices(foreign_devices(None)), *able]
+    need_known(names)
     return [name for name in dict.fromkeys(names) if name != REFERENCE]
 
 

@@ -1,4 +1,4 @@
-"""`nnasync conformance CASES`: official or own cases against a device."""
+"""`nnasync conformance`: official or own cases against a device, or the direct tests of the HAL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from nnasync.cli.arguments import positive
+from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
 from nnasync.conformance import CaseResult, Path, Plan, Report, Selection, driver_facts
@@ -28,7 +29,10 @@ _EXAMPLES = """examples:
   nnasync conformance cases/ --device nnasync-reference
   nnasync conformance cases/ --device nnasync-reference --spec 'conv2d*' --path all --timing
   nnasync conformance V1_2.jsonl.gz --device nnasync-reference --version 1.2 --json result.json
+  nnasync conformance --suite hal --device nnasync-reference
+  nnasync conformance --suite hal --device nnasync-reference --only 'bursts' --cases cases/
 """
+_CASES, _HAL = "cases", "hal"
 _ALL = "all"
 _SHOWN_PER_OPERATION = 3
 _SHOWN = 60
@@ -43,33 +47,57 @@ def add_parser(commands: Any) -> None:
         help="run conformance cases on a device",
         description="Run case files (*.jsonl, *.jsonl.gz) on a device: each case as given, with "
         "dynamic output shapes, and one of a single operation on unsigned bytes as its signed twin "
-        "too. Exit code 1 if a case failed; what the device says it does not support has not.",
+        "too. Or, with --suite hal, hold the device to the contract of the HAL: mutated models, "
+        "requests and burst messages, priorities and deadlines, compilation caching. Exit code 1 "
+        "if something failed; what the device says it does not support has not.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("cases", metavar="CASES_DIR", help="folder of case files, or one file")
-    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
-    parser.add_argument("--spec", metavar="GLOB", default="*", help="specs to run (all)")
     parser.add_argument(
+        "place", metavar="CASES_DIR", nargs="?", help="folder of case files, or one file"
+    )
+    parser.add_argument(
+        "--suite",
+        choices=(_CASES, _HAL),
+        default=_CASES,
+        help="the cases of CASES_DIR, or the direct tests of the HAL (cases)",
+    )
+    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    parser.add_argument("--json", metavar="FILE", help="write the results to a file")
+    _add_cases_options(parser.add_argument_group("--suite cases"))
+    _add_hal_options(parser.add_argument_group("--suite hal"))
+    parser.set_defaults(command=_command)
+
+
+def _add_cases_options(group: Any) -> None:
+    group.add_argument("--spec", metavar="GLOB", help="specs to run (all)")
+    group.add_argument(
         "--version",
         metavar="V",
         type=_version,
         help="only models that this HAL version introduced: 1.0 to 1.3, or none for those without",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the results to a file")
-    parser.add_argument(
+    group.add_argument(
         "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--path",
         choices=[*(path.value for path in Path), _ALL],
-        default=Path.SYNC.value,
         help="how executions get to the device (sync)",
     )
-    parser.add_argument(
-        "--timing", action="store_true", help="make each execution without and with measuring"
+    group.add_argument(
+        "--timing",
+        action="store_true",
+        default=None,
+        help="make each execution without and with measuring",
     )
-    parser.set_defaults(command=_command)
+
+
+def _add_hal_options(group: Any) -> None:
+    group.add_argument("--only", metavar="GLOB", help="groups, or checks as group/name (all)")
+    group.add_argument(
+        "--cases", metavar="DIR", help="folder of case files, some of which are tried as well"
+    )
 
 
 def _version(text: str) -> str:
@@ -82,19 +110,38 @@ def _version(text: str) -> str:
 
 
 def _command(arguments: argparse.Namespace) -> int:
+    wants_hal = arguments.suite == _HAL
+    _check_options(arguments, _CASES_OPTIONS if wants_hal else _HAL_OPTIONS)
+    if not wants_hal and arguments.place is None:
+        raise InvalidArgument("say where the cases are: nnasync conformance CASES_DIR")
+
     async def main() -> int:
-        return await _run(arguments)
+        return await (run_hal_suite(arguments) if wants_hal else _run(arguments))
 
     return run(main)
 
 
+_CASES_OPTIONS = ("place", "spec", "version", "jobs", "path", "timing")
+_HAL_OPTIONS = ("only", "cases")
+
+
+def _check_options(arguments: argparse.Namespace, foreign: Sequence[str]) -> None:
+    """Raise InvalidArgument for an option of the other suite."""
+    for name in foreign:
+        if getattr(arguments, name) is not None:
+            option = "CASES_DIR" if name == "place" else f"--{name}"
+            hint = "; --cases names a folder of cases" if name == "place" else ""
+            raise InvalidArgument(f"{option} is not for --suite {arguments.suite}{hint}")
+
+
 async def _run(arguments: argparse.Namespace) -> int:
+    path = arguments.path or Path.SYNC.value
     plan = Plan(
-        place=arguments.cases,
+        place=arguments.place,
         device=arguments.device,
-        selection=Selection(spec=arguments.spec, version=arguments.version),
-        paths=tuple(Path) if arguments.path == _ALL else (Path(arguments.path),),
-        timing=arguments.timing,
+        selection=Selection(spec=arguments.spec or "*", version=arguments.version),
+        paths=tuple(Path) if path == _ALL else (Path(path),),
+        timing=bool(arguments.timing),
     )
     report = Report(driver_facts(plan.device).known_gaps)
     progress = _Progress(report)
@@ -104,7 +151,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     progress.close()
     duration_s = time.monotonic() - started_s
     if not progress.cases and not interruption.signal:
-        raise InvalidArgument(f"no case in {arguments.cases} is of these specs and this version")
+        raise InvalidArgument(f"no case in {arguments.place} is of these specs and this version")
     if arguments.json:
         data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
         encoded = msgspec.json.format(msgspec.json.encode(data))

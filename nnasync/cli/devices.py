@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from nnasync.cli.text import table
 from nnasync.device import Device
+from nnasync.drivers import EXTRAS, check_installed, default_devices, foreign_offers
 from nnasync.engine import EngineDevice
-from nnasync.hal import Capabilities, PerformanceInfo, type_name
+from nnasync.errors import InvalidArgument, NNError
+from nnasync.hal import Capabilities, HalVersion, PerformanceInfo, type_name
 from nnasync.runtime import open_runtime, run
 
-__all__ = ["add_parser"]
+__all__ = ["add_parser", "describe"]
 
 _EXAMPLES = """examples:
   nnasync devices
   nnasync devices --json
 """
+_OURS = "nnasync"
+_NOT_INSTALLED, _UNUSABLE = "NOT_INSTALLED", "UNUSABLE"
+_COLUMNS = {
+    "float32": "TENSOR_FLOAT32",
+    "relaxed": "relaxed_float32_to_float16",
+    "float16": "TENSOR_FLOAT16",
+    "quant8": "TENSOR_QUANT8_ASYMM",
+    "signed8": "TENSOR_QUANT8_ASYMM_SIGNED",
+    "int32": "TENSOR_INT32",
+    "bool8": "TENSOR_BOOL8",
+    "IF": "if",
+    "WHILE": "while",
+}
+"""What the table shows of the figures; --json has them all."""
 
 
 def add_parser(commands: Any) -> None:
@@ -27,9 +44,11 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "devices",
         help="list the devices",
-        description="List the devices: name, type, version, feature level, extensions, numbers of "
-        "cache files, and performance as ratio to the reference (lower is better), as `nnasync "
-        "calibrate` measured it or as it was shipped.",
+        description="List the devices, nnasync's own and those that other packages bring: type, "
+        "version, HAL version, numbers of model and data cache files, extensions, and performance "
+        "as ratio to the reference (lower is better), as `nnasync calibrate` measured it here or "
+        "as it was shipped. --json has the figures of all operand types. Devices that are not "
+        "installed or do not start are listed with the reason.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -38,17 +57,43 @@ def add_parser(commands: Any) -> None:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    described: list[dict[str, Any]] = run(_describe_all)
+    offers, ignored = foreign_offers()
+    sources = {name: offer.distribution for name, offer in offers.items()}
+    described: list[dict[str, Any]] = run(_describe_all, default_devices(sources), sources)
+    described += [
+        _absent(name) for name in EXTRAS if name not in {each["name"] for each in described}
+    ]
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(described)).decode())
     else:
-        print(_text(described))
+        print(_text(described, ignored))
     return 0
 
 
-async def _describe_all() -> list[dict[str, Any]]:
-    async with open_runtime() as runtime:
-        return [await describe(device) for device in runtime.devices]
+# -- asking
+
+
+async def _describe_all(names: Sequence[str], sources: Mapping[str, str]) -> list[dict[str, Any]]:
+    """All devices; one that cannot be opened beside the others is opened alone, to learn why."""
+    try:
+        return await _describe_open(names, sources)
+    except NNError:
+        return [each for name in names for each in await _describe_one(name, sources)]
+
+
+async def _describe_one(name: str, sources: Mapping[str, str]) -> list[dict[str, Any]]:
+    try:
+        return await _describe_open([name], sources)
+    except NNError as error:
+        return [_missing(name, sources.get(name, _OURS), _UNUSABLE, " ".join(str(error).split()))]
+
+
+async def _describe_open(names: Sequence[str], sources: Mapping[str, str]) -> list[dict[str, Any]]:
+    async with open_runtime(devices=names) as runtime:
+        return [
+            {**await describe(device), "source": sources.get(device.name, _OURS), "reason": ""}
+            for device in runtime.devices
+        ]
 
 
 async def describe(device: Device) -> dict[str, Any]:
@@ -60,13 +105,43 @@ async def describe(device: Device) -> dict[str, Any]:
         "type": device.type.name,
         "version": device.version,
         "feature_level": int(device.feature_level),
-        "hal_version": device.feature_level.name.lstrip("V").replace("_", "."),
+        "hal_version": _hal(device.feature_level),
         "status": (await device.get_status()).name,
         "extensions": [extension.name for extension in extensions],
         "cache_files": {"model": model_files, "data": data_files},
         "calibrated": isinstance(device, EngineDevice) and device.is_calibrated,
         "performance": _performance(await device.get_capabilities()),
     }
+
+
+def _absent(name: str) -> dict[str, Any]:
+    try:
+        check_installed(name)
+    except InvalidArgument as error:
+        return _missing(name, _OURS, _NOT_INSTALLED, str(error))
+    return _missing(name, _OURS, _UNUSABLE, "it is left out")
+
+
+def _missing(name: str, source: str, status: str, reason: str) -> dict[str, Any]:
+    """A device that is not there, in the form of one that is."""
+    return {
+        "name": name,
+        "type": "UNKNOWN",
+        "version": "",
+        "feature_level": 0,
+        "hal_version": "",
+        "status": status,
+        "extensions": [],
+        "cache_files": {"model": 0, "data": 0},
+        "calibrated": False,
+        "performance": {},
+        "source": source,
+        "reason": reason,
+    }
+
+
+def _hal(version: HalVersion) -> str:
+    return version.name.lstrip("V").replace("_", ".")
 
 
 def _performance(capabilities: Capabilities) -> dict[str, Any]:
@@ -88,38 +163,52 @@ def _figures(info: PerformanceInfo) -> dict[str, float | None]:
     }
 
 
-def _text(described: list[dict[str, Any]]) -> str:
-    heads = ("device", "type", "version", "feature level", "status", "extensions", "cache files")
+# -- telling
+
+
+def _text(described: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> str:
+    there = [each for each in described if not each["reason"]]
+    away = [_told(each["name"], each["reason"]) for each in described if each["reason"]]
+    parts = [_identities(there), _ratios(there)]
+    if away or ignored:
+        parts.append("\n".join(["not there:", *(f"  {line}" for line in (*away, *ignored))]))
+    return "\n\n".join(parts)
+
+
+def _told(name: str, reason: str) -> str:
+    return reason if name in reason else f"{name}: {reason}"
+
+
+def _identities(devices: Sequence[Mapping[str, Any]]) -> str:
+    heads = ("device", "type", "version", "feature level", "cache files", "extensions", "from")
     rows = [
         (
             device["name"],
             device["type"],
             device["version"],
             f"{device['feature_level']} (HAL {device['hal_version']})",
-            device["status"].lower(),
-            ", ".join(device["extensions"]) or "none",
             "{model} model, {data} data".format(**device["cache_files"]),
+            ", ".join(device["extensions"]) or "-",
+            device["source"] if device["status"] == "AVAILABLE" else device["status"].lower(),
         )
-        for device in described
+        for device in devices
     ]
-    parts = [table(heads, rows)]
-    for device in described:
-        figures = _grouped(device["performance"])
-        lines = [(", ".join(names), time, power) for (time, power), names in figures.items()]
-        how = "measured here" if device["calibrated"] else "as shipped"
-        head = f"performance of {device['name']}, {how}"
-        parts.append(table((head, "time", "power"), lines, wide=60))
-    return "\n\n".join(parts)
+    return table(heads, rows)
 
 
-def _grouped(performance: dict[str, Any]) -> dict[tuple[str, str], list[str]]:
-    """The types that share their figures, together."""
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for name, figures in performance.items():
-        key = (_ratio(figures["exec_time"]), _ratio(figures["power_usage"]))
-        grouped.setdefault(key, []).append(name)
-    return grouped
+def _ratios(devices: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            device["name"],
+            *(_ratio(device["performance"].get(key)) for key in _COLUMNS.values()),
+            "measured here" if device["calibrated"] else "as shipped",
+        )
+        for device in devices
+    ]
+    head = "time of an operation, as ratio to the reference's"
+    return f"{head}:\n\n{table(('device', *_COLUMNS, 'figures'), rows)}"
 
 
-def _ratio(value: float | None) -> str:
-    return "unsupported" if value is None else f"{value:.2f}"
+def _ratio(figures: Mapping[str, float | None] | None) -> str:
+    time = None if figures is None else figures["exec_time"]
+    return "-" if time is None else f"{time:.2f}"

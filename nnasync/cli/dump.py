@@ -1,4 +1,4 @@
-"""`nnasync dump MODEL`: a model as text or as a graph, and the memory that it takes."""
+"""`nnasync dump MODEL`: a model as text or as a graph, its memory, and who runs which step."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nnasync.drivers.cpu import memory_plan
-from nnasync.dump import model_dot, model_text, plan_text
-from nnasync.errors import ModelError
+from nnasync.cli.text import table
+from nnasync.compilation import Report
+from nnasync.drivers.cpu.plan import memory_plan
+from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
+from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.importers import load
+from nnasync.runtime import open_runtime, run
 
 __all__ = ["add_parser"]
 
 _EXAMPLES = """examples:
   nnasync dump model.tflite
+  nnasync dump model.tflite --memory
   nnasync dump model.tflite --plan
-  nnasync dump model.tflite --dot | dot -Tsvg -o model.svg
+  nnasync dump model.tflite --plan --device litert-cpu --device nnasync-reference
+  nnasync dump model.tflite --format dot | dot -Tsvg -o model.svg
+  nnasync dump model.tflite --plan --format dot | dot -Tsvg -o plan.svg
 """
 
 
@@ -26,28 +32,48 @@ def add_parser(commands: Any) -> None:
     """Add this command to the command line."""
     parser = commands.add_parser(
         "dump",
-        help="show a model and its memory plan",
+        help="show a model, its memory, or its plan",
         description="Show a model (operands, operations, types, shapes, quantisation, who reads "
-        "what) and how the reference device lays out the memory of one execution.",
+        "what) and how the reference device lays out the memory of one execution. With --plan "
+        "compile it, and show which device runs which step, in which way, and what crosses the "
+        "borders.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL", help="file of the model")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--dot", action="store_true", help="write a Graphviz graph instead")
-    which.add_argument("--plan", action="store_true", help="show the memory plan only")
+    which.add_argument("--plan", action="store_true", help="compile, and show the plan")
+    which.add_argument("--memory", action="store_true", help="show the memory plan only")
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="plan with this device, and others that are named (default: all)",
+    )
+    parser.add_argument(
+        "--format", choices=("text", "dot"), default="text", help="dot is a Graphviz graph (text)"
+    )
+    parser.add_argument(
+        "--dot", action="store_const", const="dot", dest="format", help="same as --format dot"
+    )
     parser.add_argument("--output", metavar="FILE", help="write to a file instead of the terminal")
     parser.set_defaults(command=_command)
 
 
 def _command(arguments: argparse.Namespace) -> int:
+    as_graph = arguments.format == "dot"
+    if arguments.device and not arguments.plan:
+        raise InvalidArgument("--device is for --plan: nothing else depends on the devices")
+    if arguments.memory and as_graph:
+        raise InvalidArgument("--memory has no graph; leave --format dot away")
     model = load(arguments.model)
-    if arguments.dot:
-        text = model_dot(model)
-    elif arguments.plan:
-        text = plan_text(memory_plan(model))
+    if arguments.plan:
+        text = _plan(model, arguments.device, as_graph=as_graph)
+    elif arguments.memory:
+        text = memory_text(memory_plan(model))
     else:
-        text = f"{model_text(model)}\n{_plan(model)}"
+        text = model_dot(model) if as_graph else f"{model_text(model)}\n{_memory(model)}"
     if arguments.output:
         Path(arguments.output).write_text(text, encoding="utf-8")
     else:
@@ -55,8 +81,35 @@ def _command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(model: Model) -> str:
+def _memory(model: Model) -> str:
     try:
-        return plan_text(memory_plan(model))
+        return memory_text(memory_plan(model))
     except ModelError as error:
         return f"memory of one execution: {error}\n"
+
+
+def _plan(model: Model, devices: list[str], *, as_graph: bool) -> str:
+    report: Report = run(_compiled, model, devices)
+    plan = outline(model, report.pin)
+    if as_graph:
+        return plan_dot(plan)
+    reasons = dict.fromkeys(partition.reason for partition in report.partitions)
+    heads = ("considered", "in which way", "median", "verdict")
+    lines = [
+        (
+            each.device,
+            each.lowering,
+            "" if each.median_us is None else f"{each.median_us:.1f} us",
+            each.verdict,
+        )
+        for each in report.candidates
+    ]
+    return f"{plan_text(plan)}why: {'; '.join(reasons)}\n\n{table(heads, lines)}\n"
+
+
+async def _compiled(model: Model, devices: list[str]) -> Report:
+    async with open_runtime() as runtime:
+        net = await runtime.compile(model, devices=devices or None)
+        report = net.report()
+        await net.close()
+        return report

@@ -93,6 +93,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="write a trace of it all, which Perfetto shows"
     )
+    parser.add_argument(
+        "--cache-dir", metavar="DIR", help="keep what was compiled there, and load it the next time"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=_command)
 
@@ -160,7 +163,9 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
 async def _compiled(runtime: Runtime, model: Model, arguments: argparse.Namespace) -> Net:
     priority = Priority[arguments.priority.upper()]
     devices = [arguments.device] if arguments.device else None
-    return await runtime.compile(model, devices=devices, priority=priority)
+    return await runtime.compile(
+        model, devices=devices, priority=priority, cache_dir=arguments.cache_dir
+    )
 
 
 async def _values(arguments: argparse.Namespace, net: Net) -> dict[str, Array]:

@@ -10,20 +10,24 @@ Where no device beside the reference takes the whole model, teams compete: each 
 device of the team that reports to be best at it.
 """
 
+from __future__ import annotations
+
+from nnasync.compilation.caching import CompilationCache as CompilationCache
 from nnasync.compilation.calibration import RELAXED as RELAXED
 from nnasync.compilation.calibration import calibrated as calibrated
 from nnasync.compilation.calibration import figures_in as figures_in
 from nnasync.compilation.calibration import read_calibration as read_calibration
 from nnasync.compilation.calibration import write_calibration as write_calibration
-from nnasync.compilation.compiler import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
-from nnasync.compilation.compiler import compile_model as compile_model
+from nnasync.compilation.compiling import compile_model as compile_model
 from nnasync.compilation.contenders import REFERENCE as REFERENCE
 from nnasync.compilation.report import Candidate as Candidate
 from nnasync.compilation.report import Compilation as Compilation
+from nnasync.compilation.report import Fallback as Fallback
 from nnasync.compilation.report import Partition as Partition
 from nnasync.compilation.report import Rejection as Rejection
 from nnasync.compilation.report import Report as Report
 from nnasync.compilation.state import state_folder as state_folder
+from nnasync.compilation.terms import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
 from nnasync.compilation.verdicts import Verdicts as Verdicts
 
 __all__ = [
@@ -32,6 +36,8 @@ __all__ = [
     "RELAXED",
     "Candidate",
     "Compilation",
+    "CompilationCache",
+    "Fallback",
     "Partition",
     "Rejection",
     "Report",

@@ -20,6 +20,9 @@ _MAX_PIN = 100_000
 _MAX_OPERATIONS = 1_000_000
 
 
+Runs = tuple[tuple[int, int], ...]
+
+
 class Part(msgspec.Struct, frozen=True):
     """A device in its version, and one of its lowerings."""
 
@@ -32,11 +35,14 @@ class Part(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """The parts that run a model; `runs` are (part, number of operations), empty for one part.
 
-    The runs follow the operations of the main subgraph in their order.
+    The runs follow the operations of the main subgraph in their order. The number of parts stands
+    for the control-flow interpreter; `bodies` are the subgraphs that it runs, by number, with runs
+    of their own.
     """
 
     parts: tuple[Part, ...]
-    runs: tuple[tuple[int, int], ...] = ()
+    runs: Runs = ()
+    bodies: tuple[tuple[int, Runs], ...] = ()
 
 
 def tell_lowering(lowering: Lowering | None) -> str:
@@ -47,19 +53,23 @@ def tell_lowering(lowering: Lowering | None) -> str:
     return f"{lowering.name}, {lowering.threads} thread{plural}"
 
 
-def spread(assignment: Iterable[int]) -> tuple[tuple[int, int], ...]:
+def spread(assignment: Iterable[int]) -> Runs:
     """The runs of equal numbers in an assignment of operations to parts."""
     return tuple((part, len(list(group))) for part, group in itertools.groupby(assignment))
 
 
 def pin_of(choice: Choice, digest: str) -> str:
-    """A choice for the model of this digest as a string, `device:version:lowering:threads:...`."""
+    """A choice for the model of this digest as a string, `device:version:lowering:threads:...`.
+
+    The runs are one field, such as `0x3,1x1`, and those of bodies follow in it, `;2=0x5`.
+    """
     fields: list[str] = []
     for part in choice.parts:
         fields += [_quoted(part.device), _quoted(part.version), _quoted(part.lowering)]
         fields.append(str(part.threads))
     if choice.runs:
-        fields.append(",".join(f"{part}x{count}" for part, count in choice.runs))
+        bodies = [f"{number}={_told(runs)}" for number, runs in choice.bodies]
+        fields.append(";".join([_told(choice.runs), *bodies]))
     return ":".join([*fields, digest])
 
 
@@ -75,12 +85,35 @@ def parse_pin(pin: str, digest: str) -> Choice:
         )
     try:
         parts = tuple(_part(fields[at : at + 4]) for at in range(0, len(fields) - count, 4))
-        runs = _runs(fields[-2]) if count == 2 else ()
+        runs, bodies = _layout(fields[-2]) if count == 2 else ((), ())
     except ValueError as error:
         raise _no_pin(pin) from error
-    if (len(parts) > 1) != bool(runs) or any(part >= len(parts) for part, _ in runs):
+    choice = Choice(parts, runs, bodies)
+    if not _is_sound(choice):
         raise _no_pin(pin)
-    return Choice(parts, runs)
+    return choice
+
+
+def _is_sound(choice: Choice) -> bool:
+    """Whether the runs name parts that there are, and the interpreter where it has bodies."""
+    count, numbers = len(choice.parts), [number for number, _ in choice.bodies]
+    named = {part for _, runs in ((0, choice.runs), *choice.bodies) for part, _ in runs}
+    if not choice.runs:
+        return count == 1
+    if len(set(numbers)) < len(numbers) or (count in named) != bool(numbers):
+        return False
+    return max(named) <= count and (count > 1 or bool(numbers))
+
+
+def _layout(field: str) -> tuple[Runs, tuple[tuple[int, Runs], ...]]:
+    """The runs of the main subgraph, and those of bodies by number."""
+    main, *others = field.split(";")
+    pairs = [other.split("=") for other in others]
+    return _runs(main), tuple((_number(number), _runs(runs)) for number, runs in pairs)
+
+
+def _told(runs: Runs) -> str:
+    return ",".join(f"{part}x{count}" for part, count in runs)
 
 
 def _part(fields: Sequence[str]) -> Part:
@@ -88,7 +121,7 @@ def _part(fields: Sequence[str]) -> Part:
     return Part(device, version, lowering, _number(fields[3]))
 
 
-def _runs(field: str) -> tuple[tuple[int, int], ...]:
+def _runs(field: str) -> Runs:
     pairs = [run.split("x") for run in field.split(",")]
     return tuple((_number(part), _number(count)) for part, count in pairs)
 

@@ -3,88 +3,68 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import anyio
 import anyio.to_thread
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.choice import parse_pin, pin_of
-from nnasync.compilation.contenders import REFERENCE, Contender, EngineContender, Wish
+from nnasync.compilation.chosen import NO_CACHE, Chosen
+from nnasync.compilation.contenders import (
+    REFERENCE,
+    Choosing,
+    Contender,
+    EngineContender,
+    OutsideContender,
+    Wish,
+)
 from nnasync.compilation.contest import Limits, Standing, contest
 from nnasync.compilation.gathering import Field, by_deadline, gather
+from nnasync.compilation.keeping import keep_stages
+from nnasync.compilation.manifest import Manifest, Outline
 from nnasync.compilation.partitioning import assigned, propose
 from nnasync.compilation.pinning import pinned
-from nnasync.compilation.report import Candidate, Compilation, Rejection, Report
+from nnasync.compilation.report import Candidate, Rejection, Report
 from nnasync.compilation.samples import can_sample
 from nnasync.compilation.segmenting import cut_to_quantum
+from nnasync.compilation.terms import Terms
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
 from nnasync.device import Device
-from nnasync.engine import EngineDevice, EnginePreparedModel
-from nnasync.errors import DeviceError, GeneralFailure, MissedDeadline, NNError, Refused
-from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.engine import EngineDevice
+from nnasync.engine.staged import StagedPlan
+from nnasync.errors import BadState, DeviceError, GeneralFailure, MissedDeadline, NNError, Refused
 
-__all__ = ["DEFAULT_BUDGET_NS", "compile_model"]
+__all__ = ["choose", "first_stage"]
 
-DEFAULT_BUDGET_NS = 300_000_000
-"""How long the turns of a contest take; agreement and compiling come on top."""
-
-_PATIENCE_S = 5.0
 _MARGIN_NS = 2_000_000
-_DIGEST = 16
+_FALLBACK = "fallback"
+_AGREEING = ("slower", "equal", "chosen")
+"""How the verdicts on those begin whose results agree."""
 
 
-async def compile_model(
-    model: Model,
+async def choose(
+    wish: Wish, devices: Sequence[Device], terms: Terms, deadline: Deadline | None
+) -> Chosen:
+    """Make and keep the best plan there is."""
+    field = await gather(devices, wish, deadline, terms.reference)
+    compiler = _Compiler(wish, field, devices, terms, deadline)
+    async with compiler.discarding():
+        return await compiler.finish(await compiler.choose())
+
+
+async def first_stage(
+    wish: Wish,
     devices: Sequence[Device],
-    *,
-    preference: ExecutionPreference,
-    priority: Priority,
+    terms: Terms,
     deadline: Deadline | None,
-    fingerprint: bytes,
-    precision: str | None = None,
-    pin: str | None = None,
-    reference: Device | None = None,
-    verdicts: Verdicts | None = None,
-    budget_ns: int = DEFAULT_BUDGET_NS,
-    patience_s: float = _PATIENCE_S,
-    quantum_ns: int | None = None,
-) -> Compilation:
-    """Prepare a model on the device, and in the lowering, that is fastest and agrees.
-
-    Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
-    with a budget of 0, or for a model whose shapes are open, the first that takes the model gets
-    it. `reference` judges where it is not among the devices. `precision` "exact" allows only what
-    is bit-stable, "bf16" what computes floats with less than float32. `pin` names the contender.
-    With `quantum_ns` an engine that cannot stop inside a run gets the model in segments.
-
-    Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
-    otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
-    """
-    wish = Wish(model, preference, priority, precision)
-    field = await gather(devices, wish, deadline)
-    compiling = _Compiling(
-        wish,
-        field,
-        devices=devices,
-        deadline=deadline,
-        digest=fingerprint.hex()[:_DIGEST],
-        reference=reference,
-        limits=_limits(deadline, budget_ns, patience_s),
-        quantum_ns=quantum_ns,
-    )
-    try:
-        if pin is not None:
-            return await compiling.follow(pin)
-        is_measurable = budget_ns > 0 and can_sample(model)
-        if is_measurable or not field.contenders:
-            await compiling.consider_partitions()
-        if len(field.contenders) < 2 or not is_measurable:
-            return await compiling.take_first()
-        return await compiling.compete(verdicts)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await compiling.discard_losers()
+    optimise_after: int,
+) -> Chosen:
+    """Make the first plan that can be had, which can be replaced, if it is of this process."""
+    field = await gather(devices, wish, deadline, terms.reference)
+    compiler = _Compiler(wish, field, devices, terms, deadline)
+    async with compiler.discarding():
+        return await compiler.first_stage(optimise_after)
 
 
 def _limits(deadline: Deadline | None, budget_ns: int, patience_s: float) -> Limits:
@@ -95,60 +75,84 @@ def _limits(deadline: Deadline | None, budget_ns: int, patience_s: float) -> Lim
     return Limits(min(budget_ns, remaining_ns), patience_s, until_ns)
 
 
-class _Compiling:
+class _Compiler:
     """One compilation under way."""
 
     def __init__(
         self,
         wish: Wish,
         field: Field,
-        *,
         devices: Sequence[Device],
+        terms: Terms,
         deadline: Deadline | None,
-        digest: str,
-        reference: Device | None,
-        limits: Limits,
-        quantum_ns: int | None,
     ) -> None:
         self._wish = wish
         self._field = field
         self._devices = devices
+        self._terms = terms
         self._deadline = deadline
-        self._digest = digest
-        self._reference = reference
-        self._limits = limits
-        self._quantum_ns = quantum_ns
+        self._limits = _limits(deadline, terms.budget_ns, terms.patience_s)
         self._losers: list[Contender] = []
         self._longest_ns = 0
         self._refused = False
         self._told: list[Contender] = []
+        self._unprepared: dict[str, NNError] = {}
 
-    async def discard_losers(self) -> None:
-        """Give back what was prepared and not taken."""
-        for contender in self._losers:
-            await contender.discard()
+    @contextlib.asynccontextmanager
+    async def discarding(self) -> AsyncIterator[None]:
+        """Give back in the end what was prepared and not taken."""
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                for contender in self._losers:
+                    await contender.discard()
 
-    async def follow(self, pin: str) -> Compilation:
+    async def choose(self) -> Choosing:
+        """The contender that a pin names, or the best one."""
+        terms = self._terms
+        if terms.pin is not None:
+            return await self._follow(terms.pin)
+        is_measurable = terms.budget_ns > 0 and can_sample(self._wish.model)
+        if is_measurable or not self._field.contenders:
+            await self._consider_partitions()
+        if len(self._field.contenders) < 2 or not is_measurable:
+            return await self._take_first()
+        return await self._compete(terms.verdicts)
+
+    async def first_stage(self, optimise_after: int) -> Chosen:
+        """The first contender that is ready, in a form that can be replaced, if it has one."""
+        if not self._field.contenders:
+            await self._consider_partitions()
+        choosing = await self._take_first()
+        staged = None
+        if isinstance(choosing.contender, EngineContender):
+            staged = choosing.contender.stage(ripe_after=optimise_after)
+        return self._chosen(choosing, "not kept yet", staged)
+
+    async def _follow(self, pin: str) -> Choosing:
         """Prepare the contender that a pin names, and no other."""
-        choice = parse_pin(pin, self._digest)
+        choice = parse_pin(pin, self._terms.digest)
         if choice.runs:
             shared = await assigned(choice, self._field, self._wish)
             self._field.contenders += [shared] if shared is not None else []
         contender = pinned(choice, self._field, self._devices)
+        self._cache_in(contender)
         await contender.prepare(self._deadline)
         self._tell(contender, "chosen")
-        return await self._finished(contender, "pinned")
+        return Choosing(contender, "pinned")
 
-    async def consider_partitions(self) -> None:
+    async def _consider_partitions(self) -> None:
         """Let devices that take a part of the model each compete as one."""
         if self._devices:
             proposed = propose(self._field, self._wish)
             self._field.contenders += await by_deadline(self._devices[0], proposed, self._deadline)
 
-    async def take_first(self) -> Compilation:
+    async def _take_first(self) -> Choosing:
         """Prepare the first contender that can be; the others are not even tried."""
         failure: NNError | None = None
         for contender in self._field.contenders:
+            self._cache_in(contender)
             try:
                 await contender.prepare(self._deadline)
             except MissedDeadline:
@@ -159,11 +163,11 @@ class _Compiling:
                 continue
             self._tell(contender, "chosen")
             first = not self._field.rejections
-            reason = "first device that takes the whole model" if first else "fallback"
-            return await self._finished(contender, reason)
+            reason = "first device that takes the whole model" if first else _FALLBACK
+            return Choosing(contender, reason)
         raise failure or GeneralFailure(self._nobody())
 
-    async def compete(self, verdicts: Verdicts | None) -> Compilation:
+    async def _compete(self, verdicts: Verdicts | None) -> Choosing:
         """Take the contender that won before, or let them compete now."""
         question = self._question()
         if verdicts is not None:
@@ -175,16 +179,18 @@ class _Compiling:
         ready = await self._prepared(self._leaders())
         if len(ready) == 1 and not self._wider_than([ready[0].family]):
             self._tell(ready[0], "chosen: the only one that is ready")
-            return await self._finished(ready[0], "the only one that is ready")
+            is_last = ready[0].name == REFERENCE and self._unprepared
+            return Choosing(ready[0], _FALLBACK if is_last else "the only one that is ready")
         standings = [Standing(contender) for contender in ready]
         winner = await self._measured(standings)
         is_final = winner.agrees is not False and winner.runs_ns and not self._refused
-        if verdicts is not None and is_final and now_ns() < self._limits.until_ns:
+        is_final = is_final and now_ns() < self._limits.until_ns
+        if verdicts is not None and is_final:
             chosen = self._field.contenders.index(winner.contender)
             candidates = tuple(self._field.candidates)
             await anyio.to_thread.run_sync(verdicts.keep, question, chosen, candidates)
         reason = "fastest whose results agree"
-        return await self._finished(winner.contender, reason, winner.median_ns)
+        return Choosing(winner.contender, reason, winner.median_ns, is_final=bool(is_final))
 
     async def _measured(self, standings: list[Standing]) -> Standing:
         """The winner of the contest, which is noted for the report."""
@@ -222,7 +228,7 @@ class _Compiling:
             if contender.family in families and contender not in leaders
         ]
 
-    async def _as_before(self, verdict: Verdict) -> Compilation | None:
+    async def _as_before(self, verdict: Verdict) -> Choosing | None:
         """Prepare the winner of an earlier contest; None if it cannot be any more."""
         contender = self._field.contenders[verdict.chosen]
         try:
@@ -233,7 +239,7 @@ class _Compiling:
             return None
         self._field.candidates = list(verdict.candidates)
         reason = "fastest whose results agree, as measured before"
-        return await self._finished(contender, reason, _chosen_ns(verdict.candidates))
+        return Choosing(contender, reason, _chosen_ns(verdict.candidates))
 
     async def _prepared(self, contenders: Sequence[Contender]) -> list[Contender]:
         """Those that are ready in time; raises what the last failed with if none ever was."""
@@ -244,6 +250,7 @@ class _Compiling:
             if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
                 self._tell(contender, "not tried: the deadline is near")
                 continue
+            self._cache_in(contender)
             try:
                 await contender.prepare(self._deadline_of(self._losers))
             except (DeviceError, Refused) as error:
@@ -270,9 +277,9 @@ class _Compiling:
         for standing in standings:
             if standing.contender.device.name == REFERENCE:
                 return standing.contender
-        if not isinstance(self._reference, EngineDevice):
+        if not isinstance(self._terms.reference, EngineDevice):
             return None
-        contender = EngineContender(self._reference, self._wish, None)
+        contender = EngineContender(self._terms.reference, self._wish, None)
         try:
             await contender.prepare(self._deadline_of([contender]))
         except NNError:
@@ -281,10 +288,10 @@ class _Compiling:
         return contender
 
     def _question(self) -> Question:
-        wish, judge_by = self._wish, self._reference
+        wish, judge_by = self._wish, self._terms.reference
         engines = [d for d in self._devices if isinstance(d, EngineDevice)]
         return Question(
-            model=self._digest,
+            model=self._terms.digest,
             contenders=tuple(contender.choice for contender in self._field.contenders),
             judge="" if judge_by is None else f"{judge_by.name} {judge_by.version}",
             preference=int(wish.preference),
@@ -295,6 +302,7 @@ class _Compiling:
     def _failed_to_prepare(self, contender: Contender, error: NNError) -> None:
         self._refused |= isinstance(error, Refused)
         name = contender.name
+        self._unprepared.setdefault(name, error)
         self._field.rejections.append(Rejection(name, -1, f"prepare failed: {error}"))
         self._tell(contender, "prepare failed")
 
@@ -314,27 +322,72 @@ class _Compiling:
                 reason = f"failed in a trial: {standing.failure}"
                 self._field.rejections.append(Rejection(name, -1, reason))
 
-    async def _finished(
-        self, contender: Contender, reason: str, median_ns: float | None = None
-    ) -> Compilation:
-        if self._quantum_ns is None:
+    async def finish(self, choosing: Choosing) -> Chosen:
+        """Give what was chosen its last form, and keep it."""
+        contender = choosing.contender
+        if self._terms.quantum_ns is None:
             await self._narrow(contender)
         else:
-            await self._cut(contender, self._quantum_ns, median_ns)
-        prepared = contender.finish()
-        if median_ns is not None and isinstance(prepared, EnginePreparedModel):
-            prepared.estimate.observe(int(median_ns))
+            await self._cut(contender, self._terms.quantum_ns, choosing.median_ns)
+        return self._chosen(choosing, await self._keep(choosing))
+
+    def _chosen(
+        self, choosing: Choosing, not_kept: str, staged: StagedPlan | None = None
+    ) -> Chosen:
+        contender, field = choosing.contender, self._field
+        fallbacks = self._wish.fallbacks
+        if fallbacks and contender.name == REFERENCE and choosing.reason == _FALLBACK:
+            for name, error in self._unprepared.items():
+                fallbacks.tell(self._wish.model.name, name, (), "prepare", error)
         if contender in self._losers:
             self._losers.remove(contender)
+        missed = NO_CACHE if self._terms.cache is None else self._terms.cache.reason or "no entry"
         report = Report(
-            partitions=contender.partitions(reason),
-            candidates=tuple(self._field.candidates),
-            rejections=tuple(self._field.rejections),
+            partitions=contender.partitions(choosing.reason),
+            candidates=tuple(field.candidates),
+            rejections=tuple(field.rejections),
             cache_hit=False,
-            cache_reason="no cache: no device used here has cache files",
-            pin=pin_of(contender.choice, self._digest),
+            cache_reason=f"{missed}; {not_kept}" if self._terms.cache and not_kept else missed,
+            pin=pin_of(contender.choice, self._terms.digest),
         )
-        return Compilation(self._wish.model, prepared, contender.device, report)
+        return Chosen(choosing, self._wish, report, staged)
+
+    async def _keep(self, choosing: Choosing) -> str:
+        """Keep what was chosen in the cache; why not, or ""."""
+        cache = self._terms.cache
+        if cache is None:
+            return ""
+        if not choosing.is_final:
+            return "not kept: the measuring did not come to an end"
+        field = self._field
+        try:
+            outline = Outline.of(self._wish.model)
+        except BadState as error:
+            return f"not kept: {error}"
+        manifest = Manifest(
+            (), outline, choosing.reason, tuple(field.candidates), tuple(field.rejections)
+        )
+        why = await keep_stages(cache, choosing, self._rivals(choosing), manifest)
+        return f"not kept: {why}" if why else ""
+
+    def _rivals(self, choosing: Choosing) -> list[Choosing]:
+        """What else was measured and agrees, the fastest first."""
+        known: dict[tuple[str, str], float] = {
+            (line.device, line.lowering): line.median_us * 1000
+            for line in self._field.candidates
+            if line.median_us is not None and line.verdict.startswith(_AGREEING)
+        }
+        rivals = [
+            Choosing(contender, "", known[contender.name, contender.lowering])
+            for contender in self._field.contenders
+            if (contender.name, contender.lowering) in known and contender is not choosing.contender
+        ]
+        return sorted(rivals, key=lambda rival: rival.median_ns or 0)
+
+    def _cache_in(self, contender: Contender) -> None:
+        """A device outside of this process keeps what it compiles by itself."""
+        if isinstance(contender, OutsideContender):
+            contender.cache = self._terms.cache
 
     async def _narrow(self, contender: Contender) -> None:
         """Give a winner of several threads a form with one, for runs beside others."""

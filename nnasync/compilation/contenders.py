@@ -5,36 +5,50 @@ A contender prepares itself, runs trials, and then becomes the prepared model or
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from nnasync.clock import Deadline
+from nnasync.compilation.caching import CompilationCache, prepare_cached
 from nnasync.compilation.choice import WHOLE, Choice, Part, tell_lowering
+from nnasync.compilation.fallback import REFERENCE, Fallbacks
 from nnasync.compilation.report import Partition
 from nnasync.compilation.trials import EngineTrial, OutsideTrial, Trial
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import EngineDevice, Lowering, Plan
 from nnasync.engine.adaptive import AdaptivePlan
+from nnasync.engine.staged import StagedPlan
 from nnasync.errors import BadState
 from nnasync.hal import ExecutionPreference, Model, Priority
 
-__all__ = ["REFERENCE", "Contender", "EngineContender", "OutsideContender", "Wish"]
-
-REFERENCE = "nnasync-reference"
+__all__ = [
+    "REFERENCE",
+    "Choosing",
+    "Contender",
+    "EngineContender",
+    "OutsideContender",
+    "PlanContender",
+    "Wish",
+]
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What is to be compiled, and how."""
+    """What is to be compiled, and how; without `fallbacks` nothing falls back."""
 
     model: Model
     preference: ExecutionPreference
     priority: Priority
     precision: str | None = None
+    fallbacks: Fallbacks | None = None
 
 
 class Contender(Protocol):
     """A way to run the whole model."""
+
+    @property
+    def wish(self) -> Wish:
+        """What it is to run, and how."""
 
     @property
     def name(self) -> str:
@@ -76,6 +90,27 @@ class Contender(Protocol):
         """Give back what was prepared."""
 
 
+@runtime_checkable
+class PlanContender(Contender, Protocol):
+    """A contender that runs in this process."""
+
+    def plan(self) -> Plan:
+        """What was prepared, as a plan."""
+
+
+class Choosing(msgspec.Struct, frozen=True):
+    """A contender that was chosen, and why.
+
+    `median_ns` of a run is known where it was measured. Not final is what another compilation
+    should not just repeat.
+    """
+
+    contender: Contender
+    reason: str
+    median_ns: float | None = None
+    is_final: bool = True
+
+
 class _Whole:
     """What contenders have in common that run the model on one device."""
 
@@ -102,11 +137,19 @@ class _Whole:
 class EngineContender(_Whole):
     """A device over an engine, with one of its lowerings."""
 
-    def __init__(self, device: EngineDevice, wish: Wish, lowering: Lowering | None) -> None:
+    def __init__(
+        self,
+        device: EngineDevice,
+        wish: Wish,
+        lowering: Lowering | None,
+        plan: Plan | None = None,
+    ) -> None:
+        """`plan` is there where it need not be compiled any more."""
         super().__init__(device, wish)
         self._engine_device = device
         self._lowering = lowering
-        self._plan: Plan | None = None
+        self._plan = plan
+        self._narrow: tuple[Lowering | None, Plan] | None = None
         self._partitions: tuple[Partition, ...] = ()
 
     @property
@@ -141,12 +184,38 @@ class EngineContender(_Whole):
         """Let runs beside others take the form of `other`, the same with fewer threads."""
         if other._plan is None:
             await other.prepare(deadline)
-        workers = self._engine_device.workers
-        self._plan = AdaptivePlan(self._open_plan(), other._open_plan(), lambda: workers.is_busy)
+        self._narrow = other.engine_lowering, other._open_plan()
+
+    def plans(self) -> list[tuple[Lowering | None, Plan]]:
+        """The plan, and the one beside it, each with its lowering; none if it is in parts."""
+        if self._partitions:
+            return []
+        whole = [(self._lowering, self._open_plan())]
+        return whole if self._narrow is None else [*whole, self._narrow]
+
+    def plan(self) -> Plan:
+        """What finishes: the plan, in both forms where it has two, and falling back if it may."""
+        plan = self._open_plan()
+        if isinstance(plan, StagedPlan):
+            return plan
+        if self._narrow is not None:
+            workers = self._engine_device.workers
+            plan = AdaptivePlan(plan, self._narrow[1], lambda: workers.is_busy)
+        fallbacks = self.wish.fallbacks
+        if fallbacks is None:
+            return plan
+        kind = "full" if self._partitions else "partial"
+        return fallbacks.guarded(plan, self.wish.model.name, self.name, kind=kind)
+
+    def stage(self, *, ripe_after: int = 0) -> StagedPlan:
+        """Have a plan finish that can be replaced while it is in use; it is returned."""
+        staged = StagedPlan(self.plan(), ripe_after=ripe_after)
+        self._plan, self._narrow = staged, None
+        return staged
 
     def replace_plan(self, plan: Plan, partitions: tuple[Partition, ...]) -> None:
         """Have another plan of the same model and engine, in parts, finish in place of this one."""
-        self._plan = plan
+        self._plan, self._narrow = plan, None
         self._partitions = partitions
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
@@ -174,11 +243,12 @@ class EngineContender(_Whole):
     def finish(self) -> PreparedModel:
         """The plan as a prepared model of the device."""
         wish = self.wish
-        return self._engine_device.adopt(wish.model, self._open_plan(), wish.priority)
+        health = None if wish.fallbacks is None else wish.fallbacks.health
+        return self._engine_device.adopt(wish.model, self.plan(), wish.priority, health=health)
 
     async def discard(self) -> None:
         """Drop the plan."""
-        self._plan = None
+        self._plan = self._narrow = None
 
     def _open_plan(self) -> Plan:
         if self._plan is None:
@@ -189,9 +259,11 @@ class EngineContender(_Whole):
 class OutsideContender(_Whole):
     """A device that is no engine of this process."""
 
-    def __init__(self, device: Device, wish: Wish) -> None:
+    def __init__(self, device: Device, wish: Wish, prepared: PreparedModel | None = None) -> None:
+        """`prepared` is there where it need not be prepared any more."""
         super().__init__(device, wish)
-        self._prepared: PreparedModel | None = None
+        self._prepared = prepared
+        self.cache: CompilationCache | None = None
 
     lowering = WHOLE
     is_reduced = False
@@ -209,22 +281,28 @@ class OutsideContender(_Whole):
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
         wish = self.wish
-        self._prepared = await self._device.prepare_model(
-            wish.model, wish.preference, wish.priority, deadline
+        self._prepared = await prepare_cached(
+            self._device, wish.model, wish.preference, wish.priority, deadline, self.cache
         )
 
     def trial(self) -> Trial:
         """Executions of the prepared model."""
-        return OutsideTrial(self._device.name, self.wish.model, self.finish())
+        return OutsideTrial(self._device.name, self.wish.model, self._open())
 
     def finish(self) -> PreparedModel:
-        """The prepared model."""
-        if self._prepared is None:
-            raise BadState(f"{self._device.name} has prepared nothing")
-        return self._prepared
+        """The prepared model, falling back if it may."""
+        wish, prepared = self.wish, self._open()
+        if wish.fallbacks is None:
+            return prepared
+        return wish.fallbacks.outside(prepared, wish.model, self.name, wish.priority)
 
     async def discard(self) -> None:
         """Close the prepared model."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             await prepared.close()
+
+    def _open(self) -> PreparedModel:
+        if self._prepared is None:
+            raise BadState(f"{self._device.name} has prepared nothing")
+        return self._prepared

@@ -16,6 +16,7 @@ from nnasync.compilation.contenders import (
     OutsideContender,
     Wish,
 )
+from nnasync.compilation.outside_steps import stand_in
 from nnasync.compilation.report import Candidate, Rejection
 from nnasync.device import Device
 from nnasync.engine import EngineDevice, Lowering
@@ -45,14 +46,24 @@ class Field:
         self.support: list[tuple[Device, tuple[bool, ...]]] = []
 
 
-async def gather(devices: Sequence[Device], wish: Wish, deadline: Deadline | None) -> Field:
-    """Ask every device; raises InvalidArgument if the model is not legal, MissedDeadline."""
+async def gather(
+    devices: Sequence[Device],
+    wish: Wish,
+    deadline: Deadline | None,
+    reference: Device | None = None,
+) -> Field:
+    """Ask every device; raises InvalidArgument if the model is not legal, MissedDeadline.
+
+    Devices that are no engines share a model on the workers of an engine, or of the reference.
+    """
     field = Field()
+    engines = [each for each in (*devices, reference) if isinstance(each, EngineDevice)]
+    workers = engines[0].workers if engines else None
     for device in devices:
         answers = await by_deadline(device, _supported(device, wish, field), deadline)
         if answers is None:
             continue
-        field.support.append((device, answers))
+        field.support.append((await stand_in(device, workers, wish), answers))
         if not all(answers):
             field.rejections += _unsupported(device, wish, answers)
             _turn_down(field, device, WHOLE, "does not support every operation")
@@ -94,6 +105,9 @@ async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline |
         with anyio.fail_after(remaining_s):
             return await answer
     except TimeoutError as error:
+        while deadline is not None and (left_ns := deadline.remaining_ns(now_ns())) > 0:  # noqa: ASYNC110
+            # The clock of the loop may be a millisecond behind.
+            await anyio.sleep(left_ns / 1e9)
         kind = MissedDeadlineTransient if remaining_s else MissedDeadlinePersistent
         raise kind(f"{device.name} was not ready by the deadline") from error
 

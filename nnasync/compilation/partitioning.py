@@ -11,29 +11,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio.to_thread
+import msgspec
 
 from nnasync.clock import Deadline
-from nnasync.compilation.choice import WHOLE, Choice, Part, spread, tell_lowering
+from nnasync.compilation.abilities import Ability, abilities
+from nnasync.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
 from nnasync.compilation.contenders import REFERENCE, Wish
-from nnasync.compilation.gathering import Field, has_plans, lowerings_of, objection
+from nnasync.compilation.gathering import Field, lowerings_of, objection
+from nnasync.compilation.outside_steps import runs_outside
 from nnasync.compilation.report import Partition
 from nnasync.compilation.trials import EngineTrial, Trial
 from nnasync.device import PreparedModel
 from nnasync.engine import EngineDevice, Lowering, Plan
-from nnasync.errors import BadState, NNError
+from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.hal import Model
 from nnasync.partition import (
+    INTERPRETER,
+    Assignment,
     CompositeEngine,
     PartitionedModel,
-    assign,
+    PartitionStep,
+    Support,
+    all_steps,
+    as_much_as_possible,
+    assignment_of,
+    distribute,
     multiply_adds,
     reported_costs,
     split,
 )
+from nnasync.partition.control_flow import view
 
-__all__ = ["PartitionContender", "assigned", "propose"]
+__all__ = [
+    "INTERPRETER_NAME",
+    "PartitionContender",
+    "Share",
+    "assigned",
+    "assignment_in",
+    "propose",
+    "spelled_out",
+]
 
-_Support = Sequence[tuple[EngineDevice, Sequence[bool]]]
+INTERPRETER_NAME = "control-flow interpreter"
+"""Stands in reports for a device."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one device has of a model: a step, by its number, and how it runs it."""
+
+    number: int
+    device: EngineDevice
+    lowering: Lowering | None
+    model: Model
+    operations: tuple[int, ...]
+    plan: Plan | None
 
 
 class PartitionContender:
@@ -54,8 +85,10 @@ class PartitionContender:
         self._lowerings = lowerings
         self._lead = lead
         self._plan: Plan | None = None
-        used = dict.fromkeys(step.device for step in partitioned.steps)
-        self._used = list(used)
+        self._engine: CompositeEngine | None = None
+        self._ready: dict[int, Plan] = {}
+        steps = [step for step in all_steps(partitioned) if not step.bodies]
+        self._used = list(dict.fromkeys(step.device for step in steps))
 
     @property
     def name(self) -> str:
@@ -77,7 +110,7 @@ class PartitionContender:
     def lowering(self) -> str:
         """The lowerings in words, and the number of steps."""
         ways = " + ".join(tell_lowering(self._lowerings[number]) for number in self._used)
-        return f"{ways}; {len(self._partitioned.steps)} steps"
+        return f"{ways}; {len(all_steps(self._partitioned))} steps"
 
     @property
     def is_reduced(self) -> bool:
@@ -90,56 +123,118 @@ class PartitionContender:
     @property
     def choice(self) -> Choice:
         """The devices with their lowerings, and which operations each runs."""
-        numbers = {number: position for position, number in enumerate(self._used)}
-        owner = [0] * len(self.wish.model.main.operations)
-        for step in self._partitioned.steps:
-            for index in step.operations:
-                owner[index] = numbers[step.device]
         parts = []
         for number in self._used:
             device = self._devices[number]
             way = self._lowerings[number] or Lowering(WHOLE)
             parts.append(Part(device.name, device.version, way.name, way.threads))
-        return Choice(tuple(parts), spread(owner))
+        assignment = assignment_of(self._partitioned)
+        numbers = {number: position for position, number in enumerate(self._used)}
+        numbers[INTERPRETER] = len(parts)
+        bodies = [
+            (number, spread(numbers[owner] for owner in row))
+            for number, row in assignment.bodies.items()
+        ]
+        runs = spread(numbers[owner] for owner in assignment.main)
+        return Choice(tuple(parts), runs, tuple(bodies))
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Compile all steps."""
         ways = {
             number: way
-            for number, step in enumerate(self._partitioned.steps)
-            if (way := self._lowerings[step.device]) is not None
+            for number, step in enumerate(all_steps(self._partitioned))
+            if not step.bodies and (way := self._lowerings[step.device]) is not None
         }
         engine = CompositeEngine(
-            self._partitioned, [device.engine for device in self._devices], ways
+            self._partitioned,
+            [device.engine for device in self._devices],
+            ways,
+            self._guarded,
+            self._ready,
         )
         composite = EngineDevice(engine, self.device.workers)
+        self._engine = engine
         self._plan = await composite.compile_plan(self.wish.model, self.wish.preference, deadline)
+
+    def shares(self) -> list[Share]:
+        """The steps that devices run, with their plans where those are there."""
+        plans = self._ready if self._engine is None else self._engine.plans
+        return [
+            Share(
+                number,
+                self._devices[step.device],
+                self._lowerings[step.device],
+                step.model,
+                step.operations,
+                plans.get(number),
+            )
+            for number, step in enumerate(all_steps(self._partitioned))
+            if not step.bodies
+        ]
+
+    def take(self, plans: dict[int, Plan]) -> None:
+        """Have plans of steps, by number, which need not be compiled."""
+        self._ready = plans
 
     def trial(self) -> Trial:
         """Runs of all steps."""
         return EngineTrial(self.name, self.wish.model, self._open_plan())
 
+    def plan(self) -> Plan:
+        """What finishes: the steps, and the whole model falling back if it may."""
+        fallbacks, plan = self.wish.fallbacks, self._open_plan()
+        if fallbacks is None:
+            return plan
+        return fallbacks.guarded(plan, self.wish.model.name, self.name, kind="full")
+
     def finish(self) -> PreparedModel:
         """The steps as one prepared model."""
+        fallbacks = self.wish.fallbacks
         limits = [self._devices[n].engine.concurrency for n in self._used]
         return self.device.adopt(
             self.wish.model,
-            self._open_plan(),
+            self.plan(),
             self.wish.priority,
             name=self.name,
             concurrency=min(filter(None, limits), default=0),
+            health=None if fallbacks is None else fallbacks.health,
+            runs_inline=not any(runs_outside(self._devices[n]) for n in self._used),
         )
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
-        """The steps, in order of execution."""
+        """The steps, in order of execution, with those of their bodies."""
+        return self._parts(self._partitioned, reason)
+
+    def _parts(self, partitioned: PartitionedModel, reason: str) -> tuple[Partition, ...]:
         return tuple(
-            Partition(self._devices[step.device].name, step.operations, reason)
-            for step in self._partitioned.steps
+            Partition(
+                INTERPRETER_NAME if step.bodies else self._devices[step.device].name,
+                step.operations,
+                reason,
+                tuple(self._parts(body, reason) for body in step.bodies),
+            )
+            for step in partitioned.steps
         )
 
     async def discard(self) -> None:
         """Drop the plans."""
-        self._plan = None
+        self._plan = self._engine = None
+
+    def _guarded(self, step: PartitionStep, plan: Plan) -> Plan:
+        """The plan of a step, falling back if it may."""
+        fallbacks, device = self.wish.fallbacks, self._devices[step.device]
+        if fallbacks is None:
+            return plan
+        network, operations = self.wish.model.name, self._operations(step)
+        return fallbacks.guarded_step(plan, step.model, network, device.name, operations)
+
+    def _operations(self, step: PartitionStep) -> tuple[int, ...]:
+        """The operations of the main subgraph that a step is for, one inside a body included."""
+        for outer in self._partitioned.steps:
+            inner = (each for body in outer.bodies for each in all_steps(body))
+            if any(each is step for each in inner):
+                return outer.operations
+        return step.operations
 
     def _open_plan(self) -> Plan:
         if self._plan is None:
@@ -152,24 +247,20 @@ async def propose(field: Field, wish: Wish) -> list[PartitionContender]:
 
     None where a device other than the reference can take all of it, or nobody can take a part.
     """
-    able = [
-        (device, answers)
-        for device, answers in field.support
-        if isinstance(device, EngineDevice) and has_plans(device) and any(answers)
-    ]
+    able = await abilities(field, wish)
     fast = [each for each in able if each[0].name != REFERENCE]
-    if len(able) < 2 or not fast or any(all(answers) for _, answers in fast):
+    if not fast or any(all(support.main) for _, support in fast):
         return []
     reference = [each for each in able if each[0].name == REFERENCE]
     devices = [device for device, _ in able]
     try:
-        owner = await _cheapest(wish, able)
+        owners = await _cheapest(wish, able)
     except NNError:
         return []
-    found = await _ways(devices, wish, owner, set())
-    for device, answers in fast if reference else ():
+    found = await _ways(devices, wish, owners, set())
+    for device, support in fast if reference else ():
         # As much as it takes, however small: whether that pays is for the measuring to say.
-        forced = tuple(0 if taken else 1 for taken in answers)
+        forced = await anyio.to_thread.run_sync(as_much_as_possible, wish.model, support)
         known = {other.choice for other in found}
         found += await _ways([device, reference[0][0]], wish, forced, known)
     return found
@@ -177,16 +268,18 @@ async def propose(field: Field, wish: Wish) -> list[PartitionContender]:
 
 async def assigned(choice: Choice, field: Field, wish: Wish) -> PartitionContender | None:
     """The contender of a pinned choice; None if its devices or lowerings are not there."""
-    by_name = {device.name: device for device, _ in field.support}
-    devices = [by_name.get(part.device) for part in choice.parts]
-    engines = [device for device in devices if isinstance(device, EngineDevice)]
-    owner = [part for part, count in choice.runs for _ in range(count)]
-    if len(engines) != len(devices) or len(owner) != len(wish.model.main.operations):
+    able = {device.name: (device, support) for device, support in await abilities(field, wish)}
+    if not all(part.device in able for part in choice.parts):
         return None
-    support = {device.name: answers for device, answers in field.support}
-    if not all(support[engines[n].name][index] for index, n in enumerate(owner)):
+    chosen = [able[part.device] for part in choice.parts]
+    engines = [device for device, _ in chosen]
+    owners = assignment_in(choice, wish.model)
+    if not _is_possible(owners, wish.model, [support for _, support in chosen]):
         return None
-    partitioned = await anyio.to_thread.run_sync(split, wish.model, owner)
+    try:
+        partitioned = await anyio.to_thread.run_sync(split, wish.model, owners)
+    except InvalidArgument:
+        return None
     lowerings: list[Lowering | None] = []
     for number, part in enumerate(choice.parts):
         offered = await _offered(engines[number], _largest_step(partitioned, number), wish)
@@ -194,34 +287,85 @@ async def assigned(choice: Choice, field: Field, wish: Wish) -> PartitionContend
         if not matching:
             return None
         lowerings.append(matching[0])
-    return PartitionContender(wish, partitioned, engines, lowerings, _lead(wish, owner, engines))
+    return PartitionContender(wish, partitioned, engines, lowerings, _lead(wish, owners, engines))
 
 
-async def _cheapest(wish: Wish, able: _Support) -> tuple[int, ...]:
+def spelled_out(choice: Choice, engines: Sequence[EngineDevice], wish: Wish) -> PartitionContender:
+    """The contender of a choice that was made before; raises InvalidArgument for another model.
+
+    `engines` are by number of the part; whether they take their parts is not asked again.
+    """
+    owners = assignment_in(choice, wish.model)
+    ways = [
+        None if part.lowering == WHOLE else Lowering(part.lowering, part.threads)
+        for part in choice.parts
+    ]
+    lead = _lead(wish, owners, engines)
+    return PartitionContender(wish, split(wish.model, owners), engines, ways, lead)
+
+
+def assignment_in(choice: Choice, model: Model) -> Assignment:
+    """The assignment that the runs of a choice spell out, devices by number of the part."""
+    if not choice.runs:
+        return Assignment((0,) * len(model.main.operations))
+
+    def row(runs: Runs) -> tuple[int, ...]:
+        names = {len(choice.parts): INTERPRETER}
+        return tuple(names.get(part, part) for part, count in runs for _ in range(count))
+
+    return Assignment(row(choice.runs), {number: row(runs) for number, runs in choice.bodies})
+
+
+def _is_possible(owners: Assignment, model: Model, support: Sequence[Support]) -> bool:
+    """Whether each part has operations, and each device supports what it is to run."""
+    if set(owners.devices) != set(range(len(support))):
+        return False
+    rows = [(owners.main, [each.main for each in support], len(model.main.operations))]
+    for number, row in owners.bodies.items():
+        if not 0 <= number < len(model.referenced):
+            return False
+        answers = [each.bodies.get(number, ()) for each in support]
+        rows.append((row, answers, len(model.referenced[number].operations)))
+    return all(
+        len(row) == count
+        and all(
+            owner == INTERPRETER or (len(answers[owner]) == count and answers[owner][index])
+            for index, owner in enumerate(row)
+        )
+        for row, answers, count in rows
+    )
+
+
+async def _cheapest(wish: Wish, able: Sequence[Ability]) -> Assignment:
     """The device of each operation, by what devices report; raises GeneralFailure."""
     capabilities = [await device.get_capabilities() for device, _ in able]
-    support = [answers for _, answers in able]
+    support = [each for _, each in able]
+    names = [device.name for device, _ in able]
+    reference = names.index(REFERENCE) if REFERENCE in names else None
 
-    def chosen() -> tuple[int, ...]:
-        costs = reported_costs(wish.model, capabilities, wish.preference)
-        return assign(wish.model, support, costs)
+    def rate(place: Model) -> Sequence[Sequence[float]]:
+        return reported_costs(place, capabilities, wish.preference)
+
+    def chosen() -> Assignment:
+        return distribute(wish.model, support, rate, reference=reference)
 
     return await anyio.to_thread.run_sync(chosen)
 
 
 async def _ways(
-    devices: Sequence[EngineDevice], wish: Wish, owner: tuple[int, ...], known: set[Choice]
+    devices: Sequence[EngineDevice], wish: Wish, owners: Assignment, known: set[Choice]
 ) -> list[PartitionContender]:
     """One assignment of the operations to devices, with the lowerings of the one that leads."""
-    if len(set(owner)) < 2:
+    used = owners.devices
+    if len(used) < 2 and INTERPRETER not in owners.main:
         return []
     try:
-        partitioned = await anyio.to_thread.run_sync(split, wish.model, owner)
+        partitioned = await anyio.to_thread.run_sync(split, wish.model, owners)
     except NNError:
         return []
-    lead = _lead(wish, owner, devices)
+    lead = _lead(wish, owners, devices)
     offers: dict[int, list[Lowering | None]] = {}
-    for number in dict.fromkeys(owner):
+    for number in used:
         step = _largest_step(partitioned, number)
         offers[number] = await _offered(devices[number], step, wish)
     if not all(offers.values()):
@@ -243,15 +387,18 @@ async def _offered(device: EngineDevice, model: Model, wish: Wish) -> list[Lower
 
 
 def _largest_step(partitioned: PartitionedModel, device: int) -> Model:
-    steps = [step for step in partitioned.steps if step.device == device]
+    steps = [step for step in all_steps(partitioned) if step.device == device]
     return max(steps, key=lambda step: sum(multiply_adds(step.model))).model
 
 
-def _lead(wish: Wish, owner: Sequence[int], devices: Sequence[EngineDevice]) -> int:
+def _lead(wish: Wish, owners: Assignment, devices: Sequence[EngineDevice]) -> int:
     """The device with the most work, of those beside the reference."""
     work: dict[int, int] = {}
-    for index, amount in enumerate(multiply_adds(wish.model)):
-        work[owner[index]] = work.get(owner[index], 0) + amount
+    places = {number: view(wish.model, number) for number in owners.bodies}
+    for place, row in ((wish.model, owners.main), *((places[n], owners.bodies[n]) for n in places)):
+        for owner, amount in zip(row, multiply_adds(place), strict=True):
+            if owner != INTERPRETER:
+                work[owner] = work.get(owner, 0) + amount
     return max(work, key=lambda number: (devices[number].name != REFERENCE, work[number]))
 
 

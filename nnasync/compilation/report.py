@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
 
-__all__ = ["Candidate", "Compilation", "Partition", "Rejection", "Report"]
+__all__ = ["Candidate", "Compilation", "Fallback", "Partition", "Rejection", "Report"]
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A part of the model and where it runs; `operations` are indices into the main subgraph."""
+    """A part of the model and where it runs; `operations` are indices into the main subgraph.
+
+    What the control-flow interpreter runs has `bodies`: then and else, or condition and body, each
+    in parts whose `operations` are indices into that subgraph.
+    """
 
     device: str
     operations: tuple[int, ...]
     reason: str
+    bodies: tuple[tuple[Partition, ...], ...] = ()
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -41,8 +48,23 @@ class Rejection(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Fallback(msgspec.Struct, frozen=True):
+    """Work of a device that the reference did, since the device failed.
+
+    `kind` is "prepare" where the device could not prepare the model, "partial" where the reference
+    ran what the device is there for, "full" where it ran the whole model in place of all devices.
+    `reason` is the first failure of its sort, `count` how often it happened.
+    """
+
+    device: str
+    operations: tuple[int, ...]
+    kind: str
+    reason: str
+    count: int
+
+
 class Report(msgspec.Struct, frozen=True):
-    """How a compilation came out."""
+    """How a compilation came out, and what fell back since."""
 
     partitions: tuple[Partition, ...]
     candidates: tuple[Candidate, ...]
@@ -50,12 +72,23 @@ class Report(msgspec.Struct, frozen=True):
     cache_hit: bool
     cache_reason: str
     pin: str
+    fallbacks: tuple[Fallback, ...] = ()
+
+
+def _none() -> tuple[Fallback, ...]:
+    return ()
 
 
 class Compilation(msgspec.Struct, frozen=True):
-    """A model that is prepared on a device."""
+    """A model that is prepared on a device.
+
+    `later`, if there is one, brings the best plan in while the first is in use, and answers with
+    the report of that. `fallbacks` tells what fell back so far.
+    """
 
     model: Model
     prepared: PreparedModel
     device: Device
     report: Report
+    later: Callable[[], Awaitable[Report]] | None = None
+    fallbacks: Callable[[], tuple[Fallback, ...]] = _none

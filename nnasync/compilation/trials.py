@@ -27,6 +27,8 @@ __all__ = ["Answer", "EngineTrial", "OutsideTrial", "Trial", "Turn"]
 T = TypeVar("T")
 
 _MAX_RUNS = 200
+_LOOP_TIMEOUT_NS = 500_000_000
+"""Made-up inputs may keep a loop going for ever, and each candidate has to find that out."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ class EngineTrial:
         self._name = name
         self._model = model
         self._plan = plan
-        self._stop = StopFlag()
+        self._stop = StopFlag(_LOOP_TIMEOUT_NS, falls_back=False)
         self._memory: SampleMemory | None = None
         self._call: BoundCall | None = None
 

@@ -7,14 +7,12 @@ unsigned cases and not only results within the tolerance.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
 
-from nnasync.drivers import DRIVERS
-from nnasync.errors import InvalidArgument
+from nnasync.drivers import driver_module
 from nnasync.hal import Struct
 
 __all__ = ["DriverFacts", "driver_facts", "gap_of"]
@@ -28,10 +26,11 @@ class DriverFacts(Struct, frozen=True):
 
 
 def driver_facts(device: str) -> DriverFacts:
-    """The facts of a device by its name; raises InvalidArgument for an unknown one."""
-    if device not in DRIVERS:
-        raise InvalidArgument(f"no device {device!r}; there are: {', '.join(DRIVERS)}")
-    module = importlib.import_module(DRIVERS[device].partition(":")[0])
+    """The facts of a device by its name.
+
+    Raises InvalidArgument for an unknown one, GeneralFailure if its driver cannot be imported.
+    """
+    module = driver_module(device)
     gaps: Mapping[str, str] = getattr(module, "KNOWN_GAPS", {})
     return DriverFacts(dict(gaps), bool(getattr(module, "EXACT_COUPLING", False)))
 

@@ -8,10 +8,12 @@ pattern, so that what a device does not write cannot be right by chance of an ea
 from __future__ import annotations
 
 import enum
+import functools
 
 import numpy as np
 
 from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.clock import Deadline
 from nnasync.conformance.cases import Case
 from nnasync.device import PreparedModel
 from nnasync.errors import DeviceUnavailable, GeneralFailure, NNError
@@ -26,6 +28,7 @@ from nnasync.hal import (
     Shape,
 )
 from nnasync.memory import Pool, layout
+from nnasync.scheduler import NEVER_NS
 
 __all__ = ["Buffers", "Path", "execute"]
 
@@ -37,13 +40,15 @@ class Path(enum.Enum):
     """How an execution gets to the device.
 
     The first one is asynchronous, so that the device knows durations when others follow: an
-    execution of known short duration may take another way inside than an unknown one.
+    execution of known short duration may take another way inside than an unknown one. CACHED is a
+    synchronous execution of a model that was loaded from its compilation cache.
     """
 
     ASYNC = "async"
     SYNC = "sync"
     FENCED = "fenced"
     BURST = "burst"
+    CACHED = "cached"
     RUNTIME = "runtime"
 
 
@@ -89,6 +94,10 @@ class Buffers:
         dtype = self._case.outputs[position].value.dtype
         return self._output_pool.array(dtype, shape, self._outputs[position].offset).copy()
 
+    def restore(self) -> None:
+        """Put the inputs back, which a request that is not of this case may have written to."""
+        self._input_pool.view[:] = self._given
+
     def inputs_are_intact(self) -> bool:
         """Whether nobody wrote to the inputs."""
         return self._input_pool.view == self._given
@@ -108,27 +117,45 @@ def _input_argument(value: Array | None, location: DataLocation) -> RequestArgum
 
 
 async def execute(
-    path: Path, prepared: PreparedModel, request: Request, *, measure: bool, loop_timeout_ns: int
+    path: Path,
+    prepared: PreparedModel,
+    request: Request,
+    *,
+    measure: bool,
+    loop_timeout_ns: int,
+    deadline: Deadline | None = None,
 ) -> ExecutionResult:
     """One execution over a path of prepared models; raises what the device does.
 
-    A fenced execution is followed by a second one that waits for its fence.
+    A fenced execution is followed by a second one that waits for its fence. A burst has no loop
+    timeout.
     """
-    if path is Path.FENCED:
-        return await _fenced(prepared, request, measure=measure, loop_timeout_ns=loop_timeout_ns)
     if path is Path.BURST:
-        return await _burst(prepared, request, measure=measure)
+        return await _burst(prepared, request, measure=measure, deadline=deadline)
+    if path is Path.FENCED:
+        return await _fenced(
+            prepared, request, measure=measure, loop_timeout_ns=loop_timeout_ns, deadline=deadline
+        )
     run = prepared.execute if path is Path.ASYNC else prepared.execute_synchronously
-    return await run(request, measure=measure, loop_timeout_ns=loop_timeout_ns)
+    return await run(request, measure=measure, loop_timeout_ns=loop_timeout_ns, deadline=deadline)
 
 
 async def _fenced(
-    prepared: PreparedModel, request: Request, *, measure: bool, loop_timeout_ns: int
+    prepared: PreparedModel,
+    request: Request,
+    *,
+    measure: bool,
+    loop_timeout_ns: int,
+    deadline: Deadline | None,
 ) -> ExecutionResult:
-    first = await prepared.execute_fenced(request, measure=measure, loop_timeout_ns=loop_timeout_ns)
-    launched = await prepared.execute_fenced(
-        request, (first.fence,), measure=measure, loop_timeout_ns=loop_timeout_ns
+    launch = functools.partial(
+        prepared.execute_fenced,
+        measure=measure,
+        loop_timeout_ns=loop_timeout_ns,
+        deadline=deadline,
     )
+    first = await launch(request)
+    launched = await launch(request, (first.fence,))
     try:
         await launched.fence
     except NNError:
@@ -140,7 +167,9 @@ async def _fenced(
     return ExecutionResult(timing=info.timing_launched)
 
 
-async def _burst(prepared: PreparedModel, request: Request, *, measure: bool) -> ExecutionResult:
+async def _burst(
+    prepared: PreparedModel, request: Request, *, measure: bool, deadline: Deadline | None
+) -> ExecutionResult:
     requests, results = LocalChannel(), LocalChannel()
     controller = BurstController(requests, results)
     answered = Fence()
@@ -153,7 +182,9 @@ async def _burst(prepared: PreparedModel, request: Request, *, measure: bool) ->
     context = await prepared.configure_execution_burst(controller, requests, results)
     controller.attach(context)
     try:
-        controller.send(controller.encode(request), done, measure=measure)
+        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+        arguments = controller.encode(request)
+        controller.send(arguments, done, measure=measure, deadline_ns=deadline_ns)
         await answered
     finally:
         controller.close(DeviceUnavailable("the burst was closed"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 
@@ -37,10 +39,18 @@ async def run_plan(
 ) -> None:
     """Run the cases of a plan on a runtime of their own; tell of each when it begins and is done.
 
-    Raises InvalidArgument for an unknown device, and for a file that is not as it should be.
+    Where compilations are cached, what the device keeps of them is deleted at the end. Raises
+    InvalidArgument for an unknown device, and for a file that is not as it should be.
     """
     exact = driver_facts(plan.device).exact_coupling
-    async with open_runtime(devices=[plan.device], options=Options(cores=1)) as runtime:
+    async with contextlib.AsyncExitStack() as stack:
+        options = Options(cores=1)
+        if Path.CACHED in plan.paths:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnasync-"))
+            options = Options(cores=1, state_dir=folder)
+        runtime = await stack.enter_async_context(
+            open_runtime(devices=[plan.device], options=options)
+        )
         runner = Runner(
             runtime,
             runtime.device(plan.device),

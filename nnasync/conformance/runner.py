@@ -19,6 +19,7 @@ from nnasync.accuracy import compare, computes_in_half, golden_criterion
 from nnasync.clock import now_ns
 from nnasync.conformance.cases import Case
 from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.reloading import reload
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
 from nnasync.conformance.trial import Fault, Outputs, Trial, told
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
@@ -31,6 +32,9 @@ __all__ = ["Runner"]
 
 LIMIT_S = 120.0
 """A device that needs longer for one case hangs."""
+
+NO_CACHE = "the device has no compilation cache"
+NOT_KEPT = "the device does not keep this compilation"
 
 _ENDLESS_LOOP_TIMEOUT_NS = 1_000_000
 
@@ -99,6 +103,9 @@ class Runner:
         trial = Trial(case, variant, prepared)
         try:
             for path in self._paths:
+                if path is Path.CACHED:
+                    runs.extend(await self._from_cache(trial))
+                    continue
                 for measure in self._measures:
                     if path is Path.RUNTIME:
                         runs.append(await self._through_runtime(trial, measure=measure))
@@ -151,6 +158,25 @@ class Runner:
         except Exception as error:
             return trial.failed(Path.RUNTIME, error, measure=measure)
         return Run(trial.variant, Outcome.PASSED, Path.RUNTIME, measure)
+
+    async def _from_cache(self, trial: Trial) -> list[Run]:
+        """Runs on the model as it comes from its compilation cache, if the device has caching."""
+        case, variant = trial.case, trial.variant
+        try:
+            if await self._device.get_number_of_cache_files_needed() == (0, 0):
+                return [Run(variant, Outcome.UNSUPPORTED, Path.CACHED, reason=NO_CACHE)]
+            prepared = await reload(self._device, case.model)
+            if prepared is None:
+                return [Run(variant, Outcome.UNSUPPORTED, Path.CACHED, reason=NOT_KEPT)]
+            reloaded = Trial(case, variant, prepared)
+        except Exception as error:
+            return [trial.failed(Path.CACHED, error, measure=False)]
+        try:
+            runs = [await reloaded.run(Path.CACHED, measure=each) for each in self._measures]
+            trial.outputs.update(reloaded.outputs)
+            return runs
+        finally:
+            await reloaded.close()
 
     async def _coupling(
         self, case: Case, twin: Case, unsigned: dict[Path, Outputs], runs: list[Run]
@@ -223,7 +249,7 @@ class Runner:
         expected: type[NNError] = MissedDeadline if endless else NNError
         timeout_ns = _ENDLESS_LOOP_TIMEOUT_NS if endless else DEFAULT_LOOP_TIMEOUT_NS
         buffers = Buffers(case)
-        for path in self._paths:
+        for path in [each for each in self._paths if each is not Path.CACHED] or [Path.SYNC]:
             if endless and path is Path.BURST:
                 continue
             outcome, reason = Outcome.FAILED, "must fail, but succeeded"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nnasync import errors, hal
-from nnasync.engine import OutputBuffer, StopFlag, Target, deliver
+from nnasync.engine import CacheFiles, Lowering, OutputBuffer, Plan, StopFlag, Target, deliver
 from nnasync.fences import Fence
 
 __all__ = ["Compute", "Counters", "Gate", "Latency", "NullEngine", "Supports", "Where"]
@@ -28,7 +28,7 @@ Compute = Callable[[Sequence[hal.Array | None]], Sequence[Any]]
 """What an execution writes to its outputs, from its inputs."""
 Supports = Callable[[hal.Operation, Sequence[hal.Operand], Sequence[hal.Operand]], bool]
 """Whether an operation with these inputs and outputs is supported."""
-Where = Literal["compile", "bind", "run"]
+Where = Literal["compile", "serialize", "deserialize", "bind", "run"]
 
 _FREE = hal.PerformanceInfo(exec_time=1.0, power_usage=1.0)
 _CAPABILITIES = hal.Capabilities(
@@ -53,6 +53,8 @@ class Counters(hal.Struct, frozen=True):
 
     supported_operations: int = 0
     compile: int = 0
+    serialize: int = 0
+    deserialize: int = 0
     bind: int = 0
     trim: int = 0
     rewind: int = 0
@@ -107,6 +109,7 @@ class NullEngine:
     `operation_types` (None: all) and `supports` decide together what is supported. `latency_ns` is
     spread evenly over `steps`, which is how often an execution looks at its stop flag. `compute`
     gives the outputs; without it they are zeros. At most `max_models` plans may exist at a time.
+    `cache_files` are numbers of model cache and data cache files, which have one byte each.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class NullEngine:
         max_models: int | None = None,
         concurrency: int = 0,
         capabilities: hal.Capabilities = _CAPABILITIES,
+        cache_files: tuple[int, int] = (0, 0),
     ) -> None:
         self.name = name
         self.version = "1"
@@ -136,6 +140,7 @@ class NullEngine:
         self.operation_types = operation_types
         self.supports = supports
         self.max_models = max_models
+        self.cache_files = cache_files
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Counters.__struct_fields__, 0)
         self._watchers: list[tuple[Callable[[Counters], bool], Fence]] = []
@@ -199,6 +204,27 @@ class NullEngine:
                     f"operation {index}, {hal.operation_name(operation.type)}, is not supported "
                     f"by {self.name}"
                 )
+        return self._new_plan()
+
+    def serialize(self, plan: Plan) -> CacheFiles:
+        """Files of a plan, each with the number of its place; BadState for a stranger's plan."""
+        if not isinstance(plan, _Plan):
+            raise errors.BadState(f"this plan is not one of {self.name}")
+        self._trouble("serialize", self._count("serialize"))
+        model, data = self.cache_files
+        return CacheFiles(tuple(map(_byte, range(model))), tuple(map(_byte, range(data))))
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> _Plan:
+        """A plan; raises GeneralFailure for other files than `serialize` gives."""
+        self._trouble("deserialize", self._count("deserialize"))
+        model, data = self.cache_files
+        if list(map(bytes, files.model)) != list(map(_byte, range(model))):
+            raise errors.GeneralFailure(f"{self.name} did not write these model cache files")
+        if len(files.data) != data:
+            raise errors.GeneralFailure(f"{self.name} did not write these data cache files")
+        return self._new_plan()
+
+    def _new_plan(self) -> _Plan:
         with self._lock:
             if self.max_models is not None and len(self._plans) >= self.max_models:
                 raise errors.ResourceExhaustedPersistent(
@@ -351,6 +377,10 @@ class _BoundCall:
                 deliver([output], [np.zeros([n or 1 for n in output.dimensions], output.dtype)])
             else:
                 output[...] = 0
+
+
+def _byte(number: int) -> bytes:
+    return bytes([number])
 
 
 def _shaped(value: Any, output: Target) -> hal.Array:

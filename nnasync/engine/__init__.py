@@ -12,6 +12,8 @@ binding, and its memory goes with the last run that still uses it.
 """
 
 from nnasync.engine.contract import BoundCall as BoundCall
+from nnasync.engine.contract import CacheFiles as CacheFiles
+from nnasync.engine.contract import CachingEngine as CachingEngine
 from nnasync.engine.contract import Engine as Engine
 from nnasync.engine.contract import Lowering as Lowering
 from nnasync.engine.contract import LoweringEngine as LoweringEngine
@@ -26,6 +28,8 @@ from nnasync.workers import StopFlag as StopFlag
 
 __all__ = [
     "BoundCall",
+    "CacheFiles",
+    "CachingEngine",
     "Engine",
     "EngineDevice",
     "EnginePreparedModel",

@@ -23,6 +23,8 @@ from nnasync.workers import StopFlag
 
 __all__ = [
     "BoundCall",
+    "CacheFiles",
+    "CachingEngine",
     "Engine",
     "Lowering",
     "LoweringEngine",
@@ -183,3 +185,37 @@ class LoweringEngine(Engine, Protocol):
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
     ) -> Plan:
         """Compile in one of these ways; None is the first that does not reduce precision."""
+
+
+class CacheFiles(Struct, frozen=True):
+    """Contents of the cache files of one plan, as an engine gives and takes them.
+
+    model: what decides what is computed; it is verified before an engine sees it again. data: what
+    only holds values, such as packed weights; it may come back damaged.
+    """
+
+    model: tuple[bytes | memoryview, ...] = ()
+    data: tuple[bytes | memoryview, ...] = ()
+
+
+@runtime_checkable
+class CachingEngine(Engine, Protocol):
+    """An engine that can keep its plans in files."""
+
+    @property
+    def cache_files(self) -> tuple[int, int]:
+        """Numbers of model cache and data cache files of one plan; the same for all plans."""
+
+    def serialize(self, plan: Plan) -> CacheFiles:
+        """The files of a plan of this engine.
+
+        Raises BadState where this plan cannot be kept, GeneralFailure where it ought to but fails.
+        """
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> Plan:
+        """The plan of which `serialize` gave these files, with the threads of its lowering.
+
+        The model cache is what was written. The data cache may be damaged: then results have wrong
+        values at worst. Raises typed errors only. Memory of the files stays valid, and may be used
+        in place; it is not to be written.
+        """

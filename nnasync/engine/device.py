@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import anyio
-import anyio.to_thread
-
-from nnasync.clock import Deadline, now_ns
+from nnasync.clock import Deadline
 from nnasync.device import Buffer, PreparedModel
-from nnasync.engine.contract import Engine, Lowering, LoweringEngine, Plan
+from nnasync.engine.caching import Compiled, Descriptors, PlanFiles
+from nnasync.engine.contract import CachingEngine, Engine, Lowering, LoweringEngine, Plan
+from nnasync.engine.guarded import Health
 from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
-    MissedDeadlinePersistent,
-    MissedDeadlineTransient,
+    InvalidArgument,
+    NNError,
 )
 from nnasync.hal import (
+    BYTE_SIZE_OF_CACHE_TOKEN,
     BufferDesc,
     BufferRole,
     Capabilities,
@@ -32,14 +33,14 @@ from nnasync.hal import (
     Model,
     Priority,
 )
-from nnasync.scheduler import NEVER_NS
+from nnasync.tracing import vlog
 from nnasync.validation import (
     validate_buffer_desc,
     validate_model,
     validate_preference,
     validate_priority,
 )
-from nnasync.workers import Workers, contained
+from nnasync.workers import Workers
 
 __all__ = ["EngineDevice"]
 
@@ -50,15 +51,27 @@ class EngineDevice:
     """An engine as a Device of HAL 1.3, on the workers of a runtime."""
 
     def __init__(
-        self, engine: Engine, workers: Workers, *, capabilities: Capabilities | None = None
+        self,
+        engine: Engine,
+        workers: Workers,
+        *,
+        capabilities: Capabilities | None = None,
+        state_directory: str | os.PathLike[str] | None = None,
     ) -> None:
-        """`capabilities` are measured figures, reported in place of the engine's own."""
+        """`capabilities` are measured figures, reported in place of the engine's own.
+
+        In `state_directory` the digests of cache files are kept; without it, clients of the HAL
+        find no compilation cache. Raises InvalidArgument for an engine with too many cache files.
+        """
         self.engine = engine
         self.workers = workers
         self.closed = False
         self._capabilities = capabilities
         if isinstance(engine, LoweringEngine):
             engine.cores = workers.cores
+        self._files = (
+            PlanFiles(engine, state_directory) if isinstance(engine, CachingEngine) else None
+        )
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
         self._lock = threading.Lock()
 
@@ -100,8 +113,13 @@ class EngineDevice:
         return self.engine.extensions
 
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
-        """(0, 0): engines have no compilation cache yet."""
-        return (0, 0)
+        """`cache_files`, or (0, 0) without a state directory."""
+        return self.cache_files if self._files and self._files.keeps_digests else (0, 0)
+
+    @property
+    def cache_files(self) -> tuple[int, int]:
+        """Numbers of files for `preserve` and `restore`; (0, 0) where the engine keeps no plans."""
+        return self._files.counts if self._files else (0, 0)
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
         """What the engine says; a wrong number of answers counts as nothing supported."""
@@ -120,16 +138,94 @@ class EngineDevice:
     ) -> PreparedModel:
         """Compile on a thread; answers at the deadline even if the engine does not.
 
-        Cache files are left alone: `get_number_of_cache_files_needed` asks for none.
+        Cache files that cannot be written fail nothing; NNASYNC_VLOG=driver says why. Raises
+        InvalidArgument for a token that is not 32 bytes.
         """
         validate_preference(preference)
         validate_priority(priority)
+        wants_cache = bool(model_cache or data_cache)
+        if wants_cache:
+            _check_token(token)
 
         def compiled() -> Plan:
             validate_model(model)
             return self.engine.compile(model, preference)
 
-        return self.adopt(model, await self._in_thread(compiled, deadline), priority)
+        plan = await self._in_thread(compiled, deadline)
+        prepared = self.adopt(model, plan, priority)
+        files = self._files
+        if wants_cache and files and files.keeps_digests:
+            made = Compiled(model, None, preference, priority)
+            reason = await self._written(
+                lambda given: files.save(token, plan, made, given),
+                model_cache,
+                data_cache,
+                deadline,
+            )
+            if reason:
+                vlog.driver("%s: %s is not cached: %s", self.name, model.name or "model", reason)
+        return prepared
+
+    async def prepare_model_from_cache(
+        self,
+        deadline: Deadline | None,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+        token: bytes,
+    ) -> PreparedModel:
+        """Load what `prepare_model` wrote with this token; the descriptors stay the caller's.
+
+        Raises InvalidArgument for wrong numbers of files, GeneralFailure where the device has no
+        compilation cache or the files are not what it wrote.
+        """
+        files = self._files
+        if files is None or not files.keeps_digests:
+            raise GeneralFailure(f"{self.name} has no compilation cache; use prepare_model")
+        _check_token(token)
+        found = await self._with_files(
+            lambda given: files.load(token, given), model_cache, data_cache, deadline
+        )
+        return self.adopt(found.compiled.model, found.plan, found.compiled.priority)
+
+    async def preserve(
+        self,
+        plan: Plan,
+        model: Model,
+        lowering: Lowering | None,
+        preference: ExecutionPreference,
+        priority: Priority,
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+    ) -> str:
+        """Fill `cache_files` files with a plan of the engine; why that failed, "" if it did not.
+
+        Whoever restores it verifies the model cache files before.
+        """
+        files = self._files
+        if files is None:
+            return f"{self.name} keeps no plans"
+        made = Compiled(model, lowering, preference, priority)
+        return await self._written(
+            lambda given: files.fill(plan, made, given), model_fds, data_fds, None
+        )
+
+    async def restore(
+        self,
+        deadline: Deadline | None,
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+    ) -> tuple[Plan, Model, Lowering | None]:
+        """What `preserve` wrote to files that are verified, for `adopt`.
+
+        The model is a skeleton: inputs, outputs and states. Raises InvalidArgument for wrong
+        numbers of files, GeneralFailure where they are of other versions.
+        """
+        files = self._files
+        if files is None:
+            raise GeneralFailure(f"{self.name} keeps no plans")
+        found = await self._with_files(files.restore, model_fds, data_fds, deadline)
+        made = found.compiled
+        return found.plan, made.model, made.lowering
 
     async def lowerings(
         self, model: Model, preference: ExecutionPreference
@@ -165,10 +261,13 @@ class EngineDevice:
         *,
         name: str | None = None,
         concurrency: int | None = None,
+        health: Health | None = None,
+        runs_inline: bool = True,
     ) -> EnginePreparedModel:
         """A plan of this device's engine as a prepared model of this device.
 
-        `name` and `concurrency` are those of the plan where other engines have a part in it.
+        `name` and `concurrency` are those of the plan where other engines have a part in it. With
+        `runs_inline` False no run is on the thread of a loop, such as one that waits for the loop.
         """
         self._check_open()
         prepared = EnginePreparedModel(
@@ -178,20 +277,12 @@ class EngineDevice:
             priority=priority,
             concurrency=self.engine.concurrency if concurrency is None else concurrency,
             name=f"{model.name or 'model'} on {name or self.name}",
+            health=health,
+            runs_inline=runs_inline,
         )
         with self._lock:
             self._prepared.add(prepared)
         return prepared
-
-    async def prepare_model_from_cache(
-        self,
-        deadline: Deadline | None,
-        model_cache: Sequence[int],
-        data_cache: Sequence[int],
-        token: bytes,
-    ) -> PreparedModel:
-        """Raises GeneralFailure: engines have no compilation cache yet."""
-        raise GeneralFailure(f"{self.name} has no compilation cache; compile with prepare_model")
 
     async def allocate(
         self,
@@ -235,27 +326,52 @@ class EngineDevice:
             return (False,) * len(model.main.operations)
         return answers
 
-    async def _in_thread(self, work: Callable[[], T], deadline: Deadline | None) -> T:
-        self._check_open()
-        remaining_ns = NEVER_NS if deadline is None else deadline.remaining_ns(now_ns())
-        if remaining_ns <= 0:
-            raise MissedDeadlinePersistent(f"the deadline of {self.name} had passed at the start")
+    async def _written(
+        self,
+        write: Callable[[Descriptors], str],
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+        deadline: Deadline | None,
+    ) -> str:
+        """Have a thread write cache files; why that failed."""
+        try:
+            return await self._with_files(write, model_fds, data_fds, deadline)
+        except NNError as error:
+            return str(error)
 
-        def guarded() -> T:
-            # On the thread, where neither a TimeoutError nor a SystemExit means anything yet.
-            try:
-                return work()
-            except BaseException as error:
-                failure = contained(error, self.name)
-                raise failure from failure.__cause__
+    async def _with_files(
+        self,
+        work: Callable[[Descriptors], T],
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+        deadline: Deadline | None,
+    ) -> T:
+        """Have a thread work on duplicates of descriptors."""
+        try:
+            files = Descriptors(model_fds, data_fds)
+        except OSError as error:
+            raise GeneralFailure(f"{self.name}: a cache file cannot be used: {error}") from error
+
+        def claimed() -> T:
+            with files.claimed():
+                return work(files)
 
         try:
-            with anyio.fail_after(None if deadline is None else remaining_ns / 1e9):
-                return await anyio.to_thread.run_sync(guarded, abandon_on_cancel=True)
-        except TimeoutError as error:
-            text = f"{self.name} was not ready by the deadline"
-            raise MissedDeadlineTransient(text) from error
+            return await self._in_thread(claimed, deadline)
+        finally:
+            files.close()
+
+    async def _in_thread(self, work: Callable[[], T], deadline: Deadline | None) -> T:
+        self._check_open()
+        return await self.workers.aside.run(work, self.name, deadline)
 
     def _check_open(self) -> None:
         if self.closed:
             raise DeviceUnavailable(f"{self.name} is closed")
+
+
+def _check_token(token: bytes) -> None:
+    if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
+        raise InvalidArgument(
+            f"a cache token is {BYTE_SIZE_OF_CACHE_TOKEN} bytes, got {len(token)} bytes"
+        )

@@ -118,7 +118,7 @@ class Dependencies:
     def __init__(
         self, task: Task, count: int, gate: Gate, workers: Workers, duration_ns: int | None
     ) -> None:
-        self._task = task
+        self._task: Task | None = task
         self._left = count
         self._gate = gate
         self._workers = workers
@@ -128,6 +128,8 @@ class Dependencies:
     def met(self, fence: Fence) -> None:
         """Count one dependency as met; one that failed settles the task."""
         task = self._task
+        if task is None:
+            return
         if fence.error is not None:
             self._workers.settle(task, _failed_dependency(task, fence.error))
             return
@@ -135,10 +137,13 @@ class Dependencies:
             self._left -= 1
             if self._left:
                 return
-        self._ready()
+        self._ready(task)
 
-    def _ready(self) -> None:
-        task = self._task
+    def forget(self) -> None:
+        """Let go of a task that is over: fences may keep this object for long, or for ever."""
+        self._task = None
+
+    def _ready(self, task: Task) -> None:
         if self._duration_ns is not None:
             limit_ns = now_ns() + self._duration_ns
             if limit_ns < task.deadline_ns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,6 +12,8 @@ from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Out
 from nnasync.clock import Deadline, now_ns
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine.contract import OutputBuffer, Plan, Target
+from nnasync.engine.guarded import Health
+from nnasync.engine.heat import Heat
 from nnasync.engine.launched import Done, Launched, timing_of
 from nnasync.engine.ordering import Dependencies, Gate
 from nnasync.errors import (
@@ -56,8 +59,12 @@ class EnginePreparedModel:
         priority: Priority,
         concurrency: int,
         name: str,
+        health: Health | None = None,
+        runs_inline: bool = True,
     ) -> None:
+        """`health` is that of a plan that falls back: while it is bad nothing runs inline."""
         self._workers = workers
+        self._health = health
         self._model = model
         self._plan: Plan | None = plan
         self._priority = priority
@@ -67,12 +74,12 @@ class EnginePreparedModel:
         self._bindings: dict[int, Binding] = {}
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
-        self._loops = _has_loops(model)
+        self._loops = _has_loops(model) or not runs_inline
         self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
         self._samples_at_trim = 0
-        self._bursts = 0
+        self._heats: list[Heat] = []
 
     @property
     def model(self) -> Model:
@@ -114,10 +121,13 @@ class EnginePreparedModel:
         workers, needed_ns = self._workers, self._estimate.best_ns
         inlines = self._inlines(NEVER_NS)
         if inlines and workers.turns.must_wait(self._priority, needed_ns):
-            await workers.turns.wait(self._priority, needed_ns)
+            await workers.turns.wait(self._priority, needed_ns, _at_ns(deadline))
             inlines = self._inlines(NEVER_NS)
         if inlines and self._gate.try_enter():
-            return self._run_inline(request, measure=measure, deadline_ns=_at_ns(deadline))
+            deadline_ns = _at_ns(deadline)
+            result = self._run_inline(request, measure=measure, deadline_ns=deadline_ns)
+            if result is not None:
+                return result
         return await self.execute(
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
@@ -133,7 +143,7 @@ class EnginePreparedModel:
         try:
             call = binding.take()
             with contextlib.suppress(Exception):
-                if not call.run(StopFlag()):
+                if not call.run(StopFlag(falls_back=False)):
                     call.rewind()
                 binding.give_back(call)
         finally:
@@ -153,7 +163,8 @@ class EnginePreparedModel:
             return None
         launched_ns = now_ns() if measure else 0
         try:
-            self._run_inline(request, measure=False, deadline_ns=deadline_ns)
+            if self._run_inline(request, measure=False, deadline_ns=deadline_ns) is None:
+                return None
         except (MissedDeadlineTransient, DeviceError) as error:
             fence = Fence()
             fence.fail(error.with_traceback(None))
@@ -176,36 +187,61 @@ class EnginePreparedModel:
             raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
         deadline_ns = _at_ns(deadline)
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
-        if pending:
-            task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
-            self._workers.hold(task, pending)
-            waits = Dependencies(task, len(pending), self._gate, self._workers, duration_ns)
-            for fence in pending:
-                fence.add_callback(waits.met)
-            return Launched(task, self._workers, measure=measure)
-        if duration_ns is not None:
-            deadline_ns = min(deadline_ns, now_ns() + duration_ns)
-        launched = self.launch_now(request, measure=measure, deadline_ns=deadline_ns)
-        if launched is not None:
-            return launched
+        if not pending:
+            if duration_ns is not None:
+                deadline_ns = min(deadline_ns, now_ns() + duration_ns)
+            launched = self.launch_now(request, measure=measure, deadline_ns=deadline_ns)
+            if launched is not None:
+                return launched
+        return self.launch_on_worker(
+            request,
+            pending,
+            measure=measure,
+            deadline_ns=deadline_ns,
+            loop_timeout_ns=loop_timeout_ns,
+            duration_ns=duration_ns,
+        )
+
+    def launch_on_worker(
+        self,
+        request: Request,
+        wait_for: Sequence[Fence] = (),
+        *,
+        measure: bool = False,
+        deadline_ns: int = NEVER_NS,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        duration_ns: int | None = None,
+    ) -> Launched:
+        """Launch behind fences, from any thread; nothing runs on that."""
         task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
-        self._gate.submit(task, held=False)
+        if not wait_for:
+            self._gate.submit(task, held=False)
+            return Launched(task, self._workers, measure=measure)
+        self._workers.hold(task, wait_for)
+        waits = Dependencies(task, len(wait_for), self._gate, self._workers, duration_ns)
+        task.when_released(waits.forget)
+        for fence in wait_for:
+            fence.add_callback(waits.met)
         return Launched(task, self._workers, measure=measure)
 
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
-        """Serve a burst; the device is in its fast state until it is closed."""
-        self._open_plan()
-        server = BurstServer(self._begin, callback, result_channel)
-        request_channel.listen(server.receive)
-        self._bursts += 1
-        self._workers.heat()
-        return _BurstContext(server, self.run_now, self._burst_closed)
+        """Serve a burst; the device is in its fast state until it is closed, or idle for long."""
+        return self.serve_burst(callback, request_channel, result_channel)
 
-    def _burst_closed(self) -> None:
-        self._bursts -= 1
-        self._workers.cool()
+    def serve_burst(
+        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
+    ) -> BurstContext:
+        """The same, at once and from any thread."""
+        self._open_plan()
+        heat = Heat(self._workers)
+        server = BurstServer(functools.partial(self._begin, heat), callback, result_channel)
+        request_channel.listen(server.receive)
+        context = _BurstContext(server, self.run_now, heat)
+        heat.belongs_to(context)
+        self._heats.append(heat)
+        return context
 
     async def close(self) -> None:
         """Give the bindings and the plan's scratch back; what is in flight is answered."""
@@ -213,14 +249,20 @@ class EnginePreparedModel:
         closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
         self._workers.dismiss(self._estimate, closed)
         self._bindings.clear()
+        for heat in self._heats:
+            heat.leave()
         if plan is not None:
             plan.trim()
 
     def trim(self) -> None:
-        """Give scratch back that was not used since the last call; an open burst keeps it."""
+        """Give scratch back that was not used since the last call; a hot burst keeps it."""
         samples = self._estimate.samples
         plan = self._plan
-        if plan is not None and samples == self._samples_at_trim and not self._bursts:
+        over = [heat for heat in tuple(self._heats) if not heat.look()]
+        for heat in over:
+            self._heats.remove(heat)
+        is_hot = any(heat.is_hot for heat in tuple(self._heats))
+        if plan is not None and samples == self._samples_at_trim and not is_hot:
             plan.trim()
         self._samples_at_trim = samples
 
@@ -293,6 +335,7 @@ class EnginePreparedModel:
         return (
             self._plan is not None
             and not self._loops
+            and (self._health is None or not self._health.suspects)
             and self._workers.may_inline(self._priority, self._estimate, budget_ns)
         )
 
@@ -303,8 +346,10 @@ class EnginePreparedModel:
             and self._gate.try_enter()
         )
 
-    def _run_inline(self, request: Request, *, measure: bool, deadline_ns: int) -> ExecutionResult:
-        """Run on this thread; the gate was entered."""
+    def _run_inline(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run on this thread; the gate was entered. None: it is to fall back, on a worker."""
         entered_ns = now_ns() if measure else 0
         try:
             binding = self._bindings.get(id(request)) or self._bind(request)
@@ -313,6 +358,10 @@ class EnginePreparedModel:
                 device_ns = self._workers.run_inline(call, self._estimate, deadline_ns, self._name)
             finally:
                 binding.give_back(call)
+        except DeviceError:
+            if self._health is None or not self._health.suspects:
+                raise
+            return None
         finally:
             self._gate.leave()
         timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
@@ -335,6 +384,7 @@ class EnginePreparedModel:
 
     def _begin(
         self,
+        heat: Heat,
         request: Request,
         *,
         measure: bool,
@@ -344,6 +394,7 @@ class EnginePreparedModel:
         release: Callable[[], None],
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst."""
+        heat.touch()
         is_next = behind is None or behind.done
         if is_next:
             result = self.run_now(request, measure=measure, deadline_ns=deadline_ns)
@@ -384,10 +435,15 @@ class _RunNow(Protocol):
 class _BurstContext:
     """A served burst (IBurstContext) in the client's process."""
 
-    def __init__(self, server: BurstServer, run: _RunNow, closed: Callable[[], None]) -> None:
+    def __init__(self, server: BurstServer, run: _RunNow, heat: Heat) -> None:
         self._server = server
         self._run = run
-        self._closed: Callable[[], None] | None = closed
+        self._heat = heat
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the device is in its fast state for this burst."""
+        return self._heat.is_hot
 
     def run_now(
         self, request: Request, *, measure: bool, deadline_ns: int
@@ -395,16 +451,15 @@ class _BurstContext:
         """Run on this thread if the burst is idle and that is cheaper than a hop."""
         if not self._server.is_idle:
             return None
+        self._heat.touch()
         return self._run(request, measure=measure, deadline_ns=deadline_ns)
 
     def free_memory(self, slot: int) -> None:
         self._server.free_memory(slot)
 
     def close(self) -> None:
-        closed, self._closed = self._closed, None
-        if closed is not None:
-            self._server.close()
-            closed()
+        self._server.close()
+        self._heat.leave()
 
 
 def _has_loops(model: Model) -> bool:

@@ -13,6 +13,7 @@ known only when the one before has ended; whichever thread ends it sends the nex
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -21,7 +22,13 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from nnasync.burst import BurstController, InlineBurstContext, LocalChannel, Outcome
+from nnasync.burst import (
+    BurstController,
+    HeatedBurstContext,
+    InlineBurstContext,
+    LocalChannel,
+    Outcome,
+)
 from nnasync.clock import Alarm, Deadline
 from nnasync.device import PreparedModel
 from nnasync.errors import (
@@ -163,18 +170,22 @@ class Burst:
         workers: Workers,
         *,
         depth: int,
+        owner: object = None,
     ) -> None:
+        """`owner` is kept for as long as the burst is."""
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
         self._model = model
         self._ports = ports
         self._prepared = prepared
         self._depth = depth
+        self._owner = owner
         self._workers = workers
         self._wakeup = Wakeup.current()
         self._state = _State(ports) if model.state else None
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
+        self._heated: HeatedBurstContext | None = None
         self._open = False
         self._lock = threading.Lock()
         self._idle: list[_BurstSlot] = []
@@ -192,6 +203,7 @@ class Burst:
         context = await self._prepared.configure_execution_burst(controller, requests, results)
         controller.attach(context)
         self._inline = context if isinstance(context, InlineBurstContext) else None
+        self._heated = context if isinstance(context, HeatedBurstContext) else None
         self._controller = controller
         self._open = True
         return self
@@ -269,7 +281,7 @@ class Burst:
             succeeded=self._succeeded,
             failed=self._failed,
             in_flight=self._in_flight,
-            hot=self._open,
+            hot=self._open and (self._heated is None or self._heated.is_hot),
         )
 
     def close(self) -> None:
@@ -285,7 +297,20 @@ class Burst:
         if self._controller is not None:
             self._controller.close(error)
         self._idle.clear()
-        self._inline = None
+        self._inline = self._heated = None
+
+    def __del__(self) -> None:
+        # On whatever thread collects, amidst anything: closing is left to the loop.
+        if not getattr(self, "_open", False):
+            return
+        self._wakeup.post(self.close)
+        warnings.warn(
+            f"a burst of network {self._model.name!r} was dropped without being closed: use it "
+            "with `async with`, or call close()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def _check(self, deadline: Deadline | None) -> None:
         if not self._open:
@@ -348,6 +373,8 @@ class Burst:
             call.alarm = self._workers.watchdog.arm(
                 call.deadline_ns, lambda: self._withdraw(call, MissedDeadlinePersistent(text))
             )
+            if call.outcome is not None or call is self._running:
+                call.alarm.disarm()
         return False
 
     async def _turn_of(self, call: _Call) -> None:

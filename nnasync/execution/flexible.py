@@ -14,7 +14,13 @@ import numpy as np
 
 from nnasync.clock import Deadline
 from nnasync.device import PreparedModel
-from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
+from nnasync.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    OutputInsufficientSize,
+)
 from nnasync.execution.ports import Port, Ports, as_array, check_out
 from nnasync.hal import (
     Array,
@@ -54,7 +60,7 @@ class FlexibleCalls:
             None if value is None else _fitting(value, port)
             for value, port in zip(values, self._ports.inputs, strict=True)
         ]
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             request = self._request(arrays)
             try:
                 result = await self._prepared.execute_synchronously(
@@ -63,6 +69,10 @@ class FlexibleCalls:
             except OutputInsufficientSize as error:
                 if not self._grow(error.output_shapes):
                     raise
+            except MissedDeadlinePersistent as error:
+                if attempt == 0:
+                    raise
+                raise MissedDeadlineTransient(f"with enough memory at last, {error}") from error
             else:
                 return self._read(request, result, out), result.timing
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")

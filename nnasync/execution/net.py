@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 from nnasync.clock import Deadline
 from nnasync.compilation import Compilation, Report
@@ -38,7 +41,9 @@ class Net:
         workers: Workers,
         *,
         on_close: Callable[[Net], Closing],
+        on_drop: Callable[[], object],
     ) -> None:
+        """`on_drop` is called on the loop when the network was collected without being closed."""
         self._compilation = compilation
         prepared: PreparedModel = compilation.prepared
         self._prepared = prepared
@@ -53,7 +58,9 @@ class Net:
         self._wakeup = Wakeup.current()
         self._workers = workers
         self._on_close = on_close
+        self._on_drop = on_drop
         self._closed = False
+        self._report = compilation.report
 
     @property
     def model(self) -> Model:
@@ -71,8 +78,15 @@ class Net:
         return self._ports.outputs
 
     def report(self) -> Report:
-        """Where the model runs, and why."""
-        return self._compilation.report
+        """Where the model runs, and why, and what fell back so far."""
+        fallbacks = self._compilation.fallbacks()
+        if not fallbacks:
+            return self._report
+        return msgspec.structs.replace(self._report, fallbacks=fallbacks)
+
+    def optimised(self, report: Report) -> None:
+        """Note that another plan has taken over; called by the runtime."""
+        self._report = report
 
     async def __call__(
         self,
@@ -159,17 +173,19 @@ class Net:
             except DeviceError as error:
                 launched = FailedLaunch(error)
         fence = launched.fence
-        if sources and not fence.done:
+        if not fence.done:
             for source in sources:
                 source.read_until(fence)
-            fence.add_callback(Holding(sources))
+            fence.add_callback(Holding((self, *sources)))
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs)
 
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
         self._check(None)
         self._require_shapes("a burst")
-        return Burst(self.model, self._ports, self._prepared, self._workers, depth=depth)
+        return Burst(
+            self.model, self._ports, self._prepared, self._workers, depth=depth, owner=self
+        )
 
     def get_ready(self) -> None:
         """Bind the memory of the first call ahead, so that it costs what later ones do.
@@ -190,8 +206,22 @@ class Net:
     def close(self) -> Closing:
         """Close the network at once; may be awaited until what was in flight is answered."""
         self._closed = True
-        self._slots.clear()
+        self._slots.close()
         return self._on_close(self)
+
+    def __del__(self) -> None:
+        # Not before the end of __init__; and on whatever thread collects, amidst anything.
+        if getattr(self, "_closed", True):
+            return
+        self._closed = True
+        self._wakeup.post(self._on_drop)
+        warnings.warn(
+            f"network {self.model.name!r} was dropped without being closed: call close(), or keep "
+            "it for as long as its runtime is open",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def _check(self, deadline: Deadline | None) -> None:
         if self._closed:

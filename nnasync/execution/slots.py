@@ -97,6 +97,7 @@ class Slots:
         self._model = model
         self._ports = ports
         self._idle: list[Slot] = []
+        self._closed = False
 
     def take(self) -> Slot:
         """An idle slot, the last one used, or a new one."""
@@ -106,15 +107,17 @@ class Slots:
             return Slot(self._model, self._ports)
 
     def give_back(self, slot: Slot) -> None:
-        """Recycle a slot that no device uses."""
-        self._idle.append(slot)
+        """Recycle a slot that no device uses, or drop it once closed."""
+        if not self._closed:
+            self._idle.append(slot)
 
     def trim(self) -> None:
         """Drop the idle slots that a burst of calls left behind, but for a few."""
         del self._idle[:-_KEPT_SLOTS]
 
-    def clear(self) -> None:
-        """Drop the idle slots."""
+    def close(self) -> None:
+        """Drop the idle slots, now and when they are given back."""
+        self._closed = True
         self._idle.clear()
 
 
@@ -172,16 +175,16 @@ class _Recycling:
 
 
 class Holding:
-    """Keeps leases until a fence is final, as one of its callbacks."""
+    """Keeps objects until a fence is final, as one of its callbacks."""
 
-    __slots__ = ("leases",)
+    __slots__ = ("held",)
 
-    def __init__(self, leases: Sequence[Lease]) -> None:
-        self.leases = leases
+    def __init__(self, held: Sequence[object]) -> None:
+        self.held = held
 
     def __call__(self, fence: Fence) -> None:
         """Let go."""
-        self.leases = ()
+        self.held = ()
 
 
 class OutputRegion(Region):

@@ -184,7 +184,7 @@ class StatePair(Struct, gc=False):
     output: int
 
 
-class Model(Struct):
+class Model(Struct, weakref=True):
     """A network: a main subgraph, the subgraphs that IF and WHILE refer to, and their constants."""
 
     main: Subgraph

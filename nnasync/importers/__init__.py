@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
-from nnasync.importers import onnx, tflite
-from nnasync.model import load_nnm
 
-__all__ = ["LOADERS", "load"]
+__all__ = ["LOADERS", "check_suffix", "load"]
+
+LOADERS: Mapping[str, str] = {
+    ".nnm": "nnasync.model:load_nnm",
+    ".tflite": "nnasync.importers.tflite:load",
+    ".onnx": "nnasync.importers.onnx:load",
+}
+"""What loads the files of each suffix, as "module:function"; imported when it is wanted."""
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -21,15 +27,16 @@ def load(path: str | os.PathLike[str]) -> Model:
     that has them is kept whole, for ONNX Runtime), InvalidArgument for another suffix or a missing
     package, OSError where the file cannot be opened.
     """
+    module, _, name = LOADERS[check_suffix(path)].partition(":")
+    loader: Callable[[str | os.PathLike[str]], Model]
+    loader = getattr(importlib.import_module(module), name)
+    return loader(path)
+
+
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """The suffix of a file that can be loaded; raises InvalidArgument for another."""
     suffix = Path(path).suffix.lower()
     if suffix not in LOADERS:
         known = ", ".join(LOADERS)
         raise InvalidArgument(f"{os.fspath(path)}: no importer for {suffix!r} files, only {known}")
-    return LOADERS[suffix](path)
-
-
-LOADERS: dict[str, Callable[[str | os.PathLike[str]], Model]] = {
-    ".nnm": load_nnm,
-    ".tflite": tflite.load,
-    ".onnx": onnx.load,
-}
+    return suffix

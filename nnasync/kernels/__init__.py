@@ -1,13 +1,14 @@
-"""The operations by family: signature, shape rule and numpy compute of each, in one place."""
+"""The operations by family: signature, shape rule and numpy compute of each, in one place.
+
+The tables of all operations are imported when they are first used: who loads a compiled model does
+without them.
+"""
 
 from __future__ import annotations
 
-from nnasync.hal import OperationType
-from nnasync.kernels import multinomial, quantization
-from nnasync.kernels.detection import boxes, heatmap, nms, postprocessing, proposals, roi
-from nnasync.kernels.elementwise import activation, arithmetic, cast, comparison, selection, unary
-from nnasync.kernels.hashing import projection
-from nnasync.kernels.movement import joining, lookup, padding, permutation, shape, slicing, space
+import importlib
+from typing import TYPE_CHECKING
+
 from nnasync.kernels.operation import (
     MEMORY_BYTES,
     Arguments,
@@ -22,34 +23,23 @@ from nnasync.kernels.operation import (
     is_quantized,
     quantized_range,
 )
-from nnasync.kernels.recurrent import (
-    lstm,
-    quantized_16bit_lstm,
-    quantized_lstm,
-    rnn,
-    sequence_lstm,
-    svdf,
-)
-from nnasync.kernels.reductions import normalization, ordering, reduction, softmax
-from nnasync.kernels.tflite.registry import EXTENSION_OPERATIONS
-from nnasync.kernels.windows import (
-    convolution,
-    dense,
-    grouped_convolution,
-    pooling,
-    resize,
-    transpose_convolution,
-)
+from nnasync.kernels.packing import PACKING, Packing
+
+if TYPE_CHECKING:
+    from nnasync.kernels.registry import OPERATIONS as OPERATIONS
+    from nnasync.kernels.tflite.registry import EXTENSION_OPERATIONS as EXTENSION_OPERATIONS
 
 __all__ = [
     "EXTENSION_OPERATIONS",
     "OPERATIONS",
     "MEMORY_BYTES",
+    "PACKING",
     "Arguments",
     "ArraySpec",
     "Kernel",
     "NotConstant",
     "Operation",
+    "Packing",
     "Parameter",
     "Signature",
     "Step",
@@ -58,50 +48,15 @@ __all__ = [
     "quantized_range",
 ]
 
-_FAMILIES = (
-    activation,
-    arithmetic,
-    boxes,
-    cast,
-    comparison,
-    convolution,
-    dense,
-    grouped_convolution,
-    heatmap,
-    joining,
-    lookup,
-    lstm,
-    multinomial,
-    nms,
-    normalization,
-    ordering,
-    padding,
-    permutation,
-    pooling,
-    postprocessing,
-    projection,
-    proposals,
-    quantization,
-    quantized_16bit_lstm,
-    quantized_lstm,
-    reduction,
-    resize,
-    rnn,
-    roi,
-    selection,
-    sequence_lstm,
-    shape,
-    slicing,
-    softmax,
-    space,
-    svdf,
-    transpose_convolution,
-    unary,
-)
-
-OPERATIONS: dict[OperationType, Operation] = {
-    OperationType(operation.type): operation
-    for family in _FAMILIES
-    for operation in family.OPERATIONS
+_TABLES = {
+    "OPERATIONS": "nnasync.kernels.registry",
+    "EXTENSION_OPERATIONS": "nnasync.kernels.tflite.registry",
 }
-"""Every operation that has kernels."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _TABLES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    table: object = getattr(importlib.import_module(_TABLES[name]), name)
+    globals()[name] = table
+    return table

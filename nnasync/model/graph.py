@@ -29,7 +29,6 @@ from nnasync.hal import (
     Shape,
     Subgraph,
 )
-from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 from nnasync.model.constants import Constants
@@ -332,9 +331,9 @@ class GraphBuilder:
     def _rule(self, type: int) -> kernels.Operation | None:
         """The signatures and the shape rule of an operation, if they are known."""
         if not hal.is_extension(type):
-            return OPERATIONS.get(OperationType(type))
+            return kernels.OPERATIONS.get(OperationType(type))
         known = extension_of(self._extensions.entries(), type)
-        return None if known is None else EXTENSION_OPERATIONS.get(known)
+        return None if known is None else kernels.EXTENSION_OPERATIONS.get(known)
 
     def _type_omitted(
         self, rule: kernels.Operation, operands: Sequence[int], omitted: Sequence[int]

@@ -10,7 +10,12 @@ each with its own engine, into one plan: `EngineDevice` makes an ordinary device
     assignment = assign(model, [engine.supported_operations(model) for engine in engines], costs)
     engine = CompositeEngine(split(model, assignment), engines)
 
-IF and WHILE stay with the device that takes them as one operation.
+IF and WHILE are assigned too, with the subgraphs that they run: `distribute` does what `assign`
+does at all depths, and `split` makes of an operation that the control-flow interpreter runs a step
+whose bodies are in steps again.
+
+    support = [Support(device.main, {number: answers for its subgraphs}) for device in devices]
+    assignment = distribute(model, support, rate, reference=number_of_the_reference)
 """
 
 from __future__ import annotations
@@ -18,28 +23,52 @@ from __future__ import annotations
 from nnasync.partition.assignment import Border as Border
 from nnasync.partition.assignment import assign as assign
 from nnasync.partition.composite_engine import CompositeEngine as CompositeEngine
+from nnasync.partition.control_flow import INTERPRETER as INTERPRETER
+from nnasync.partition.control_flow import ROLES as ROLES
+from nnasync.partition.control_flow import ControlFlow as ControlFlow
+from nnasync.partition.control_flow import body_model as body_model
+from nnasync.partition.control_flow import find_control_flow as find_control_flow
 from nnasync.partition.costs import multiply_adds as multiply_adds
 from nnasync.partition.costs import operation_weights_ns as operation_weights_ns
 from nnasync.partition.costs import reported_costs as reported_costs
 from nnasync.partition.crossing import crossing_bytes as crossing_bytes
+from nnasync.partition.distribution import Assignment as Assignment
+from nnasync.partition.distribution import Support as Support
+from nnasync.partition.distribution import as_much_as_possible as as_much_as_possible
+from nnasync.partition.distribution import distribute as distribute
 from nnasync.partition.grouping import Group as Group
 from nnasync.partition.grouping import grouped as grouped
 from nnasync.partition.segmentation import segments as segments
 from nnasync.partition.shapes import with_inferred_shapes as with_inferred_shapes
 from nnasync.partition.splitting import PartitionedModel as PartitionedModel
 from nnasync.partition.splitting import PartitionStep as PartitionStep
+from nnasync.partition.splitting import all_bodies as all_bodies
+from nnasync.partition.splitting import all_steps as all_steps
+from nnasync.partition.splitting import assignment_of as assignment_of
 from nnasync.partition.splitting import cut as cut
 from nnasync.partition.splitting import split as split
 
 __all__ = [
+    "INTERPRETER",
+    "ROLES",
+    "Assignment",
     "Border",
     "CompositeEngine",
+    "ControlFlow",
     "Group",
     "PartitionStep",
     "PartitionedModel",
+    "Support",
+    "all_bodies",
+    "all_steps",
+    "as_much_as_possible",
     "assign",
+    "assignment_of",
+    "body_model",
     "crossing_bytes",
     "cut",
+    "distribute",
+    "find_control_flow",
     "grouped",
     "multiply_adds",
     "operation_weights_ns",

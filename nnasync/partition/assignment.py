@@ -16,7 +16,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Model, Struct, operation_name
 from nnasync.partition.crossing import crossing_bytes
 
-__all__ = ["Border", "assign"]
+__all__ = ["Border", "assign", "cheapest_way"]
 
 _UNRATED = 1e18
 """What an operation costs on a device that states no figure: the last resort, but one."""
@@ -48,6 +48,16 @@ def assign(
     least 0; infinity is one that nobody stated. Raises GeneralFailure naming an operation that no
     device supports, InvalidArgument for tables of another size and costs that are none.
     """
+    return cheapest_way(model, support, costs, border)[0]
+
+
+def cheapest_way(
+    model: Model,
+    support: Sequence[Sequence[bool]],
+    costs: Sequence[Sequence[float]],
+    border: Border = ORDINARY,
+) -> tuple[tuple[int, ...], float]:
+    """The devices as `assign` finds them, and what the way costs, borders included."""
     _check_tables(model, support, costs)
     count, crossing = len(model.main.operations), crossing_bytes(model)
     totals = [0.0] * len(support)
@@ -67,7 +77,8 @@ def assign(
         ]
         if all(map(math.isinf, totals)):
             raise GeneralFailure(_stuck(model, index, support))
-    return _traced(origins, min(range(len(totals)), key=totals.__getitem__))
+    last = min(range(len(totals)), key=totals.__getitem__)
+    return _traced(origins, last), totals[last]
 
 
 def _change(border: Border, nbytes: float) -> float:

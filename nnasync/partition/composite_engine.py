@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nnasync.engine import Engine, Lowering, LoweringEngine, Plan
+from nnasync.engine.branching import IfPlan, Source, WhilePlan
 from nnasync.engine.composite import CompositePlan, CompositeStep
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import (
@@ -14,13 +15,21 @@ from nnasync.hal import (
     Extension,
     Model,
     OperandPerformance,
+    OperationType,
     PerformanceInfo,
     lookup,
+    operation_name,
 )
-from nnasync.partition.splitting import PartitionedModel, PartitionStep
+from nnasync.partition.control_flow import INTERPRETER
+from nnasync.partition.splitting import PartitionedModel, PartitionStep, all_steps
+from nnasync.validation import operand_value
 from nnasync.workers import contained
 
 __all__ = ["CompositeEngine"]
+
+
+Guard = Callable[[PartitionStep, Plan], Plan]
+"""Makes of the plan of a step one that falls back."""
 
 
 class CompositeEngine:
@@ -35,16 +44,25 @@ class CompositeEngine:
         partitioned: PartitionedModel,
         engines: Sequence[Engine],
         lowerings: Mapping[int, Lowering] | None = None,
+        guard: Guard | None = None,
+        ready: Mapping[int, Plan] | None = None,
     ) -> None:
         """`engines` are by number of device; `lowerings` by number of step, for some or none.
 
-        Raises InvalidArgument where a step's device is no engine, or its engine has no lowerings.
+        `ready` are plans of steps that need not be compiled. Steps within bodies have the numbers
+        that `all_steps` gives them. Raises InvalidArgument where a step's device is no engine, or
+        its engine has no lowerings.
         """
+        self.plans: dict[int, Plan] = dict(ready or {})
+        """Those of steps, by number, as their engines made them."""
         self._partitioned = partitioned
         self._engines = tuple(engines)
         self._lowerings = dict(lowerings or {})
+        self._guard = guard
+        self._steps = all_steps(partitioned)
+        self._numbers = {id(step): number for number, step in enumerate(self._steps)}
         self._check()
-        used = list(dict.fromkeys(step.device for step in partitioned.steps))
+        used = dict.fromkeys(step.device for step in self._steps if not step.bodies)
         members = [self._engines[device] for device in used]
         self.name = "+".join(dict.fromkeys(engine.name for engine in members))
         self.version = "+".join(dict.fromkeys(engine.version for engine in members))
@@ -68,10 +86,16 @@ class CompositeEngine:
         if not self._is_mine(model):
             return answers
         for step in self._partitioned.steps:
-            supported = self._engines[step.device].supported_operations(step.model)
-            for index, answer in zip(step.operations, supported, strict=True):
+            for index, answer in zip(step.operations, self._supported(step), strict=True):
                 answers[index] = answer
         return answers
+
+    def _supported(self, step: PartitionStep) -> list[bool]:
+        """An operation that is interpreted is supported if all within it are."""
+        if not step.bodies:
+            return self._engines[step.device].supported_operations(step.model)
+        inner = [each for body in step.bodies for each in body.steps]
+        return [all(all(self._supported(each)) for each in inner)]
 
     def compile(self, model: Model, preference: ExecutionPreference) -> CompositePlan:
         """Compile the steps; raises the error of the engine that fails, and says which step.
@@ -83,22 +107,65 @@ class CompositeEngine:
                 f"{self.name} was made for model {self._partitioned.model.name!r} alone, not for "
                 f"{model.name!r}"
             )
+        return self._composed(self._partitioned, preference, {})
+
+    def _composed(
+        self,
+        partitioned: PartitionedModel,
+        preference: ExecutionPreference,
+        bodies: dict[int, Plan],
+    ) -> CompositePlan:
+        """The plan of a model in steps; `bodies` are the plans that there are, by subgraph."""
+        main = partitioned.model.main
         return CompositePlan(
             [
                 CompositeStep(
-                    self._compiled(number, step, preference),
+                    self._interpreted(step, preference, bodies)
+                    if step.bodies
+                    else self._compiled(self._numbers[id(step)], step, preference),
                     step.inputs,
                     step.outputs,
-                    self._described(number, step),
+                    self._described(self._numbers[id(step)], step),
                 )
-                for number, step in enumerate(self._partitioned.steps)
+                for step in partitioned.steps
             ],
-            self._partitioned.boundaries,
-            inputs=len(model.main.input_indexes),
-            outputs=len(model.main.output_indexes),
+            partitioned.boundaries,
+            inputs=len(main.input_indexes),
+            outputs=len(main.output_indexes),
         )
 
+    def _interpreted(
+        self, step: PartitionStep, preference: ExecutionPreference, bodies: dict[int, Plan]
+    ) -> Plan:
+        """The plan of an IF or a WHILE whose subgraphs are in steps."""
+        for body in step.bodies:
+            if body.subgraph not in bodies:
+                bodies[body.subgraph] = self._body(body, preference, bodies)
+        first, second = (bodies[body.subgraph] for body in step.bodies)
+        operation = step.model.main.operations[0]
+        sources = [_source(step.model, index) for index in operation.inputs]
+        if operation.type == OperationType.IF:
+            return IfPlan(sources[0], first, second, sources[3:])
+        carried = len(step.bodies[1].model.main.output_indexes)
+        name = f"operation {step.operations[0]} (WHILE)"
+        return WhilePlan(first, second, sources[2:], carried=carried, name=name)
+
+    def _body(
+        self, body: PartitionedModel, preference: ExecutionPreference, bodies: dict[int, Plan]
+    ) -> Plan:
+        """The plan of a subgraph; that of its engine where one engine runs all of it."""
+        (step, *more) = body.steps
+        if more or step.bodies:
+            return self._composed(body, preference, bodies)
+        return self._compiled(self._numbers[id(step)], step, preference)
+
     def _compiled(self, number: int, step: PartitionStep, preference: ExecutionPreference) -> Plan:
+        if number not in self.plans:
+            self.plans[number] = self._made(number, step, preference)
+        plan = self.plans[number]
+        return plan if self._guard is None else self._guard(step, plan)
+
+    def _made(self, number: int, step: PartitionStep, preference: ExecutionPreference) -> Plan:
         engine, lowering = self._engines[step.device], self._lowerings.get(number)
         try:
             if lowering is not None and isinstance(engine, LoweringEngine):
@@ -112,6 +179,8 @@ class CompositeEngine:
             raise failure from (failure.__cause__ or error)
 
     def _described(self, number: int, step: PartitionStep) -> str:
+        if step.bodies:
+            return f"step {number} ({operation_name(step.model.main.operations[0].type)})"
         first, last = step.operations[0], step.operations[-1]
         return (
             f"step {number} ({len(step.operations)} operations from {first} to {last}) on "
@@ -124,15 +193,22 @@ class CompositeEngine:
 
     def _check(self) -> None:
         count = len(self._engines)
-        for number, step in enumerate(self._partitioned.steps):
-            if not 0 <= step.device < count:
+        for number, step in enumerate(self._steps):
+            if not 0 <= step.device < count and not (step.device == INTERPRETER and step.bodies):
                 raise InvalidArgument(f"step {number} is on device {step.device} of {count}")
         for number in self._lowerings:
-            if not 0 <= number < len(self._partitioned.steps):
+            if not 0 <= number < len(self._steps) or self._steps[number].bodies:
                 raise InvalidArgument(f"there is a lowering for step {number}, which is not there")
-            engine = self._engines[self._partitioned.steps[number].device]
+            engine = self._engines[self._steps[number].device]
             if not isinstance(engine, LoweringEngine):
                 raise InvalidArgument(f"{engine.name}, which runs step {number}, has no lowerings")
+
+
+def _source(model: Model, index: int) -> Source:
+    """Where an operation of a main subgraph finds a value."""
+    if index in model.main.input_indexes:
+        return model.main.input_indexes.index(index)
+    return operand_value(model, model.main.operands[index])
 
 
 def _told(error: NNError, where: str) -> NNError:

@@ -18,15 +18,19 @@ from nnasync.hal import (
     Operand,
     Operation,
     OperationType,
+    PerformanceInfo,
     Subgraph,
 )
+from nnasync.partition.control_flow import ROLES, inner_first, referred
 
-__all__ = ["multiply_adds", "operation_weights_ns", "reported_costs"]
+__all__ = ["control_flow_cost", "multiply_adds", "operation_weights_ns", "reported_costs"]
 
 _NS_PER_UNIT = 0.05
 """Of work: 20 multiply-adds a nanosecond."""
 _NS_PER_OPERATION = 500.0
 """Whatever the operation does."""
+_TURNS = 3
+"""So often a WHILE is expected to go round."""
 
 
 def multiply_adds(model: Model) -> tuple[int, ...]:
@@ -35,7 +39,7 @@ def multiply_adds(model: Model) -> tuple[int, ...]:
     An IF counts its longer branch, a WHILE one turn. Unknown dimensions count as 1.
     """
     inner: dict[int, int] = {}
-    for index in _in_order(model):
+    for index in inner_first(model):
         subgraph = model.referenced[index]
         inner[index] = sum(_work(subgraph, each, inner) for each in subgraph.operations)
     return tuple(_work(model.main, each, inner) for each in model.main.operations)
@@ -46,7 +50,7 @@ def operation_weights_ns(model: Model, total_ns: float | None = None) -> tuple[f
 
     With `total_ns`, the measured time of the whole model, the weights come to that.
     """
-    weights = [_NS_PER_OPERATION + _NS_PER_UNIT * work for work in multiply_adds(model)]
+    weights = [_weight(work) for work in multiply_adds(model)]
     factor = 1.0 if total_ns is None else total_ns / sum(weights)
     return tuple(weight * factor for weight in weights)
 
@@ -59,25 +63,77 @@ def reported_costs(
     """Costs for `assign` by what devices report: a row for each, an entry for each operation.
 
     They are nanoseconds as a device of figures 1.0 would take; with LOW_POWER the figures are those
-    of power. A figure that is not stated is infinity.
+    of power. A figure that is not stated is infinity. Of an IF or a WHILE it is the cost of the
+    device that takes all of it, by `control_flow_cost`.
     """
-    weights = operation_weights_ns(model)
+    works: dict[int, int] = {}
+    inner: list[dict[int, float]] = [{} for _ in capabilities]
+    for number in inner_first(model):
+        subgraph = model.referenced[number]
+        rows = _costs(model, subgraph, capabilities, preference, works, inner)
+        works[number] = sum(_work(subgraph, each, works) for each in subgraph.operations)
+        for known, row in zip(inner, rows, strict=True):
+            known[number] = sum(row)
+    return _costs(model, model.main, capabilities, preference, works, inner)
+
+
+def control_flow_cost(type: int, own: float, bodies: Sequence[float]) -> float:
+    """The cost of an IF or a WHILE, from its own and those of its two subgraphs.
+
+    An IF takes the mean of its branches, a WHILE three turns of condition and body.
+    """
+    return own + (0.5 if type == OperationType.IF else _TURNS) * sum(bodies)
+
+
+def _costs(
+    model: Model,
+    subgraph: Subgraph,
+    capabilities: Sequence[Capabilities],
+    preference: ExecutionPreference,
+    works: Mapping[int, int],
+    inner: Sequence[Mapping[int, float]],
+) -> tuple[tuple[float, ...], ...]:
+    """The rows of one subgraph; `inner` are the costs of those that it refers to, by device."""
+    weights = [_weight(_work(subgraph, each, works)) for each in subgraph.operations]
     return tuple(
         tuple(
-            weight * _figure(figures, model, operation, preference)
-            for weight, operation in zip(weights, model.main.operations, strict=True)
+            control_flow_cost(
+                operation.type,
+                _NS_PER_OPERATION * _flow_figure(figures, operation, preference),
+                [known[number] for number in referred(subgraph, operation)],
+            )
+            if operation.type in ROLES
+            else weight * _figure(figures, model, subgraph, operation, preference)
+            for weight, operation in zip(weights, subgraph.operations, strict=True)
         )
-        for figures in capabilities
+        for figures, known in zip(capabilities, inner, strict=True)
     )
+
+
+def _weight(work: int) -> float:
+    return _NS_PER_OPERATION + _NS_PER_UNIT * work
 
 
 def _figure(
     capabilities: Capabilities,
     model: Model,
+    subgraph: Subgraph,
     operation: Operation,
     preference: ExecutionPreference,
 ) -> float:
-    info = hal.operation_performance(capabilities, model, operation)
+    info = hal.operation_performance(capabilities, model, operation, subgraph)
+    return _preferred(info, preference)
+
+
+def _flow_figure(
+    capabilities: Capabilities, operation: Operation, preference: ExecutionPreference
+) -> float:
+    branches = operation.type == OperationType.IF
+    info = capabilities.if_performance if branches else capabilities.while_performance
+    return _preferred(info, preference)
+
+
+def _preferred(info: PerformanceInfo, preference: ExecutionPreference) -> float:
     low_power = preference == ExecutionPreference.LOW_POWER
     return info.power_usage if low_power else info.exec_time
 
@@ -91,24 +147,6 @@ def _work(subgraph: Subgraph, operation: Operation, inner: Mapping[int, int]) ->
     count = _COUNTS.get(operation.type)
     products = count(inputs, outputs) if count is not None else 0
     return max(1, products, sum(map(_size, inputs)) + sum(map(_size, outputs)))
-
-
-def _in_order(model: Model) -> list[int]:
-    """The referenced subgraphs, each after those that it refers to; iterative."""
-    order: dict[int, None] = {}
-    path = list(range(len(model.referenced)))
-    while path:
-        subgraph = model.referenced[path[-1]]
-        missing = [
-            operand.location.offset
-            for operand in subgraph.operands
-            if _is_subgraph(operand) and operand.location.offset not in order
-        ]
-        if missing:
-            path += missing
-        else:
-            order[path.pop()] = None
-    return list(order)
 
 
 def _is_subgraph(operand: Operand) -> bool:

@@ -3,7 +3,7 @@
 An operation is ready when all that it reads is there. A step takes every operation of its device
 that is ready, those included that become ready by it. Which device comes first is tried out for
 each; after that it is the one whose step would be the largest. For two devices that is the least
-possible number of steps.
+possible number of steps. What the control-flow interpreter runs is a step by itself.
 """
 
 from __future__ import annotations
@@ -12,28 +12,37 @@ from collections.abc import Sequence
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, Struct
+from nnasync.partition.control_flow import INTERPRETER
 
 __all__ = ["Group", "grouped"]
 
 
 class Group(Struct, frozen=True):
-    """Operations that one device runs in one go, in order of execution."""
+    """Operations that one device, or the interpreter, runs in one go, in order of execution."""
 
     device: int
     operations: tuple[int, ...]
 
 
 def grouped(model: Model, assignment: Sequence[int]) -> tuple[Group, ...]:
-    """Steps in order of execution; raises InvalidArgument for an assignment of another length."""
+    """Steps in order of execution; raises InvalidArgument for an assignment that is none."""
     count = len(model.main.operations)
     if len(assignment) != count:
         raise InvalidArgument(f"{len(assignment)} operations are assigned, expected {count}")
-    devices = sorted(set(assignment))
+    if any(device < INTERPRETER for device in assignment):
+        raise InvalidArgument(f"there is no device {min(assignment)}")
+    owners = [
+        INTERPRETER - index if device == INTERPRETER else device
+        for index, device in enumerate(assignment)
+    ]
+    devices = sorted(set(owners))
     if len(devices) == 1:
-        return (Group(devices[0], tuple(range(count))),)
-    graph = _Graph(model, assignment)
+        return (Group(max(devices[0], INTERPRETER), tuple(range(count))),)
+    graph = _Graph(model, owners)
     ways = [_walked(graph, first) for first in devices if graph.is_ready(first)]
-    return min(ways, key=len)
+    return tuple(
+        Group(max(group.device, INTERPRETER), group.operations) for group in min(ways, key=len)
+    )
 
 
 class _Graph:

@@ -2,11 +2,14 @@
 
 Values between steps lie in one piece of memory, where those that are never alive at the same time
 share bytes; a value of unknown shape gets memory when it is known.
+
+A step of the control-flow interpreter is one IF or WHILE, and has the two subgraphs of that
+operation as partitioned models of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,17 +18,34 @@ from nnasync.engine.arena import Block, lay_out
 from nnasync.engine.composite import Boundary, Place, Wire
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, OperandLifeTime, Struct
+from nnasync.partition.control_flow import (
+    INTERPRETER,
+    body_model,
+    find_control_flow,
+    referred,
+    view,
+)
+from nnasync.partition.distribution import Assignment
 from nnasync.partition.grouping import Group, grouped
 from nnasync.partition.shapes import with_inferred_shapes
 from nnasync.partition.submodel import submodel
 
-__all__ = ["PartitionStep", "PartitionedModel", "cut", "split"]
+__all__ = [
+    "PartitionStep",
+    "PartitionedModel",
+    "all_bodies",
+    "all_steps",
+    "assignment_of",
+    "cut",
+    "split",
+]
 
 
 class PartitionStep(Struct, frozen=True):
     """Operations of the main subgraph that one device runs, as a model of their own.
 
     `inputs` and `outputs` say for each input and output of that model where in the whole it is.
+    `bodies` are the two subgraphs of an operation that the interpreter runs, in the order of ROLES.
     """
 
     device: int
@@ -33,23 +53,82 @@ class PartitionStep(Struct, frozen=True):
     model: Model
     inputs: tuple[Wire, ...]
     outputs: tuple[Wire, ...]
+    bodies: tuple[PartitionedModel, ...] = ()
 
 
 class PartitionedModel(Struct, frozen=True):
-    """A model, its steps in order of execution, and the values that these hand on."""
+    """A model, its steps in order of execution, and the values that these hand on.
+
+    `subgraph` is the number that a body has as a subgraph of the whole model; -1 is no body.
+    """
 
     model: Model
     steps: tuple[PartitionStep, ...]
     boundaries: tuple[Boundary, ...]
+    subgraph: int = -1
 
 
-def split(model: Model, assignment: Sequence[int]) -> PartitionedModel:
+def all_bodies(partitioned: PartitionedModel) -> tuple[PartitionedModel, ...]:
+    """The bodies of interpreted operations at all depths, each once."""
+    found: dict[int, PartitionedModel] = {}
+    pending = [partitioned]
+    while pending:
+        for inner in _bodies(pending.pop(0)):
+            if inner.subgraph not in found:
+                found[inner.subgraph] = inner
+                pending.append(inner)
+    return tuple(found.values())
+
+
+def all_steps(partitioned: PartitionedModel) -> tuple[PartitionStep, ...]:
+    """Its steps, and then those of `all_bodies`."""
+    return tuple(step for each in (partitioned, *all_bodies(partitioned)) for step in each.steps)
+
+
+def assignment_of(partitioned: PartitionedModel) -> Assignment:
+    """What `split` made the steps of."""
+    return Assignment(
+        _owners(partitioned),
+        {each.subgraph: _owners(each) for each in all_bodies(partitioned)},
+    )
+
+
+def _owners(partitioned: PartitionedModel) -> tuple[int, ...]:
+    owners = {index: step.device for step in partitioned.steps for index in step.operations}
+    return tuple(owners[index] for index in range(len(owners)))
+
+
+def _bodies(partitioned: PartitionedModel) -> Iterator[PartitionedModel]:
+    for step in partitioned.steps:
+        yield from step.bodies
+
+
+def split(model: Model, assignment: Sequence[int] | Assignment) -> PartitionedModel:
     """The steps of a legal model, given the number of the device of each operation.
 
-    Raises InvalidArgument for an assignment of another length, and where a value of a type that
-    only its vendor can store would have to be handed on.
+    Raises InvalidArgument for an assignment of another length, for an operation that cannot be
+    interpreted but is to be, and where a value of a type that only its vendor can store would have
+    to be handed on.
     """
-    return cut(model, grouped(model, assignment))
+    if not isinstance(assignment, Assignment):
+        return cut(model, grouped(model, assignment))
+    flow = find_control_flow(model)
+    _check_interpreted("main subgraph", assignment.main, flow.main)
+    bodies: dict[int, PartitionedModel] = {}
+    for number, operations in flow.bodies.items():
+        row = assignment.bodies.get(number)
+        if row is not None:
+            _check_interpreted(f"subgraph {number}", row, operations)
+            place = view(model, number)
+            steps = _cut(place, body_model(model, number), grouped(place, row), bodies)
+            bodies[number] = msgspec.structs.replace(steps, subgraph=number)
+    return _cut(model, model, grouped(model, assignment.main), bodies)
+
+
+def _check_interpreted(where: str, row: Sequence[int], possible: Collection[int]) -> None:
+    for index, device in enumerate(row):
+        if device == INTERPRETER and index not in possible:
+            raise InvalidArgument(f"{where}: operation {index} cannot be interpreted")
 
 
 def cut(model: Model, groups: Sequence[Group]) -> PartitionedModel:
@@ -58,21 +137,43 @@ def cut(model: Model, groups: Sequence[Group]) -> PartitionedModel:
     Raises InvalidArgument as `split` does, and unless each operation is in one group, no earlier
     than what it reads.
     """
+    return _cut(model, model, groups, {})
+
+
+def _cut(
+    model: Model, alone: Model, groups: Sequence[Group], bodies: Mapping[int, PartitionedModel]
+) -> PartitionedModel:
+    """The steps of a main subgraph; `alone` is the same with only the subgraphs it refers to."""
     _check_groups(model, groups)
-    if len(groups) == 1:
-        return PartitionedModel(model, (_whole(model, groups[0]),), ())
+    if len(groups) == 1 and groups[0].device != INTERPRETER:
+        return PartitionedModel(alone, (_whole(alone, groups[0]),), ())
     complete = with_inferred_shapes(model)
     flow = _Flow(complete, groups)
     boundaries = _placed(flow)
     numbers = {boundary.operand: number for number, boundary in enumerate(boundaries)}
-    return PartitionedModel(
-        model,
-        tuple(
-            _step(flow, index, numbers, f"{model.name or 'model'}, step {index + 1}/{len(groups)}")
-            for index in range(len(groups))
-        ),
-        tuple(boundaries),
-    )
+    steps = [
+        _step(flow, index, numbers, f"{model.name or 'model'}, step {index + 1}/{len(groups)}")
+        for index in range(len(groups))
+    ]
+    for index, group in enumerate(groups):
+        if group.device == INTERPRETER:
+            inner = _inner(model, group.operations[0], bodies)
+            steps[index] = msgspec.structs.replace(steps[index], bodies=inner)
+    return PartitionedModel(alone, tuple(steps), tuple(boundaries))
+
+
+def _inner(
+    model: Model, index: int, bodies: Mapping[int, PartitionedModel]
+) -> tuple[PartitionedModel, ...]:
+    """The bodies of an interpreted operation."""
+    numbers = referred(model.main, model.main.operations[index])
+    missing = [number for number in numbers if number not in bodies]
+    if missing or not numbers:
+        raise InvalidArgument(
+            f"operation {index} is to be interpreted, but "
+            + (f"nothing is said of its subgraph {missing[0]}" if missing else "runs no subgraph")
+        )
+    return tuple(bodies[number] for number in numbers)
 
 
 class _Flow:
@@ -97,7 +198,7 @@ class _Flow:
     def handed_on(self) -> list[int]:
         """Temporaries that a step leaves for others; of a step without any results, all of its.
 
-        Engines need not know models without outputs.
+        Engines need not know models without outputs. The interpreter leaves all of its outputs.
         """
         main = self.model.main
         temporaries = {
@@ -108,7 +209,7 @@ class _Flow:
         found = [
             operand
             for operand, step in temporaries.items()
-            if self.readers.get(operand, set()) - {step}
+            if self.readers.get(operand, set()) - {step} or self.groups[step].device == INTERPRETER
         ]
         useful = {self.writer[operand] for operand in (*found, *main.output_indexes)}
         dead = [
@@ -159,6 +260,9 @@ def _step(flow: _Flow, step: int, boundaries: dict[int, int], name: str) -> Part
     outputs = {
         index: wire for index, wire in (results | between).items() if flow.writer[index] == step
     }
+    if group.device == INTERPRETER:
+        written = main.operations[group.operations[0]].outputs
+        outputs = {index: outputs[index] for index in written}
     model = submodel(flow.model, group.operations, tuple(inputs), tuple(outputs), name)
     return PartitionStep(
         group.device, group.operations, model, tuple(inputs.values()), tuple(outputs.values())

@@ -22,7 +22,7 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["submodel"]
+__all__ = ["compact", "submodel"]
 
 
 def submodel(
@@ -54,6 +54,20 @@ def submodel(
         tuple(place[index] for index in inputs),
         tuple(place[index] for index in outputs),
     )
+    return msgspec.structs.replace(
+        _with_subgraphs(model, main, subgraphs), state=_states(model, inputs, outputs), name=name
+    )
+
+
+def compact(model: Model) -> Model:
+    """The model with the subgraphs that it refers to and the extensions that occur, and no more."""
+    subgraphs = _reached(model, model.main.operands)
+    main = _referring(model.main, subgraphs)
+    return _with_subgraphs(model, main, subgraphs)
+
+
+def _with_subgraphs(model: Model, main: Subgraph, subgraphs: Mapping[int, int]) -> Model:
+    """The model of a new main subgraph that refers to these, by their new numbers."""
     referenced = tuple(_referring(model.referenced[index], subgraphs) for index in subgraphs)
     prefixes = _prefixes([main, *referenced])
     return msgspec.structs.replace(
@@ -63,8 +77,6 @@ def submodel(
         extension_name_to_prefix=tuple(
             each for each in model.extension_name_to_prefix if each.prefix in prefixes
         ),
-        state=_states(model, inputs, outputs),
-        name=name,
     )
 
 

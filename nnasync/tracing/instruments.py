@@ -84,6 +84,9 @@ class Instrument:
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
         """The current thread, of the caller, ran an execution without a detour."""
 
+    def fell_back(self, network: str, device: str, kind: str, error: Exception) -> None:
+        """The reference takes the work of a device that failed; kind: prepare, partial, full."""
+
     def loop_woken(self, at_ns: int, callbacks: int) -> None:
         """An event loop was woken, and runs that many callbacks."""
 
@@ -100,6 +103,7 @@ class Tracer:
     __slots__ = (
         "_instruments",
         "_lock",
+        "fell_back",
         "inline_run",
         "loop_woken",
         "marked",
@@ -116,6 +120,7 @@ class Tracer:
     task_ran: Hooks
     task_answered: Hooks
     inline_run: Hooks
+    fell_back: Hooks
     loop_woken: Hooks
     marked: Hooks
 

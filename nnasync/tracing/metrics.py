@@ -65,7 +65,7 @@ def render(statistics: msgspec.Struct | None, *collectors: Collector) -> str:
 
 
 class Durations(Instrument):
-    """Histograms of times in the queue and of runs, and counts of answers, by network and device.
+    """Histograms of times in the queue and of runs, counts of answers and of fallbacks.
 
     At most `networks` of them are told apart, those that come first; the rest is "(others)".
     """
@@ -78,6 +78,7 @@ class Durations(Instrument):
         self._ran: dict[tuple[str, str], _Histogram] = {}
         self._queued: dict[tuple[str, str], _Histogram] = {}
         self._answers: dict[tuple[str, str], int] = {}
+        self._fallbacks: dict[tuple[str, str], int] = {}
         self._names: set[str] = set()
 
     def task_started(self, task: Traced, begun_ns: int) -> None:
@@ -107,14 +108,24 @@ class Durations(Instrument):
             known = self._name(name)
             _histogram(self._ran, (known, "inline")).observe((ended_ns - begun_ns) * 1e-9)
 
+    def fell_back(self, network: str, device: str, kind: str, error: Exception) -> None:
+        """Count what the reference did for a device."""
+        with self._lock:
+            key = (device, kind)
+            self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
+
     def collect(self) -> Iterable[Family]:
-        """Two histograms and a counter."""
+        """Two histograms and two counters."""
         with self._lock:
             ran = tuple(_histogram_samples(self._ran, "lane"))
             queued = tuple(_histogram_samples(self._queued, "priority"))
             answers = tuple(
                 Sample("", (*_network(name), ("status", status)), count)
                 for (name, status), count in self._answers.items()
+            )
+            fallbacks = tuple(
+                Sample("", (("device", device), ("kind", kind)), count)
+                for (device, kind), count in self._fallbacks.items()
             )
         yield Family(
             "nnasync_execution_seconds", "histogram", "Executions that ran to their end.", ran
@@ -124,6 +135,12 @@ class Durations(Instrument):
         )
         yield Family(
             "nnasync_answers_total", "counter", "Answers to executions on workers.", answers
+        )
+        yield Family(
+            "nnasync_fallbacks_total",
+            "counter",
+            "Work that the reference did for devices.",
+            fallbacks,
         )
 
     def _name(self, name: str) -> str:

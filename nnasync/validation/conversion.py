@@ -62,7 +62,7 @@ def convert_to(version: HalVersion, thing: Convertible) -> tuple[Convertible, tu
         converted = capabilities_of(version, thing)
         losses = lost_figures(version, thing)
     for loss in losses:
-        _LOG.warning("converting to %s loses %s", hal.version_name(version), loss)
+        _LOG.debug("converting to %s loses %s", hal.version_name(version), loss)
     return converted, tuple(losses)
 
 

@@ -17,7 +17,7 @@ from nnasync import hal, kernels
 from nnasync.errors import ModelError
 from nnasync.extensions import extension_of
 from nnasync.hal import HalVersion, Model, Operation, OperationType
-from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Signature, Tensor
+from nnasync.kernels import Signature, Tensor
 from nnasync.validation.control_flow import check_if, check_while
 from nnasync.validation.place import Place
 from nnasync.validation.tensors import combine_dimensions, subgraph_tensors
@@ -40,9 +40,9 @@ def check_operations(place: Place) -> None:
 def find_operation(model: Model, type: int) -> kernels.Operation | None:
     """The signatures, shape rule and kernels of an operation type; None if there are none."""
     if not hal.is_extension(type):
-        return OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
+        return kernels.OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
     found = extension_of(model.extension_name_to_prefix, type)
-    return None if found is None else EXTENSION_OPERATIONS.get(found)
+    return None if found is None else kernels.EXTENSION_OPERATIONS.get(found)
 
 
 def operation_version(

@@ -22,15 +22,19 @@ GO, YIELD, ABORT = 0, 1, 2
 class StopFlag:
     """What a running execution looks at between operations: go on, yield, or abort.
 
-    `loop_timeout_ns` limits each WHILE loop of the execution. An engine that cannot look at the
+    `loop_timeout_ns` limits each WHILE loop of the execution. `falls_back` is whether another device
+    may repeat a run that failed: not where that would hold up a loop, and not in a trial. An engine that cannot look at the
     flag while it runs, but can be told to stop from another thread, arms an interrupt for the time
     of the run.
     """
 
-    __slots__ = ("_interrupt", "_lock", "loop_timeout_ns", "raised")
+    __slots__ = ("_interrupt", "_lock", "falls_back", "loop_timeout_ns", "raised")
 
-    def __init__(self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS) -> None:
+    def __init__(
+        self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS, *, falls_back: bool = True
+    ) -> None:
         self.raised = GO
+        self.falls_back = falls_back
         self.loop_timeout_ns = loop_timeout_ns
         self._interrupt: Callable[[], object] | None = None
         self._lock = threading.Lock()
@@ -39,7 +43,10 @@ class StopFlag:
         """Have `interrupt` called, once, when the run is aborted; False if it is already."""
         with self._lock:
             self._interrupt = interrupt
-            return self.raised != ABORT
+            if self.raised == ABORT:
+                self._interrupt = None
+                return False
+            return True
 
     def disarm(self) -> None:
         """Forget the interrupt: it is not called any more, and is not being called."""
@@ -48,8 +55,24 @@ class StopFlag:
 
     def abort(self) -> None:
         """Raise the flag for good, and interrupt a run that is armed."""
+        self.raised = ABORT
+        self.interrupt()
+
+    def abort_apart(self) -> None:
+        """The same, with the interrupt on a thread of its own: an engine may hang in that too."""
+        # Not under the lock, which an interrupt that hangs holds; `arm` looks at the flag under it.
+        self.raised = ABORT
+        if self._interrupt is None:
+            return
+        thread = threading.Thread(target=self.interrupt, name="nnasync-interrupt", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Interrupt a run that is armed."""
         with self._lock:
-            self.raised = ABORT
             interrupt, self._interrupt = self._interrupt, None
             if interrupt is not None:
                 with contextlib.suppress(Exception):

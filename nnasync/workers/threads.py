@@ -23,12 +23,14 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
+from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Worker, WorkersStatistics
-from nnasync.workers.task import GO, YIELD, Call, StopFlag, Task, contained, shielded
+from nnasync.workers.task import ABORT, GO, YIELD, Call, StopFlag, Task, contained, shielded
 from nnasync.workers.turns import Turns
 
 __all__ = [
     "HANGS_AFTER_NS",
+    "MOST_HANGING",
     "TOLERATED_OVERRUNS",
     "Workers",
 ]
@@ -38,6 +40,9 @@ TOLERATED_OVERRUNS = 4.0
 
 HANGS_AFTER_NS = 100_000_000
 """A settled execution that the device keeps for so long takes no thread and core from others."""
+
+MOST_HANGING = 16
+"""Executions of one prepared model that may hang on their threads before more are refused."""
 
 _ALL = tuple(Priority)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
@@ -76,6 +81,7 @@ class Workers:
         self._lost = 0
         self._by_thread: dict[int, Worker] = {}
         self.turns = Turns(stall_budget_ns)
+        self.aside = Aside(watchdog)
         self._closed = False
         self._ageing: Alarm | None = None
         self._hot = 0
@@ -146,13 +152,19 @@ class Workers:
     # -- the queue
 
     def submit(self, task: Task) -> None:
-        """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable."""
+        """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable.
+
+        Each execution that hangs on the device costs a thread, so a model of which many do is
+        refused with ResourceExhaustedTransient until the device lets go of some.
+        """
         task.ready_ns = now = now_ns()
         with self._lock:
             if self._closed:
                 raise DeviceUnavailable("the runtime is closed")
             if task.fence.done:
                 return
+            if self._lost:
+                self._check_hanging(task)
             self._scheduler.submit(task, now)
             self._live.add(task)
             try:
@@ -171,7 +183,13 @@ class Workers:
         """Have the task's deadline watched."""
         if task.deadline_ns == NEVER_NS or task.alarm is not None:
             return
-        task.alarm = alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
+        try:
+            alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
+        except (BadState, RuntimeError) as error:
+            # The task may be running by now: it is its fence that has to tell.
+            self.settle(task, _unwatched(error))
+            return
+        task.alarm = alarm
         if task.fence.done:
             alarm.disarm()
 
@@ -198,11 +216,13 @@ class Workers:
         """Answer a task with an error unless it is answered; its work is withdrawn or aborted."""
         settled = task.fence.fail(error)
         with self._lock:
-            task.stop.abort()
+            task.stop.raised = ABORT
             running = task in self._running
             if not running:
                 self._scheduler.withdraw(task)
                 self._live.discard(task)
+        if running:
+            task.stop.abort_apart()
         if task.alarm is not None and (settled or not running):
             task.alarm.disarm()
         if settled:
@@ -211,7 +231,8 @@ class Workers:
             task.release()
         elif settled and not self._closed:
             at_ns = now_ns() + HANGS_AFTER_NS
-            task.alarm = self.watchdog.arm(at_ns, lambda: self._write_off(task))
+            with contextlib.suppress(BadState, RuntimeError):
+                task.alarm = self.watchdog.arm(at_ns, lambda: self._write_off(task))
         return settled
 
     def abandon(self, task: Task) -> None:
@@ -235,7 +256,8 @@ class Workers:
 
     def cool(self) -> None:
         """Leave the fast state."""
-        self._hot -= 1
+        with self._lock:
+            self._hot -= 1
 
     def statistics(self) -> WorkersStatistics:
         """Counts so far, and what runs now."""
@@ -270,6 +292,7 @@ class Workers:
             self._idle = {_REGULAR: [], _LOW: []}
         for worker in idle:
             worker.wake()
+        self.aside.close()
 
     def join(self, timeout_s: float) -> int:
         """Wait for the threads, in all at most so long; the number of those that still run."""
@@ -277,9 +300,21 @@ class Workers:
         for worker in list(self._workers):
             if worker.thread is not None and worker.thread is not threading.current_thread():
                 worker.thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
+        self.aside.join(max(0.0, (end_ns - now_ns()) / 1e9))
         return sum(w.thread is not None and w.thread.is_alive() for w in self._workers)
 
     # -- choosing threads; the lock is held
+
+    def _check_hanging(self, task: Task) -> None:
+        """Raise ResourceExhaustedTransient where the device holds too many threads already."""
+        mine = (
+            worker.lost for each, worker in self._running.items() if each.estimate is task.estimate
+        )
+        if sum(mine) >= MOST_HANGING:
+            raise ResourceExhaustedTransient(
+                f"{MOST_HANGING} executions of {task.name} hang on the device already; retry when "
+                "it has let go of some"
+            )
 
     def _worker_for(self, task: Task) -> Worker | None:
         finishing = self._by_thread.get(threading.get_ident())
@@ -521,9 +556,15 @@ class Workers:
         self.settle(job, kind(f"the deadline of {job.name} passed {when} its execution"))
 
 
+def _unwatched(error: Exception) -> NNError:
+    if isinstance(error, BadState):
+        return DeviceUnavailable("the runtime is closed")
+    return ResourceExhaustedTransient(f"no thread to watch deadlines: {error}")
+
+
 def _overdraws(task: Task, now: int) -> bool:
     """Whether a task runs beside the budget, for its age."""
     return task.priority is Priority.LOW and task.shielded_until_ns > now
 
 
-_UNSTOPPED = StopFlag()
+_UNSTOPPED = StopFlag(falls_back=False)

@@ -11,7 +11,10 @@ from __future__ import annotations
 import heapq
 import threading
 
+from nnasync.clock import now_ns
+from nnasync.errors import MissedDeadlinePersistent
 from nnasync.hal import Priority
+from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import yield_now
 
 __all__ = ["CALL_NS", "Turns"]
@@ -47,14 +50,21 @@ class Turns(threading.local):
         waiting = self._waiting
         return not self.has_room(needed_ns) or (len(waiting) > 0 and -waiting[0][0] >= priority)
 
-    async def wait(self, priority: Priority, needed_ns: float) -> None:
-        """Return in a turn that has room, when nobody goes before; cancelling is safe."""
+    async def wait(self, priority: Priority, needed_ns: float, deadline_ns: int = NEVER_NS) -> None:
+        """Return in a turn that has room, when nobody goes before; cancelling is safe.
+
+        Raises MissedDeadlinePersistent in the turn in which the deadline passes.
+        """
         ticket = (-priority, self._tickets)
         self._tickets += 1
         heapq.heappush(self._waiting, ticket)
         try:
             await self.next()
             while self._waiting[0] != ticket or not self.has_room(needed_ns):
+                if deadline_ns != NEVER_NS and now_ns() >= deadline_ns:
+                    raise MissedDeadlinePersistent(
+                        "the deadline passed while other executions had their turns of the loop"
+                    )
                 await self.next()
         finally:
             self._waiting.remove(ticket)

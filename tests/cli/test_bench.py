@@ -122,7 +122,7 @@ def test_a_device_that_refuses_is_named_beside_the_others(
     ("arguments", "line"),
     [
         (["missing.nnm"], "missing.nnm: No such file"),
-        (["MODEL", "--device", "nothing"], "no driver 'nothing'"),
+        (["MODEL", "--device", "nothing"], "no device 'nothing'"),
     ],
 )
 def test_errors(

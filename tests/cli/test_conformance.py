@@ -14,6 +14,7 @@ import pytest
 
 from nnasync.cli import conformance, main
 from nnasync.drivers import cpu
+from nnasync.engine import device as engine_device
 from tests.conformance.small_cases import addition, impossible, quantized_sum, rectified, write
 
 REFERENCE = "nnasync-reference"
@@ -49,7 +50,7 @@ def test_counts_per_operation(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_all_paths_with_timing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "--jobs", "1", "--path", "all", "--timing") == 0
     told = rows(capsys.readouterr().out)
-    for path in ("sync", "async", "fenced", "burst", "runtime"):
+    for path in ("sync", "async", "fenced", "burst", "cached", "runtime"):
         assert told[f"as given, {path}"] == ["3", "0", "0"]
         assert told[f"as given, {path}, measured"] == ["3", "0", "0"]
 
@@ -152,7 +153,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["conformance", "--help"])
     told = capsys.readouterr().out
     assert "examples:" in told
-    assert "{async,sync,fenced,burst,runtime,all}" in told
+    assert "{async,sync,fenced,burst,cached,runtime,all}" in told
 
 
 def test_progress(
@@ -191,3 +192,68 @@ def test_interrupted_run_tells_what_it_has(tmp_path: Path) -> None:
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert 500 <= int(rows(told)["all cases"][0]) < 20 * 500
+
+
+# -- the HAL suite
+
+
+def hal(*options: str, device: str = REFERENCE) -> int:
+    return main(["conformance", "--suite", "hal", "--device", device, *options])
+
+
+def test_hal_suite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert hal("--only", "basics", "--json", str(result)) == 0
+    told = capsys.readouterr().out
+    passed = int(rows(told)["basics"][0])
+    assert passed > 10
+    assert rows(told)["all checks"] == [str(passed), "0", "0"]
+    assert f"{REFERENCE}: {passed} passed, 0 failed, 0 skipped" in told
+    data: dict[str, Any] = msgspec.json.decode(result.read_bytes())
+    assert data["groups"] == {"basics": {"passed": passed, "failed": 0, "skipped": 0}}
+    assert data["failures"] == []
+
+
+def test_hal_suite_with_cases(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hal("--only", "requests/sync/add_float*", "--cases", str(folder)) == 0
+    assert int(rows(capsys.readouterr().out)["requests"][0]) > 10
+
+
+def test_hal_suite_tells_failures_and_what_it_skipped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_device, "validate_priority", lambda priority: None)
+    assert hal("--only", "models/priority/[fI]*") == 1
+    told = capsys.readouterr().out
+    failed = int(rows(told)["models"][1])
+    assert failed > 2
+    wanted = "must be refused with InvalidArgument, but is taken"
+    assert f"models/priority/float network: priority -1: {wanted}" in told
+    assert hal("--only", "caching/no caching/*") == 0
+    assert "caching: 1 skipped: the device has a compilation cache" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--spec", "x"], "--spec is not for --suite hal"),
+        (["cases/"], "CASES_DIR is not for --suite hal; --cases names a folder of cases"),
+        (["--timing"], "--timing is not for --suite hal"),
+        (["--only", "nothing"], "no check of the HAL suite is called 'nothing'"),
+        (["--cases", "nowhere/"], "no case files"),
+    ],
+)
+def test_hal_suite_refuses(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hal(*options) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_cases_take_no_options_of_the_hal_suite(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "--only", "basics") == 1
+    assert "--only is not for --suite cases" in capsys.readouterr().err
+    assert main(["conformance", "--device", REFERENCE]) == 1
+    assert "say where the cases are" in capsys.readouterr().err

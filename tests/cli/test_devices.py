@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from nnasync.cli import main
+from nnasync import drivers
+from nnasync.cli import devices, main
 from nnasync.cli.text import milliseconds, table
+from nnasync.drivers import EXTRAS, is_installed
+from tests.installing import install, installing
+
+MODULE = """
+from nnasync.drivers.null import NullEngine
+
+def good():
+    return NullEngine("acme-good")
+
+def bad():
+    raise ValueError("no luck today")
+
+def odd():
+    engine = NullEngine("acme-odd")
+    engine.version = ""
+    return engine
+"""
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--json"]) == 0
-    devices = {device["name"]: device for device in msgspec.json.decode(capsys.readouterr().out)}
-    reference = devices["nnasync-reference"]
+    told = {device["name"]: device for device in msgspec.json.decode(capsys.readouterr().out)}
+    reference = told["nnasync-reference"]
     assert reference["type"] == "CPU"
     assert reference["version"]
     assert (reference["feature_level"], reference["hal_version"]) == (30, "1.3")
@@ -22,10 +43,51 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices"]) == 0
-    told = capsys.readouterr().out
-    assert "nnasync-reference" in told
-    assert "30 (HAL 1.3)" in told
-    assert "performance of nnasync-reference" in told
+    identities, head, ratios, *others = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    line = next(line for line in identities.splitlines() if line.startswith("nnasync-reference"))
+    assert re.fullmatch(
+        r"nnasync-reference +CPU +\S+ +30 \(HAL 1\.3\) +\d+ model, \d+ data +\S.* +nnasync", line
+    )
+    assert head == "time of an operation, as ratio to the reference's:"
+    line = next(line for line in ratios.splitlines() if line.startswith("nnasync-reference"))
+    assert line.split() == ["nnasync-reference", *["1.00"] * 9, "as", "shipped"]
+    assert max(map(len, [*identities.splitlines(), *ratios.splitlines()])) < 120
+    assert bool(others) == any(not is_installed(name) for name in EXTRAS)
+
+
+def test_devices_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extras = {"litert-cpu": ("no_such_package", "litert")}
+    monkeypatch.setattr(drivers, "EXTRAS", extras)
+    monkeypatch.setattr(devices, "EXTRAS", extras)
+    entry_points = {
+        "acme-good": "acme:good",
+        "acme-bad": "acme:bad",
+        "acme-odd": "acme:odd",
+        "null": "acme:good",
+    }
+    install(tmp_path, entry_points, {"acme": MODULE})
+    with installing(tmp_path):
+        assert main(["devices"]) == 0
+        text = capsys.readouterr().out
+        assert main(["devices", "--json"]) == 0
+        told = {each["name"]: each for each in msgspec.json.decode(capsys.readouterr().out)}
+    *_, away = text.split("\n\n")
+    assert [line.strip() for line in away.splitlines()] == [
+        "not there:",
+        "device acme-bad of nnasync-acme 1.0 (acme:bad) failed: ValueError: no luck today",
+        told["acme-odd"]["reason"],
+        "device litert-cpu needs no_such_package, which is not installed: "
+        "pip install 'nnasync[litert]'",
+        "device null of nnasync-acme 1.0 (acme:good) is ignored: nnasync has a device of this name",
+    ]
+    assert "acme-odd says its version is" in told["acme-odd"]["reason"]
+    assert told["acme-good"]["source"] == "nnasync-acme 1.0"
+    assert told["acme-good"]["version"] == "1"
+    assert told["litert-cpu"]["status"] == "NOT_INSTALLED"
+    assert told["acme-bad"]["status"] == told["acme-odd"]["status"] == "UNUSABLE"
+    assert {frozenset(each) for each in told.values()} == {frozenset(told["nnasync-reference"])}
 
 
 def test_table_is_aligned_and_wrapped() -> None:

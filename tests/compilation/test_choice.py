@@ -16,6 +16,8 @@ from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing,
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, calculator, doubler
 
+pytestmark = pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning")
+
 DIGEST = "0123456789abcdef"
 _texts = st.text(min_size=1, max_size=12)
 _parts = st.builds(Part, _texts, _texts, _texts, st.integers(1, 256))

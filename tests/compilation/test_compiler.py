@@ -23,7 +23,11 @@ from nnasync.errors import (
 )
 from tests.rigs import ROW, attempt, calculator, double, doubler, runtime
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),
+]
 
 REFERENCE = "nnasync-reference"
 KIND = "-".join
@@ -237,7 +241,7 @@ async def test_an_illegal_model_is_refused(model: nn.Model) -> None:
         assert (await (await rt.compile(doubler(), devices=[REFERENCE]))(ROW)).size == 4
 
 
-@pytest.mark.parametrize("model", [None, "model.tflite", b"", doubler, object()])
+@pytest.mark.parametrize("model", [None, "model.txt", b"", doubler, object()])
 async def test_what_is_no_model_is_refused(model: Any) -> None:
     async with runtime() as rt:
         with pytest.raises(InvalidArgument, match="model"):

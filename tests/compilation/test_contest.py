@@ -24,7 +24,11 @@ from tests.compilation.rig import (
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, calculator, counter, doubler, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),
+]
 
 
 def won(net: nn.Net) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, calculator, doubler
 
+pytestmark = pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning")
+
 A, B = Choice((Part("a", "1"),)), Choice((Part("b", "1"),))
 LINES = (Candidate("a", "f32", 1.5, "equal", "slower"), Candidate("b", "f32", 1.0, "x", "chosen"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -68,6 +69,7 @@ class Rig:
         cores: int = 2,
         inline_budget_ns: int = 10**9,
         queue_limit: int = 1000,
+        state_directory: Path | None = None,
     ) -> None:
         self.engine = engine
         self.watchdog = Watchdog()
@@ -79,7 +81,7 @@ class Rig:
             watchdog=self.watchdog,
             tracer=Tracer(),
         )
-        self.device = EngineDevice(engine, self.workers)
+        self.device = EngineDevice(engine, self.workers, state_directory=state_directory)
         self.at_end: list[Callable[[], object]] = []
 
     async def prepare(

@@ -69,7 +69,8 @@ async def test_a_launch_gives_regions_and_a_fence(options: nn.Options) -> None:
 
 async def test_outputs_are_not_copies() -> None:
     async with runtime() as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
         await execution.fence
         region = execution.outputs[0]
         assert np.shares_memory(region.array, np.asarray(region))
@@ -79,7 +80,8 @@ async def test_outputs_are_not_copies() -> None:
 async def test_a_launch_returns_before_the_work_is_done() -> None:
     engine = gated()
     async with runtime(engine) as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
         assert not execution.fence.done
         await engine.when(lambda c: c.waiting == 1)
         engine.gate.open()
@@ -91,7 +93,8 @@ async def test_the_caller_may_reuse_its_array_after_a_launch() -> None:
     engine = gated()
     async with runtime(engine) as rt:
         mine = ROW.copy()
-        execution = await (await rt.compile(doubler())).launch({"x": mine})
+        net = await rt.compile(doubler())
+        execution = await net.launch({"x": mine})
         mine[...] = 0
         engine.gate.open()
         assert (await execution.result()).tolist() == [[2, 4, 6, 8]]
@@ -132,7 +135,8 @@ async def test_launches_start_from_zero_state(options: nn.Options) -> None:
 
 async def test_a_closed_execution_has_no_outputs_any_more() -> None:
     async with runtime() as rt:
-        with await (await rt.compile(doubler())).launch(ROW) as execution:
+        net = await rt.compile(doubler())
+        with await net.launch(ROW) as execution:
             await execution.fence
         with pytest.raises(BadState, match="closed"):
             await execution.result()
@@ -344,7 +348,8 @@ async def test_information_comes_after_the_fence(options: nn.Options) -> None:
 
 async def test_timings_are_there_only_if_asked_for() -> None:
     async with runtime() as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
         await execution.fence
         info = await execution.info()
         assert info.status is nn.ErrorStatus.NONE
@@ -416,7 +421,8 @@ async def test_a_duration_counts_from_the_last_fence(watchdog: ManualWatchdog) -
 async def test_cancelling_the_wait_does_not_cancel_the_work() -> None:
     engine = gated()
     async with runtime(engine) as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
 
         async def wait() -> None:
             await execution.fence
@@ -463,7 +469,8 @@ async def test_cancelling_while_it_waits_for_a_fence() -> None:
 
 async def test_cancelling_what_is_done_changes_nothing() -> None:
     async with runtime() as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
         await execution.fence
         execution.cancel()
         assert execution.fence.error is None
@@ -475,7 +482,8 @@ async def test_cancelling_what_is_done_changes_nothing() -> None:
 async def test_closing_an_execution_in_flight_cancels_it() -> None:
     engine = gated(steps=2)
     async with runtime(engine) as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
         await engine.when(lambda c: c.waiting == 1)
         execution.close()
         assert type(await failure(execution.fence)) is Cancelled
@@ -486,7 +494,8 @@ async def test_closing_an_execution_in_flight_cancels_it() -> None:
 async def test_dropping_an_execution_in_flight_does_not_cancel_it() -> None:
     engine = gated()
     async with runtime(engine) as rt:
-        execution = await (await rt.compile(doubler())).launch(ROW)
+        net = await rt.compile(doubler())
+        execution = await net.launch(ROW)
         fence = execution.fence
         del execution
         gc.collect()

@@ -217,7 +217,7 @@ async def test_a_higher_priority_runs_between_two_steps(rigs: Callable[..., Rig]
     quick = await high.execute_fenced(high_row.request)
     await reached(above, lambda counters: counters.run >= 1)
     first.gate.open_wide()
-    await until(lambda: rig.workers.statistics().preemptions == 1)
+    await until(lambda: rig.workers.statistics().preemptions == 1 and order == ["first"])
     above.gate.open_wide()
     assert await finished(quick.fence) is None
     assert await finished(slow.fence) is None

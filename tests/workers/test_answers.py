@@ -9,19 +9,22 @@ from typing import Any
 
 import pytest
 
-from nnasync.clock import Alarm, now_ns
+from nnasync.clock import Alarm, Deadline, Watchdog, now_ns
 from nnasync.errors import (
+    BadState,
     Cancelled,
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
+    MissedDeadline,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
-from nnasync.workers import ABORT, Task
+from nnasync.workers import ABORT, StopFlag, Task
+from nnasync.workers.threads import MOST_HANGING
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import (
     HIGH,
@@ -449,3 +452,93 @@ def test_task_is_refused_where_no_thread_can_be_started(
         assert (statistics.threads, statistics.live, sum(statistics.scheduler.queued)) == (0, 0, 0)
     wait(rig.submit(call))
     assert call.runs == 1
+
+
+# -- a device that takes one thread after the other
+
+
+def test_model_of_which_many_executions_hang_is_refused(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(1, watchdog=(watchdog := ManualWatchdog()))
+    hung: list[Steps] = []
+    tasks: list[Task] = []
+    while len(hung) < MOST_HANGING:
+        hung.append(Steps(deaf=True))
+        task = rig.task(hung[-1])
+        task.estimate = tasks[0].estimate if tasks else task.estimate
+        tasks.append(task)
+        rig.workers.submit(task)
+        hung[-1].reached()
+        rig.workers.abandon(task)
+        alarm = task.alarm
+        assert alarm is not None
+        watchdog.ring(Deadline(alarm.at_ns))
+    more = rig.task(Steps(permits=1))
+    more.estimate = tasks[0].estimate
+    with pytest.raises(ResourceExhaustedTransient, match="hang on the device"):
+        rig.workers.submit(more)
+    wait(rig.submit(Steps(permits=1)))
+    for call in hung:
+        call.permit()
+    for task in tasks:
+        released(task).wait_blocking(PATIENCE_S)
+    again = rig.task(Steps(permits=1))
+    again.estimate = tasks[0].estimate
+    rig.workers.submit(again)
+    wait(again)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error"),
+    [
+        (RuntimeError("can't start new thread"), ResourceExhaustedTransient),
+        (BadState("closed"), DeviceUnavailable),
+    ],
+)
+def test_deadline_that_nobody_can_watch(
+    rigs: Callable[..., Rig],
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Exception,
+    error: type[Exception],
+) -> None:
+    rig = rigs(1)
+    busy = Steps()
+    rig.submit(busy)
+    busy.reached()
+
+    def arm(*_: object) -> Alarm:
+        raise trouble
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watchdog, "arm", arm)
+        task = rig.submit(Steps(), deadline_ns=now_ns() + 3600 * 10**9)
+    assert isinstance(failure(task), error)
+    assert released(task).done
+    assert rig.workers.statistics().live == 1
+
+
+def test_interrupt_that_hangs_takes_neither_the_lock_nor_the_watchdog(
+    rigs: Callable[..., Rig],
+) -> None:
+    rig = rigs(2)
+    let_go = threading.Event()
+
+    class Stubborn(Steps):
+        def run(self, stop: StopFlag) -> bool:
+            stop.arm(let_go.wait)
+            try:
+                return super().run(stop)
+            finally:
+                stop.disarm()
+
+    stubborn = Stubborn(deaf=True)
+    lost = rig.submit(stubborn)
+    stubborn.reached()
+    rig.workers.abandon(lost)
+    other = Steps(deaf=True)
+    second = rig.submit(other, deadline_ns=now_ns() + 5 * MS)
+    assert isinstance(failure(second), MissedDeadline)
+    wait(rig.submit(Steps(permits=1)))
+    let_go.set()
+    stubborn.permit()
+    other.permit()
+    released(lost).wait_blocking(PATIENCE_S)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from nnasync.workers import StopFlag
 from nnasync.workers.task import ABORT
 
@@ -38,3 +42,33 @@ def test_interrupt_that_fails_harms_nobody() -> None:
     flag.arm(broken)
     flag.abort()
     assert flag.raised == ABORT
+
+
+def test_an_engine_that_hangs_in_its_interrupt_holds_nobody_up() -> None:
+    flag, begun, let_go = StopFlag(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        let_go.wait()
+
+    flag.arm(hang)
+    flag.abort_apart()
+    assert begun.wait(60)
+    flag.abort_apart()
+    assert flag.raised == ABORT
+    let_go.set()
+    flag.disarm()
+    assert not flag.arm(hang)
+
+
+def test_interrupt_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    flag, calls = StopFlag(), list[str]()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    flag.abort_apart()
+    other = StopFlag()
+    other.arm(lambda: calls.append("interrupted"))
+    other.abort_apart()
+    assert calls == ["interrupted"]

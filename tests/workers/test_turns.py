@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
 
+from nnasync.clock import now_ns
+from nnasync.errors import MissedDeadlinePersistent
 from nnasync.hal import Priority
 from nnasync.workers.turns import CALL_NS, Turns
 from tests.workers.steering import Held
@@ -109,3 +114,26 @@ async def test_cancelled_waiter_leaves_the_queue() -> None:
         await turns.wait(HIGH, 0)
     turns.turned(turns.number)
     assert not turns.must_wait(LOW, 0)
+
+
+async def test_who_waits_for_a_turn_is_told_when_the_deadline_passes() -> None:
+    """In the next turn of the loop, although others still have theirs."""
+    turns = Turns(BUDGET_NS)
+    turns.spend(BUDGET_NS)
+    turns.next = turns_that_spend(turns)  # type: ignore[method-assign]
+    deadline_ns = now_ns() + 1_000_000
+    with pytest.raises(MissedDeadlinePersistent, match="turns of the loop"):
+        await turns.wait(MEDIUM, 1, deadline_ns)
+    assert now_ns() >= deadline_ns
+    assert not turns._waiting
+
+
+def turns_that_spend(turns: Turns) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Turns of a loop in which others are always faster."""
+
+    async def next_turn() -> None:
+        await anyio.lowlevel.checkpoint()
+        turns.turned(turns.number)
+        turns.spend(BUDGET_NS)
+
+    return next_turn

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from nnasync.drivers.cpu.engine import ReferenceEngine as ReferenceEngine
-from nnasync.drivers.cpu.plan import memory_plan as memory_plan
-from nnasync.engine.arena import MemoryPlan as MemoryPlan
-from nnasync.engine.arena import PlannedBlock as PlannedBlock
 
 __all__ = [
     "EXACT_COUPLING",
     "KNOWN_GAPS",
-    "MemoryPlan",
-    "PlannedBlock",
     "ReferenceEngine",
-    "memory_plan",
 ]
 
 KNOWN_GAPS: dict[str, str] = {}

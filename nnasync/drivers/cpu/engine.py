@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+from typing import TYPE_CHECKING
 
+from nnasync.deferred import deferred
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_nesting
-from nnasync.drivers.cpu.plan import ReferencePlan
-from nnasync.drivers.cpu.resolve import supported_operations
-from nnasync.errors import ModelError
+from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.errors import BadState, ModelError
 from nnasync.extensions import TFLITE
 from nnasync.hal import (
     Capabilities,
@@ -19,6 +19,16 @@ from nnasync.hal import (
     OperandType,
     PerformanceInfo,
 )
+from nnasync.packages import version_of
+
+if TYPE_CHECKING:
+    from nnasync.drivers.cpu import caching, resolve
+    from nnasync.drivers.cpu import plan as plans
+    from nnasync.drivers.cpu.plan import ReferencePlan
+else:
+    caching = deferred("nnasync.drivers.cpu.caching")
+    plans = deferred("nnasync.drivers.cpu.plan")
+    resolve = deferred("nnasync.drivers.cpu.resolve")
 
 __all__ = ["ReferenceEngine"]
 
@@ -27,10 +37,7 @@ _NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE
 
 
 def _version() -> str:
-    try:
-        return metadata.version("nnasync")
-    except metadata.PackageNotFoundError:
-        return "uninstalled"
+    return version_of("nnasync") or "uninstalled"
 
 
 class ReferenceEngine:
@@ -40,6 +47,7 @@ class ReferenceEngine:
     type = DeviceType.CPU
     extensions: tuple[Extension, ...] = (TFLITE,)
     concurrency = 0
+    cache_files = (1, 1)
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_ONE,
         relaxed_float32_to_float16_performance_tensor=_ONE,
@@ -63,7 +71,7 @@ class ReferenceEngine:
             check_nesting(model)
         except ModelError:
             return [False] * len(model.main.operations)
-        return supported_operations(model)
+        return resolve.supported_operations(model)
 
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
         """Packs all constants and binds a first lane.
@@ -71,4 +79,17 @@ class ReferenceEngine:
         All preferences give the same plan. Raises ModelError that names the operation at fault.
         """
         check_nesting(model)
-        return ReferencePlan(model, self._memory_limit_bytes)
+        return plans.ReferencePlan(model, self._memory_limit_bytes)
+
+    def serialize(self, plan: Plan) -> CacheFiles:
+        """The model, and its weights as they are packed."""
+        if not isinstance(plan, plans.ReferencePlan):
+            raise BadState(f"this plan is not one of {self.name}")
+        return caching.pack(plan)
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> ReferencePlan:
+        """The plan of such files; weights are used where they lie in the data file.
+
+        Raises GeneralFailure for files of another form.
+        """
+        return caching.unpack(files, self._memory_limit_bytes)

@@ -21,7 +21,7 @@ from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, f
 from nnasync.engine.arena import MemoryPlan
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
-from nnasync.kernels import Step, Tensor
+from nnasync.kernels import Packing, Step, Tensor
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
@@ -31,10 +31,15 @@ class ReferencePlan:
     """A model prepared for the processor; any number of its calls may run at once.
 
     Raises ModelError that names the operation at fault, or says that an execution would need more
-    memory than the limit.
+    memory than the limit. `packing` replays the weights that a plan of the same model had packed.
     """
 
-    def __init__(self, model: Model, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
+    def __init__(
+        self,
+        model: Model,
+        memory_limit_bytes: int = MAX_EXECUTION_BYTES,
+        packing: Packing | None = None,
+    ) -> None:
         self._model = model
         self._limit_bytes = memory_limit_bytes
         tensors = subgraph_tensors(model, model.main)
@@ -42,14 +47,27 @@ class ReferencePlan:
         self._outputs = [tensors[index] for index in model.main.output_indexes]
         self._programs = Programs()
         self._interpreter: Interpreter | None = None
+        self._packed: tuple[Array, ...] = ()
         try:
             if all(tensor is not None and tensor.is_known for tensor in self._inputs):
                 key = tuple(tensor.shape for tensor in self._inputs if tensor is not None)
-                self._programs.remember(key, self._new_program(None))
+                packing = packing or Packing()
+                self._programs.remember(key, self._new_program(None, packing))
+                self._packed = tuple(packing.arrays)
                 return
         except Unresolved:
             self._programs.remember(key, None)
         self._interpreter = Interpreter(model, memory_limit_bytes)
+
+    @property
+    def model(self) -> Model:
+        """The model that was compiled."""
+        return self._model
+
+    @property
+    def packed(self) -> tuple[Array, ...]:
+        """The weights that were packed for the usual shapes, in order; for `packing`."""
+        return self._packed
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call on C-contiguous arrays of the operands' dtypes and shapes.
@@ -92,9 +110,14 @@ class ReferencePlan:
             self._interpreter = Interpreter(self._model, self._limit_bytes)
         return self._interpreter
 
-    def _new_program(self, shapes: Shapes | None) -> Program:
-        limit_bytes = self._limit_bytes
-        return Program(self._model, self._model.main, shapes, memory_limit_bytes=limit_bytes)
+    def _new_program(self, shapes: Shapes | None, packing: Packing | None = None) -> Program:
+        return Program(
+            self._model,
+            self._model.main,
+            shapes,
+            memory_limit_bytes=self._limit_bytes,
+            packing=packing,
+        )
 
 
 def memory_plan(model: Model) -> MemoryPlan:

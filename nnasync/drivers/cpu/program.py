@@ -20,7 +20,7 @@ from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.engine.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
-from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Step, Tensor
+from nnasync.kernels import MEMORY_BYTES, PACKING, Kernel, NotConstant, Packing, Step, Tensor
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["Lane", "Program", "Unresolved", "silent_context"]
@@ -79,7 +79,8 @@ class Program:
     """A subgraph prepared for inputs of certain shapes; any number of executions may share it.
 
     `shapes` are those of the inputs, None for an omitted one and for all of them what the model
-    says. Raises Unresolved, or ModelError that names the operation at fault.
+    says. `packing` records or replays packed weights. Raises Unresolved, or ModelError that names
+    the operation at fault.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Program:
         shapes: Sequence[Shape | None] | None = None,
         *,
         memory_limit_bytes: int = MAX_EXECUTION_BYTES,
+        packing: Packing | None = None,
     ) -> None:
         self._subgraph = subgraph
         self._limit_bytes = memory_limit_bytes
@@ -96,6 +98,7 @@ class Program:
         if shapes is not None:
             self._take_shapes(shapes)
         context = silent_context(memory_limit_bytes)
+        context.run(PACKING.set, packing)
         places = range(len(subgraph.operations))
         nodes = [context.run(self._prepare, model, place) for place in places]
         self._storage = self._share_views(nodes)

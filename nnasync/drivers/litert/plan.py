@@ -33,6 +33,9 @@ class Source(Protocol):
     def program(self, shapes: Shapes) -> Program:
         """The file for these shapes; raises ModelError."""
 
+    def why_open(self) -> str:
+        """Why other shapes may come; empty where they may not."""
+
 
 class LiteRTPlan:
     """A compiled model, of which several calls may run at once.
@@ -41,8 +44,8 @@ class LiteRTPlan:
     """
 
     def __init__(self, source: Source, threads: int) -> None:
-        self._source = source
-        self._threads = threads
+        self.source = source
+        self.threads = threads
         usual = source.usual()
         self._pools: dict[Shapes, _Pool] = {usual: _Pool(source.program(usual), threads)}
 
@@ -54,7 +57,7 @@ class LiteRTPlan:
         shapes = tuple(None if each is None or not each.size else each.shape for each in inputs)
         pool = self._pools.get(shapes)
         if pool is None:
-            pool = self._pools[shapes] = _Pool(self._source.program(shapes), self._threads)
+            pool = self._pools[shapes] = _Pool(self.source.program(shapes), self.threads)
         if pool.program.shape_rules:
             return pool.open_call(inputs, outputs)
         found = pool.program.output_shapes
@@ -62,6 +65,11 @@ class LiteRTPlan:
             known = target.dimensions if isinstance(target, OutputBuffer) else target.shape
             _check(f"output {position}", known, shape)
         return pool.call(inputs, fit(outputs, found))
+
+    @property
+    def program(self) -> Program:
+        """The file for the usual shapes."""
+        return self.pools[0].program
 
     @property
     def pools(self) -> tuple[_Pool, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from nnasync.drivers.onnxruntime.engine import OnnxRuntimeEngine as OnnxRuntimeEngine
-from nnasync.drivers.onnxruntime.lowering import reason as reason
 from nnasync.drivers.onnxruntime.providers import PROVIDERS as PROVIDERS
 
-__all__ = ["EXACT_COUPLING", "KNOWN_GAPS", "PROVIDERS", "OnnxRuntimeEngine", "reason"]
+__all__ = ["EXACT_COUPLING", "KNOWN_GAPS", "PROVIDERS", "OnnxRuntimeEngine"]
 
 KNOWN_GAPS: dict[str, str] = {}
 """Conformance cases that fail, by globs of their names, and why."""

@@ -7,9 +7,10 @@ translate to ONNX.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nnasync import hal
-from nnasync.drivers.onnxruntime.lowering import lower, reasons
+from nnasync.deferred import deferred
 from nnasync.drivers.onnxruntime.plan import OnnxPlan
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
 from nnasync.engine import Lowering
@@ -28,6 +29,11 @@ from nnasync.hal import (
     PerformanceInfo,
 )
 from nnasync.validation import operand_value
+
+if TYPE_CHECKING:
+    from nnasync.drivers.onnxruntime import lowering as lowering_of
+else:
+    lowering_of = deferred("nnasync.drivers.onnxruntime.lowering")
 
 __all__ = ["OnnxRuntimeEngine", "is_graph"]
 
@@ -68,7 +74,7 @@ class OnnxRuntimeEngine:
         """Whether each operation of the main subgraph can be translated, or is a whole file."""
         if is_graph(model):
             return [True]
-        return [reason is None for reason in reasons(model)]
+        return [reason is None for reason in lowering_of.reasons(model)]
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """All cores for one answer, or one core; the numbers differ in rounding at most."""
@@ -87,7 +93,7 @@ class OnnxRuntimeEngine:
             session = open_session(_file(model, operation), self._provider, threads)
             plan = OnnxPlan(session, [_source(model, index) for index in operation.inputs[:-1]])
         else:
-            session = open_session(lower(model), self._provider, threads)
+            session = open_session(lowering_of.lower(model), self._provider, threads)
             plan = OnnxPlan(session, range(len(model.main.input_indexes)))
         if len(model.main.output_indexes) != len(session.get_outputs()):
             raise GeneralFailure(

@@ -7,12 +7,12 @@ import importlib
 import os
 import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import DeviceType
+from nnasync.packages import version_of
 
 __all__ = [
     "CPU",
@@ -61,12 +61,7 @@ def package() -> Any:
 
 def version() -> str:
     """Version of the installed package, under whichever name it was installed."""
-    for name in _DISTRIBUTIONS:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return "uninstalled"
+    return next(filter(None, map(version_of, _DISTRIBUTIONS)), "uninstalled")
 
 
 def device_type(device: str) -> DeviceType:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nnasync.drivers.openvino.engine import OpenVinoEngine as OpenVinoEngine
-from nnasync.drivers.openvino.unsupported import reason as reason
 
-__all__ = ["EXACT_COUPLING", "KNOWN_GAPS", "OpenVinoEngine", "reason"]
+__all__ = ["EXACT_COUPLING", "KNOWN_GAPS", "OpenVinoEngine"]
 
 KNOWN_GAPS: dict[str, str] = {}
 """Conformance cases that fail, by globs of their names, and why."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
-from nnasync.drivers.openvino.form import REALS
-from nnasync.drivers.openvino.graph import translate
-from nnasync.drivers.openvino.lowering import products
-from nnasync.drivers.openvino.package import core, faults, has_bfloat16, version
+from nnasync import validation
+from nnasync.deferred import deferred
+from nnasync.drivers.openvino.package import (
+    core,
+    element_type,
+    faults,
+    has_bfloat16,
+    module,
+    version,
+)
 from nnasync.drivers.openvino.plan import OpenVinoPlan
-from nnasync.drivers.openvino.unsupported import resolve
-from nnasync.engine import Lowering
-from nnasync.errors import InvalidArgument
+from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import (
     Capabilities,
     DeviceType,
@@ -29,7 +35,16 @@ from nnasync.hal import (
     is_constant,
 )
 from nnasync.kernels import is_quantized
-from nnasync.validation import subgraph_tensors
+
+if TYPE_CHECKING:
+    from nnasync.drivers.openvino import form, unsupported
+    from nnasync.drivers.openvino import graph as graphs
+    from nnasync.drivers.openvino.lowering import products
+else:
+    form = deferred("nnasync.drivers.openvino.form")
+    graphs = deferred("nnasync.drivers.openvino.graph")
+    products = deferred("nnasync.drivers.openvino.lowering.products")
+    unsupported = deferred("nnasync.drivers.openvino.unsupported")
 
 __all__ = ["OpenVinoEngine"]
 
@@ -50,6 +65,7 @@ class OpenVinoEngine:
     type = DeviceType.CPU
     extensions: tuple[Extension, ...] = ()
     concurrency = 0
+    cache_files = (2, 0)
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_FASTER,
         relaxed_float32_to_float16_performance_tensor=_FASTER,
@@ -66,7 +82,7 @@ class OpenVinoEngine:
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph is lowered; the package is not imported."""
-        return [step.build is not None for step in resolve(model)[1]]
+        return [step.build is not None for step in unsupported.resolve(model)[1]]
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """Float32 first; bfloat16 where the processor has it, bytes where the model has."""
@@ -97,26 +113,56 @@ class OpenVinoEngine:
             raise InvalidArgument(
                 f"{self.name} has no lowering {chosen.name!r}; it has {', '.join(_PRECISIONS)}"
             )
-        graph = translate(model, chosen.name)
+        graph = graphs.translate(model, chosen.name)
         with faults("compiling"):
             compiled = core().compile_model(graph.network, "CPU", _config(chosen))
-        return OpenVinoPlan(compiled, graph.output_shapes, chosen.name)
+        return OpenVinoPlan(compiled, graph.output_shapes, chosen.name, chosen.threads)
 
-    def deserialize(self, data: bytes, lowering: Lowering) -> OpenVinoPlan:
+    def serialize(self, plan: Plan) -> CacheFiles:
+        """How a plan was made, and the compiled network with its weights.
+
+        Raises BadState for a plan that came from files itself.
+        """
+        if not isinstance(plan, OpenVinoPlan):
+            raise BadState(f"this plan is not one of {self.name}")
+        description = _Description(plan.precision, plan.threads, plan.output_shapes)
+        return CacheFiles(model=(msgspec.msgpack.encode(description), plan.exported()))
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> OpenVinoPlan:
         """A plan from what `serialize` gave, which must be unchanged: the engine trusts it.
 
-        Raises InvalidArgument for bytes of another form or lowering, GeneralFailure.
+        Raises InvalidArgument for files of another form or lowering, GeneralFailure.
         """
         try:
-            content = msgspec.msgpack.decode(data, type=tuple[str, tuple[Shape, ...], bytes])
-        except msgspec.MsgspecError as error:
-            raise InvalidArgument(f"these bytes are no plan of {self.name}: {error}") from error
-        precision, shapes, blob = content
-        if precision != lowering.name:
-            raise InvalidArgument(f"a plan for {precision} is no plan for {lowering.name}")
+            content, blob = files.model
+            kept = msgspec.msgpack.decode(content, type=_Description)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise InvalidArgument(f"these files are no plan of {self.name}: {error}") from error
+        if lowering is None:
+            lowering = Lowering(kept.precision, kept.threads)
+        if kept.precision != lowering.name:
+            raise InvalidArgument(f"a plan for {kept.precision} is no plan for {lowering.name}")
         with faults("importing"):
-            compiled = core().import_model(io.BytesIO(blob), "CPU", _config(lowering))
-        return OpenVinoPlan(compiled, shapes, precision)
+            compiled = core().import_model(_copied(blob), "CPU", _config(lowering))
+        return OpenVinoPlan(
+            compiled, kept.output_shapes, kept.precision, lowering.threads, is_imported=True
+        )
+
+
+class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """What a plan is besides its compiled network."""
+
+    precision: str
+    threads: int
+    output_shapes: tuple[Shape, ...]
+
+
+def _copied(blob: bytes | memoryview) -> Any:
+    """Bytes in memory of the engine, which keeps it for as long as it reads weights there."""
+    data = np.frombuffer(blob, np.uint8)
+    tensor = module().Tensor(element_type("u8"), data.shape)
+    tensor.data[:] = data
+    return tensor
 
 
 _PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
@@ -135,7 +181,7 @@ def _config(lowering: Lowering) -> dict[str, object]:
 
 def _suits_bytes(model: Model) -> bool:
     """Whether most of the filters are such that OpenVINO can compute with bytes."""
-    tensors = subgraph_tensors(model, model.main)
+    tensors = validation.subgraph_tensors(model, model.main)
     filters = [
         tensor
         for operation in model.main.operations
@@ -147,7 +193,7 @@ def _suits_bytes(model: Model) -> bool:
 def _has_floats(model: Model) -> bool:
     """Whether anything but constants is floating point."""
     return any(
-        operand.type in REALS and not is_constant(operand) for operand in model.main.operands
+        operand.type in form.REALS and not is_constant(operand) for operand in model.main.operands
     )
 
 

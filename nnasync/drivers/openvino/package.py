@@ -6,10 +6,10 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
 from nnasync.errors import GeneralFailure
+from nnasync.packages import version_of
 
 __all__ = [
     "PACKAGE",
@@ -66,10 +66,7 @@ def has_bfloat16() -> bool:
 @functools.cache
 def version() -> str:
     """Version of the installed package; empty if there is none."""
-    try:
-        return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:
-        return ""
+    return version_of(PACKAGE) or ""
 
 
 @contextlib.contextmanager

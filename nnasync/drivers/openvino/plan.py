@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from nnasync.drivers.openvino.package import faults, module, request_type
 from nnasync.engine import BoundCall, StopFlag, Target, fit
-from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape
 from nnasync.workers import ABORT
 
@@ -34,10 +33,21 @@ wake it and be woken costs some 15 to 60 microseconds.
 class OpenVinoPlan:
     """A compiled network; each of its calls has a request of its own."""
 
-    def __init__(self, compiled: Any, output_shapes: Sequence[Shape], precision: str) -> None:
+    def __init__(
+        self,
+        compiled: Any,
+        output_shapes: Sequence[Shape],
+        precision: str,
+        threads: int,
+        *,
+        is_imported: bool = False,
+    ) -> None:
+        """`is_imported` is true for a network that the engine has read, not compiled."""
+        self._is_imported = is_imported
         self.compiled = compiled
         self.precision = precision
-        self._output_shapes = tuple(output_shapes)
+        self.threads = threads
+        self.output_shapes = tuple(output_shapes)
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call that reads and writes these arrays in place.
@@ -49,7 +59,7 @@ class OpenVinoPlan:
             if array is None:
                 raise InvalidArgument(f"input {place} must not be omitted on this device")
             arrays.append(array)
-        targets = fit(outputs, self._output_shapes)
+        targets = fit(outputs, self.output_shapes)
         with faults("binding memory"):
             request = self.compiled.create_infer_request()
             for place, array in enumerate(arrays):
@@ -58,12 +68,17 @@ class OpenVinoPlan:
                 request.set_output_tensor(place, _tensor(array))
         return OpenVinoCall(request, (*arrays, *targets))
 
-    def serialize(self) -> bytes:
-        """The compiled network as bytes, for `OpenVinoEngine.deserialize`."""
+    def exported(self) -> memoryview:
+        """The compiled network with its weights, in the form of the engine.
+
+        Raises BadState for a network that was imported: the engine cannot read what it would write.
+        """
+        if self._is_imported:
+            raise BadState("OpenVINO exports no network that it has imported itself")
         blob = io.BytesIO()
         with faults("exporting"):
             self.compiled.export_model(blob)
-        return msgspec.msgpack.encode((self.precision, self._output_shapes, blob.getvalue()))
+        return blob.getbuffer()
 
     def trim(self) -> None:
         """Gives back what the requests hold, unless one of them runs."""

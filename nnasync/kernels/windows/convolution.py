@@ -17,7 +17,16 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperationType, Shape
-from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
+from nnasync.kernels.operation import (
+    Arguments,
+    ArraySpec,
+    Kernel,
+    Operation,
+    Step,
+    Tensor,
+    is_quantized,
+)
+from nnasync.kernels.packing import packed
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, pieces, sequence
 from nnasync.kernels.windows.convolution_form import check_filter, forms, requires, signatures
 from nnasync.kernels.windows.linear import Linear, activation, pack
@@ -68,7 +77,10 @@ def _infer_convolution(arguments: Arguments) -> list[Tensor]:
 
 def _prepare_convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     filter = arguments.value(1)
-    weights = np.ascontiguousarray(filter.reshape(filter.shape[0], -1).T)
+    weights = filter.reshape(filter.shape[0], -1).T
+    if not is_quantized(arguments.tensor(0).type):
+        rows = weights
+        weights = packed(lambda: np.ascontiguousarray(rows), rows.shape)
     linear = pack(arguments, weights, outputs[0], _activation(arguments))
     shape, window = image_shape(arguments), _window(arguments)
     kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))

@@ -14,6 +14,7 @@ import numpy as np
 from nnasync import hal
 from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape
 from nnasync.kernels.operation import Arguments, ArraySpec, Tensor, is_quantized, quantized_range
+from nnasync.kernels.packing import packed
 from nnasync.kernels.steps import (
     Call,
     add_rows,
@@ -96,30 +97,36 @@ def pack(
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
     `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
-    With `centred`, inputs enter with their zero point already subtracted.
+    It need not be contiguous. With `centred`, inputs enter with their zero point already
+    subtracted.
     """
     source = arguments.tensor(0)
     bias = arguments.value(2).reshape(-1)
     if not is_quantized(source.type):
         return Linear(weights, bias, _float_limits(fused))
     scales = _product_scales(arguments, channel_dim)
-    filter = arguments.tensor(1)
-    zero = filter.zero_point if is_quantized(filter.type) else 0
-    shifted = weights.astype(np.float64) - zero
+    zero = 0 if centred else source.zero_point
+    shifted = packed(lambda: _shifted(arguments, weights, centred=centred), weights.shape)
+    folded = packed(lambda: bias - zero * shifted.sum(axis=0, dtype=np.float64), bias.shape)
+    multiplier = scales.astype(np.float64) / output.scale
+    return Linear(
+        shifted,
+        folded,
+        rescale=Rescale(multiplier, folded, output, fused, shifted.dtype, halves=halves),
+        border=zero,
+    )
+
+
+def _shifted(arguments: Arguments, weights: Array, *, centred: bool) -> Array:
+    """Quantised weights less their zero point, in the narrowest float that sums them exactly."""
+    source, filter = arguments.tensor(0), arguments.tensor(1)
+    shifted = weights.astype(np.float64)
+    shifted -= filter.zero_point if is_quantized(filter.type) else 0
     lowest, highest = quantized_range(source.type)
     if centred:
         lowest, highest = lowest - source.zero_point, highest - source.zero_point
-    dtype = np.dtype(np.float32 if _bound(shifted, lowest, highest) < _EXACT else np.float64)
-    folded = bias.astype(np.float64)
-    if not centred:
-        folded = folded - source.zero_point * shifted.sum(axis=0)
-    multiplier = scales.astype(np.float64) / output.scale
-    return Linear(
-        np.ascontiguousarray(shifted, dtype),
-        folded,
-        rescale=Rescale(multiplier, folded, output, fused, dtype, halves=halves),
-        border=0 if centred else source.zero_point,
-    )
+    exact = _bound(shifted, lowest, highest) < _EXACT
+    return np.ascontiguousarray(shifted, np.float32 if exact else np.float64)
 
 
 def _float_limits(fused: int) -> tuple[Array, Array] | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.litert.engine import reasons
+from nnasync.drivers.litert.programs import reasons
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
 from nnasync.model import Value

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.openvino import OpenVinoEngine, reason
+from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync.drivers.openvino.unsupported import reason
 from nnasync.engine import Lowering
 from nnasync.hal import Array, ChannelQuant, OperandType, OperationType
 from nnasync.model.graph import Value

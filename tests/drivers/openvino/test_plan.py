@@ -14,7 +14,7 @@ import nnasync as nn
 from nnasync.conformance import driver_facts
 from nnasync.drivers.openvino import OpenVinoEngine
 from nnasync.drivers.openvino.plan import OpenVinoPlan
-from nnasync.engine import Lowering, LoweringEngine, OutputBuffer
+from nnasync.engine import CacheFiles, Lowering, LoweringEngine, OutputBuffer
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -204,16 +204,21 @@ def test_a_lowering_that_does_not_exist() -> None:
         OpenVinoEngine().compile(model_of(square), FAST, Lowering("int3"))
 
 
-def test_a_plan_as_bytes(plan: OpenVinoPlan) -> None:
+def test_a_plan_as_files(plan: OpenVinoPlan) -> None:
     engine = OpenVinoEngine()
-    again = engine.deserialize(plan.serialize(), PRECISE)
-    x, y = np.full((2, 3), 5, np.float32), np.zeros((2, 3), np.float32)
-    assert again.bind([x], [y]).run(StopFlag())
-    assert (y == 25).all()
+    files = engine.serialize(plan)
+    for lowering in (PRECISE, None):
+        again = engine.deserialize(files, lowering)
+        assert (again.precision, again.threads) == (PRECISE.name, PRECISE.threads)
+        x, y = np.full((2, 3), 5, np.float32), np.zeros((2, 3), np.float32)
+        assert again.bind([x], [y]).run(StopFlag())
+        assert (y == 25).all()
     with pytest.raises(InvalidArgument, match="bf16"):
-        engine.deserialize(plan.serialize(), Lowering("bf16"))
+        engine.deserialize(files, Lowering("bf16"))
     with pytest.raises(InvalidArgument, match="no plan"):
-        engine.deserialize(b"something else", PRECISE)
+        engine.deserialize(CacheFiles((b"something", b"else")), PRECISE)
+    with pytest.raises(InvalidArgument, match="no plan"):
+        engine.deserialize(CacheFiles((b"one file",)), PRECISE)
 
 
 def test_the_package_is_imported_when_a_plan_needs_it() -> None:

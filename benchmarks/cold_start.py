@@ -1,0 +1,127 @@
+"""From the start of a process to the first output: nnasync with a warm cache, beside its peers.
+
+Each contestant is a script in a fresh process, timed from before it is spawned until its output is
+there; the same scripts in turns, medians. Files are in the page cache, compilation caches are warm.
+"LiteRT, in uvloop" is the script of a LiteRT user who runs it in an event loop with anyio and
+msgspec. A last row says how long after the start nnasync runs the plan that is fastest, where it
+answered with a quicker one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from benchmarks._report import arguments, interleave, median, models_folder, publish, spread, table
+
+MODEL = "mobilenet_v2_1.0_224_quant.tflite"
+LIMITS = {"of LiteRT": 1.7, "ms above LiteRT, in uvloop": 40.0}
+
+_HEAD = """
+import json, sys, time
+model, cache, began = sys.argv[1], sys.argv[2], float(sys.argv[3])
+def tell(**more):
+    print(json.dumps(dict(first=(time.monotonic() - began) * 1e3, **more)), flush=True)
+"""
+
+LITERT = """
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+def infer():
+    it = Interpreter(model, num_threads=2)
+    it.allocate_tensors()
+    d, o = it.get_input_details()[0], it.get_output_details()[0]["index"]
+    it.set_tensor(d["index"], np.zeros(d["shape"], d["dtype"]))
+    it.invoke()
+    return it.get_tensor(o)
+"""
+
+NNASYNC = """
+import nnasync as nn, numpy as np
+async def main():
+    async with nn.open_runtime() as rt:
+        net = await rt.compile({source}, cache_dir=cache)
+        first, = net.inputs
+        x = np.zeros(first.shape, first.dtype)
+        await net(x)
+        tell(hit=net.report().cache_hit, device=net.report().partitions[0].device)
+        {rest}
+nn.run(main)
+"""
+
+SWAP = """
+        import anyio
+        report = net.report()
+        while report.cache_reason != "hit" and net.report() is report:
+            await net(x)
+        tell(device=net.report().partitions[0].device)
+"""
+
+SCRIPTS = {
+    "python": "tell()",
+    "import numpy": "import numpy\ntell()",
+    "LiteRT": LITERT + "infer()\ntell()",
+    "LiteRT, in uvloop": LITERT
+    + "import anyio, msgspec, uvloop\nasync def main():\n    infer()\n    tell()\nuvloop.run(main())",
+    "nnasync, path": NNASYNC.format(source="model", rest=""),
+    "nnasync, nn.load": NNASYNC.format(source="nn.load(model)", rest=""),
+    "nnasync, path, fastest plan": NNASYNC.format(source="model", rest=SWAP.strip()),
+}
+
+
+def contestant(script: str, model: Path, cache: str) -> Callable[[], Awaitable[float]]:
+    """Milliseconds until a fresh process has told its last line."""
+
+    async def run() -> float:
+        return run_once(script, model, cache)["first"]
+
+    return run
+
+
+def run_once(script: str, model: Path, cache: str) -> dict[str, float]:
+    """What a fresh process tells last."""
+    command = [sys.executable, "-c", _HEAD + script, str(model), cache, str(time.monotonic())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    told: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return told
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=15)
+    parser.add_argument("--models", type=Path, metavar="DIR", help="folder of reference models")
+    parser.add_argument("--model", default=MODEL, help="file in that folder (%(default)s)")
+    options = parser.parse_args()
+    model = models_folder(options.models) / options.model
+    has_litert = importlib.util.find_spec("ai_edge_litert") is not None
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["NNASYNC_STATE_DIR"] = f"{folder}/state"
+        cache = f"{folder}/cache"
+        scripts = {
+            name: script for name, script in SCRIPTS.items() if has_litert or "LiteRT" not in name
+        }
+        for script in scripts.values():
+            run_once(script, model, cache)
+        contestants = {name: contestant(text, model, cache) for name, text in scripts.items()}
+        results = asyncio.run(interleave(contestants, options.rounds))
+    rows = [[name, spread(values)] for name, values in results.items()]
+    text = table(["fresh process", "ms to the first output, median (quartiles)"], rows)
+    figures = {"milliseconds": results}
+    if has_litert:
+        own, peer = median(results["nnasync, path"]), median(results["LiteRT"])
+        above = own - median(results["LiteRT, in uvloop"])
+        text += f"\nnnasync, path: {own / peer:.2f} of LiteRT (limit {LIMITS['of LiteRT']})"
+        text += f"\n{above:.0f} ms above LiteRT, in uvloop (limit 40)"
+    publish("Cold start", text, figures, options.json)
+
+
+if __name__ == "__main__":
+    main()

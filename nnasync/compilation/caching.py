@@ -1,0 +1,201 @@
+"""The cache as one compilation sees it: its keys, and the waiting for a file system.
+
+A client's directory may be slow, or on a mount that is dead. All of it is done on threads, with
+patience that ends: then the compilation goes on without the cache and says so in the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from nnasync.cache import CacheKey, Hit, Miss, Store, Writing, derive_token
+from nnasync.clock import Deadline, now_ns
+from nnasync.compilation.state import machine
+from nnasync.device import Device, PreparedModel
+from nnasync.errors import NNError
+from nnasync.hal import ExecutionPreference, Model, Priority
+
+__all__ = ["CompilationCache", "prepare_cached"]
+
+T = TypeVar("T")
+
+_PATIENCE_S = 5.0
+
+
+class CompilationCache:
+    """The cache of one compilation; `reason` is why it was not found there, for the report."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        token: bytes,
+        model_digest: bytes,
+        library_version: str,
+        preference: ExecutionPreference,
+        priority: Priority,
+        versions: str = "",
+        conditions: Sequence[object] = (),
+        deadline: Deadline | None = None,
+        patience_s: float | None = None,
+    ) -> None:
+        """`versions` are those of all devices; `conditions` what else decides on the plan."""
+        self._store = store
+        self._digest = model_digest
+        self._deadline = deadline
+        self._patience_s = _PATIENCE_S if patience_s is None else patience_s
+        self._common = CacheKey(
+            token,
+            device_name="",
+            device_version="",
+            library_version=library_version,
+            preference=preference,
+            priority=priority,
+        )
+        words = msgspec.json.encode([machine(), *conditions])
+        self._conditions = hashlib.sha256(words).hexdigest()
+        self._answers = True
+        self._seen: set[str] = set()
+        self.versions = versions
+        self.reason = ""
+
+    async def check(self) -> None:
+        """Raises InvalidArgument if the directory is refused."""
+        await self._on_thread(self._store.check, None)
+
+    def key(
+        self,
+        device_name: str,
+        device_version: str,
+        *,
+        step: int = 0,
+        operations: bytes = b"",
+        variant: str = "",
+    ) -> CacheKey:
+        """The key of what a device keeps for a step of the model."""
+        return msgspec.structs.replace(
+            self._common,
+            device_name=device_name,
+            device_version=device_version,
+            step=step,
+            operations=operations,
+            variant=f"{variant};{self._conditions}",
+        )
+
+    async def lookup(self, key: CacheKey, counts: tuple[int, int]) -> Hit | Miss:
+        """The files of an entry; `reason` says why there are none."""
+        silent: Hit | Miss = Miss(self._silence())
+        found = await self._on_thread(lambda: self._store.lookup(key, self._digest, counts), silent)
+        if isinstance(found, Miss):
+            self.reason = self.reason or found.reason
+        return found
+
+    @contextlib.asynccontextmanager
+    async def writing(self, key: CacheKey, counts: tuple[int, int]) -> AsyncIterator[Writing]:
+        """Write an entry, as `Store.write` does; without descriptors where that cannot be."""
+        block = self._store.write(key, self._digest, counts)
+        writing = await self._on_thread(block.__enter__, None)
+        if writing is None:
+            writing = Writing()
+            writing.abandon(self._silence())
+            yield writing
+            return
+        try:
+            yield writing
+        except BaseException as error:
+            if not block.__exit__(type(error), error, error.__traceback__):
+                raise
+        else:
+            with anyio.CancelScope(shield=True):
+                await self._on_thread(lambda: block.__exit__(None, None, None), None)
+
+    def first_time(self, name: str) -> bool:
+        """Whether an entry of this device was not loaded in vain before."""
+        return name not in self._seen
+
+    def tried(self, name: str, reason: str) -> None:
+        """Note that an entry of this device was there and cannot be used."""
+        self._seen.add(name)
+        self.reason = self.reason or reason
+
+    async def _on_thread(self, work: Callable[[], T], otherwise: T) -> T:
+        if not self._answers:
+            return otherwise
+        patience_s = self._patience_s
+        if self._deadline is not None:
+            remaining_s = self._deadline.remaining_ns(now_ns()) / 1e9
+            patience_s = min(patience_s, max(0.0, remaining_s))
+        with anyio.move_on_after(patience_s):
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        self._answers = False
+        self.reason = self._silence()
+        return otherwise
+
+    def _silence(self) -> str:
+        return f"the cache directory {self._store.path} did not answer in time"
+
+
+async def prepare_cached(
+    device: Device,
+    model: Model,
+    preference: ExecutionPreference,
+    priority: Priority,
+    deadline: Deadline | None,
+    cache: CompilationCache | None,
+) -> PreparedModel:
+    """Have a device load a model that it kept, or else compile and keep it.
+
+    As NNAPI does it: where files are there the device is not given the model, unless it cannot load
+    them. Without a cache, or for a device without cache files, it is only compiled. Raises what
+    `prepare_model` raises.
+    """
+    if cache is None:
+        return await device.prepare_model(model, preference, priority, deadline)
+    counts = await device.get_number_of_cache_files_needed()
+    if counts == (0, 0):
+        cache.reason = cache.reason or f"{device.name} has no cache files"
+        return await device.prepare_model(model, preference, priority, deadline)
+    key = cache.key(device.name, device.version)
+    token = derive_token(key)
+    if cache.first_time(device.name):
+        prepared = await load_prepared(device, key, counts, deadline, cache)
+        if prepared is not None:
+            return prepared
+    async with cache.writing(key, counts) as writing:
+        return await device.prepare_model(
+            model,
+            preference,
+            priority,
+            deadline,
+            model_cache=writing.model_fds,
+            data_cache=writing.data_fds,
+            token=token,
+        )
+
+
+async def load_prepared(
+    device: Device,
+    key: CacheKey,
+    counts: tuple[int, int],
+    deadline: Deadline | None,
+    cache: CompilationCache,
+) -> PreparedModel | None:
+    """What a device kept, prepared; None where there is nothing, or it cannot be used."""
+    found = await cache.lookup(key, counts)
+    if isinstance(found, Miss):
+        return None
+    with found:
+        try:
+            return await device.prepare_model_from_cache(
+                deadline, found.model_fds, found.data_fds, derive_token(key)
+            )
+        except NNError as error:
+            cache.tried(device.name, f"{device.name} cannot load what it kept: {error}")
+            return None

@@ -1,0 +1,106 @@
+"""From a model to something that runs: out of the cache, or chosen anew.
+
+What finds a compilation in the cache is all that is imported then; the rest, which asks devices,
+measures and judges, comes along when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from nnasync.clock import Deadline
+from nnasync.compilation.caching import CompilationCache
+from nnasync.compilation.chosen import Chosen, recalled
+from nnasync.compilation.contenders import Wish
+from nnasync.compilation.fallback import Fallbacks
+from nnasync.compilation.recalling import Recall
+from nnasync.compilation.report import Compilation
+from nnasync.compilation.terms import DEFAULT_BUDGET_NS, PATIENCE_S, Terms
+from nnasync.compilation.verdicts import Verdicts
+from nnasync.deferred import deferred
+from nnasync.device import Device
+from nnasync.hal import ExecutionPreference, Model, Priority
+
+if TYPE_CHECKING:
+    from nnasync.compilation import compiler
+else:
+    compiler = deferred("nnasync.compilation.compiler")
+
+__all__ = ["compile_model"]
+
+_DIGEST = 16
+
+
+async def compile_model(
+    source: Model | Callable[[], Model],
+    devices: Sequence[Device],
+    *,
+    preference: ExecutionPreference,
+    priority: Priority,
+    deadline: Deadline | None,
+    fingerprint: bytes,
+    precision: str | None = None,
+    pin: str | None = None,
+    reference: Device | None = None,
+    verdicts: Verdicts | None = None,
+    budget_ns: int = DEFAULT_BUDGET_NS,
+    patience_s: float = PATIENCE_S,
+    quantum_ns: int | None = None,
+    cache: CompilationCache | None = None,
+    optimise_after: int | None = None,
+) -> Compilation:
+    """Prepare a model on the device, and in the lowering, that is fastest and agrees.
+
+    `source` is the model, or loads it, on a thread, when it is needed. What `cache` holds is
+    loaded, and no device is given the model; else what was chosen is kept there. With
+    `optimise_after` the first that takes the model gets it, and the choice is made when it was
+    executed so often, by `Compilation.later`.
+
+    Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
+    with a budget of 0, or for a model whose shapes are open, the first that takes the model gets
+    it. `reference` judges where it is not among the devices. `precision` "exact" allows only what
+    is bit-stable, "bf16" what computes floats with less than float32. `pin` names the contender.
+    With `quantum_ns` an engine that cannot stop inside a run gets the model in segments.
+
+    Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
+    otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
+    """
+    digest = fingerprint.hex()[:_DIGEST]
+    fallbacks = Fallbacks.among(devices, source)
+    terms = Terms(
+        digest=digest,
+        reference=reference,
+        verdicts=verdicts,
+        budget_ns=budget_ns,
+        patience_s=patience_s,
+        quantum_ns=quantum_ns,
+        pin=pin,
+        cache=cache,
+    )
+
+    def wish(outline: Model) -> Wish:
+        model = source if isinstance(source, Model) else outline
+        return Wish(model, preference, priority, precision, fallbacks)
+
+    async def loaded() -> Wish:
+        if isinstance(source, Model):
+            return wish(source)
+        return wish(await anyio.to_thread.run_sync(source))
+
+    async def choose_anew() -> Chosen:
+        return await compiler.choose(await loaded(), devices, terms, None)
+
+    if cache is not None:
+        await cache.check()
+        recall = Recall(cache, devices, wish, loaded)
+        found = await recall.find(deadline)
+        if found is not None:
+            return recalled(found, recall, digest, choose_anew)
+    if optimise_after is None or pin is not None:
+        chosen = await compiler.choose(await loaded(), devices, terms, deadline)
+        return chosen.compilation()
+    first = await compiler.first_stage(await loaded(), devices, terms, deadline, optimise_after)
+    return first.compilation(choose_anew)

@@ -1,0 +1,331 @@
+"""Prepared models of devices outside that fall back: what they fail to execute, the reference does.
+
+Such a device is known by its HAL alone, so an execution is repeated as a whole, through a prepared
+model of the reference that is made, and compiled, when it is first needed. As in the plans of
+engines (`engine.guarded`) only a DeviceError falls back, and a device that failed several times in
+a row is asked but now and then. An execution whose inputs share memory with its outputs does not,
+since the device may have overwritten them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+from nnasync.burst import Arguments, BurstCallback, BurstContext, Channel
+from nnasync.clock import Deadline, now_ns
+from nnasync.compilation.outside_burst import FallbackBurst, shares_memory
+from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
+from nnasync.engine import EnginePreparedModel
+from nnasync.engine.guarded import Health, decided, untraced
+from nnasync.engine.launched import Info
+from nnasync.engine.ordering import DependencyFailed
+from nnasync.errors import BadState, CallerError, Cancelled, DeviceError, NNError, Refused
+from nnasync.fences import Fence
+from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    ErrorStatus,
+    ExecutionResult,
+    Request,
+    Timing,
+)
+from nnasync.scheduler import NEVER_NS
+from nnasync.workers import contained
+
+__all__ = ["FallbackPreparedModel"]
+
+
+class FallbackPreparedModel:
+    """A prepared model of a device, and that of the reference which stands by."""
+
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        adopt: Callable[[], EnginePreparedModel],
+        told: Callable[[NNError], object],
+    ) -> None:
+        """`adopt` makes the model of the reference; `told` hears of each failure it made up for."""
+        self._prepared = prepared
+        self._adopt = adopt
+        self._told = told
+        self._reference: EnginePreparedModel | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self.health = Health()
+
+    @property
+    def prepared(self) -> PreparedModel:
+        """The device's own."""
+        return self._prepared
+
+    async def execute(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> ExecutionResult:
+        """Run on the device, and where that fails on a worker."""
+
+        def run(prepared: PreparedModel) -> Awaitable[ExecutionResult]:
+            return prepared.execute(
+                request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
+            )
+
+        return await self._executed(request, run)
+
+    async def execute_synchronously(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> ExecutionResult:
+        """Run on the device, and where that fails on the reference."""
+
+        def run(prepared: PreparedModel) -> Awaitable[ExecutionResult]:
+            return prepared.execute_synchronously(
+                request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
+            )
+
+        return await self._executed(request, run)
+
+    async def execute_fenced(
+        self,
+        request: Request,
+        wait_for: Sequence[Fence] = (),
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        duration_ns: int | None = None,
+    ) -> FencedExecution:
+        """Launch; the fence is that of the final outcome, whoever brings it about."""
+        fenced = _Fenced(
+            self,
+            request,
+            tuple(wait_for),
+            measure=measure,
+            deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
+            loop_timeout_ns=loop_timeout_ns,
+            duration_ns=duration_ns,
+        )
+        if self.health.skips():
+            fenced.hand_over(self.health.failure)
+            return fenced
+        try:
+            launched = await self._prepared.execute_fenced(
+                request,
+                wait_for,
+                measure=measure,
+                deadline=deadline,
+                loop_timeout_ns=loop_timeout_ns,
+                duration_ns=duration_ns,
+            )
+        except Exception as error:
+            failure = self.failed(error, request)
+            if failure is None:
+                raise
+            fenced.hand_over(failure)
+        else:
+            fenced.follow(launched)
+        return fenced
+
+    async def configure_execution_burst(
+        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
+    ) -> BurstContext:
+        """Serve a burst, each execution of which may fall back."""
+        burst = FallbackBurst(self, callback, result_channel)
+        await burst.open(request_channel)
+        return burst
+
+    async def close(self) -> None:
+        """Close both."""
+        self._closed = True
+        await self._prepared.close()
+        with self._lock:
+            reference = self._reference
+        if reference is not None:
+            await reference.close()
+
+    # -- what executions, fences and bursts share
+
+    def reference(self) -> EnginePreparedModel:
+        """The prepared model of the reference, which is compiled by its first execution."""
+        with self._lock:
+            if self._reference is None:
+                self._reference = self._adopt()
+            return self._reference
+
+    def failed(self, error: BaseException, request: Arguments | Request) -> NNError | None:
+        """Note an error of the device: the failure for which to fall back, or None."""
+        failure = untraced(contained(error, "the device"))
+        if not isinstance(failure, DeviceError) or isinstance(failure, DependencyFailed):
+            return None
+        if self._closed or shares_memory(request):
+            return None
+        self.health.failed(failure)
+        return failure
+
+    def made_up(self, failure: NNError, error: Exception | None = None) -> None:
+        """Tell of a failure for which the reference gave the answer, a result or an error of its.
+
+        Nothing is told where it could not be asked, as after the closing of a runtime.
+        """
+        if error is None or isinstance(error, CallerError | Refused):
+            self._told(failure)
+
+    async def _executed(
+        self, request: Request, run: Callable[[PreparedModel], Awaitable[ExecutionResult]]
+    ) -> ExecutionResult:
+        if self.health.skips():
+            return await self._on_reference(self.health.failure, run)
+        try:
+            result = await run(self._prepared)
+        except Exception as error:
+            failure = self.failed(error, request)
+            if failure is None:
+                raise
+        else:
+            if self.health.suspects:
+                self.health.succeeded()
+            return result
+        return await self._on_reference(failure, run)
+
+    async def _on_reference(
+        self, failure: NNError, run: Callable[[PreparedModel], Awaitable[ExecutionResult]]
+    ) -> ExecutionResult:
+        try:
+            result = await run(self.reference())
+        except Exception as error:
+            self.made_up(failure, error)
+            raise decided(failure, error) from error
+        self.made_up(failure)
+        return result
+
+
+class _Fenced:
+    """A fenced execution of the device, and then of the reference if that failed."""
+
+    def __init__(
+        self,
+        model: FallbackPreparedModel,
+        request: Request,
+        wait_for: tuple[Fence, ...],
+        *,
+        measure: bool,
+        deadline_ns: int,
+        loop_timeout_ns: int,
+        duration_ns: int | None,
+    ) -> None:
+        self.fence = Fence()
+        self._model = model
+        self._request = request
+        self._wait_for = wait_for
+        self._measure = measure
+        self._deadline_ns = deadline_ns
+        self._loop_timeout_ns = loop_timeout_ns
+        self._duration_ns = duration_ns
+        self._launched_ns = self._handed_over_ns = now_ns()
+        self._current: FencedExecution | None = None
+        self._failure: NNError | None = None
+        self._cancelled = False
+
+    def follow(self, launched: FencedExecution) -> None:
+        """Take over the outcome of the device."""
+        self._current = launched
+        launched.fence.add_callback(self._device_ended)
+
+    def cancel(self) -> None:
+        """End the execution, wherever it is."""
+        self._cancelled = True
+        current = self._current
+        if current is not None:
+            current.cancel()
+
+    async def get_execution_info(self) -> ExecutionInfo:
+        """Status and timings of the outcome; raises BadState while the fence is pending."""
+        if not self.fence.done:
+            raise BadState("the execution has not finished; await its fence first")
+        error = self.fence.error
+        if error is not None or self._current is None:
+            status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
+            return Info(status, Timing(), Timing())
+        info = await self._current.get_execution_info()
+        if self._failure is None or not self._measure:
+            return info
+        launched, fenced = info.timing_launched, info.timing_fenced
+        if self._ready_ns() <= self._handed_over_ns:
+            fenced = _since(launched, self._handed_over_ns - self._ready_ns())
+        return Info(info.status, _since(launched, self._handed_over_ns - self._launched_ns), fenced)
+
+    def _ready_ns(self) -> int:
+        """When the last of its fences was signaled, or it was launched after that."""
+        return max(self._launched_ns, *(each.signaled_at_ns for each in self._wait_for), 0)
+
+    def _device_ended(self, fence: Fence) -> None:
+        error = fence.error
+        model = self._model
+        if error is None:
+            if model.health.suspects:
+                model.health.succeeded()
+            self.fence.signal()
+            return
+        failure = None
+        if not self._cancelled and all(each.error is None for each in self._wait_for):
+            failure = model.failed(error, self._request)
+        if failure is None:
+            self.fence.fail(error)
+        else:
+            self.hand_over(failure)
+
+    def hand_over(self, failure: NNError) -> None:
+        """Launch on the reference; on any thread."""
+        self._failure = failure
+        self._handed_over_ns = now_ns()
+        pending = [each for each in self._wait_for if not each.done or each.error is not None]
+        deadline_ns = self._deadline_ns
+        if self._duration_ns is not None and not pending:
+            deadline_ns = min(deadline_ns, self._ready_ns() + self._duration_ns)
+        try:
+            launched = self._model.reference().launch_on_worker(
+                self._request,
+                pending,
+                measure=self._measure,
+                deadline_ns=deadline_ns,
+                loop_timeout_ns=self._loop_timeout_ns,
+                duration_ns=self._duration_ns if pending else None,
+            )
+        except NNError as error:
+            self._fail(failure, error)
+            return
+        self._current = launched
+        launched.fence.add_callback(self._reference_ended)
+        if self._cancelled:
+            launched.cancel()
+
+    def _reference_ended(self, fence: Fence) -> None:
+        failure, error = self._failure, fence.error
+        if failure is None:
+            return
+        if error is not None:
+            self._fail(failure, error)
+            return
+        self._model.made_up(failure)
+        self.fence.signal()
+
+    def _fail(self, failure: NNError, error: Exception) -> None:
+        if isinstance(error, Cancelled | DependencyFailed):
+            self.fence.fail(error)
+            return
+        self._model.made_up(failure, error)
+        outcome = decided(failure, error)
+        outcome.__cause__ = error
+        self.fence.fail(outcome)
+
+
+def _since(timing: Timing, earlier_ns: int) -> Timing:
+    """The same with a time in the driver that began so much earlier."""
+    return Timing(timing.time_on_device_ns, timing.time_in_driver_ns + earlier_ns)

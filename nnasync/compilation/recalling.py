@@ -1,0 +1,184 @@
+"""Compilations found in the cache: the manifest, and the plans that it names, loaded and ready."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+import msgspec
+
+from nnasync.cache import CacheKey, Miss, operations_digest, view
+from nnasync.clock import Deadline
+from nnasync.compilation.caching import CompilationCache, load_prepared
+from nnasync.compilation.choice import Part
+from nnasync.compilation.contenders import Contender, EngineContender, OutsideContender, Wish
+from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
+from nnasync.deferred import deferred
+from nnasync.device import Device
+from nnasync.engine import EngineDevice, Lowering, Plan
+from nnasync.errors import InvalidArgument, NNError
+from nnasync.hal import Model
+
+if TYPE_CHECKING:
+    from nnasync.compilation import partitioning
+else:
+    partitioning = deferred("nnasync.compilation.partitioning")
+
+__all__ = ["MANIFEST_FILES", "Found", "Recall", "entry_key", "load_plan", "manifest_key"]
+
+MANIFEST_FILES = (1, 0)
+"""Numbers of model cache and data cache files of a manifest."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A compilation that was found: its manifest, and the contender that is ready at once.
+
+    `stage` is the number of that contender's stage; there may be a better one after it.
+    """
+
+    manifest: Manifest
+    wish: Wish
+    stage: int
+    contender: Contender
+
+
+class Recall:
+    """The search for one compilation.
+
+    wish_for: makes a wish of the outline of the model. loaded: the wish with the model itself,
+    which may have to be loaded; only plans that devices share need it.
+    """
+
+    def __init__(
+        self,
+        cache: CompilationCache,
+        devices: Sequence[Device],
+        wish_for: Callable[[Model], Wish],
+        loaded: Callable[[], Awaitable[Wish]],
+    ) -> None:
+        self._cache = cache
+        self._devices = {device.name: device for device in devices}
+        self._wish_for = wish_for
+        self._loaded = loaded
+
+    async def find(self, deadline: Deadline | None) -> Found | None:
+        """A compilation; None where it is not there, or cannot be loaded any more."""
+        cache = self._cache
+        found = await cache.lookup(manifest_key(cache), MANIFEST_FILES)
+        if isinstance(found, Miss):
+            return None
+        with found:
+            manifest = decode_manifest(view(found.model_fds[0]))
+        if manifest is None:
+            cache.reason = "the manifest of the entry is of another form"
+            return None
+        wish = self._wish_for(manifest.outline.model())
+        for number, stage in enumerate(manifest.stages):
+            contender = await self.load(stage, wish, deadline)
+            if contender is not None:
+                return Found(manifest, wish, number, contender)
+        return None
+
+    async def load(self, stage: Stage, wish: Wish, deadline: Deadline | None) -> Contender | None:
+        """The contender of a stage, ready to finish; None where it cannot be loaded."""
+        parts = stage.choice.parts
+        devices = [self._devices.get(part.device) for part in parts]
+        engines = [device for device in devices if isinstance(device, EngineDevice)]
+        if len(parts) > 1 or stage.choice.runs:
+            if len(engines) < len(parts):
+                self._cache.reason = "a device that has a part is not there any more"
+                return None
+            return await self._load_shared(stage, engines, deadline)
+        if engines:
+            return await self._load_whole(stage, engines[0], wish, deadline)
+        device = devices[0]
+        if device is None:
+            self._cache.reason = f"{parts[0].device} is not there any more"
+            return None
+        counts = await device.get_number_of_cache_files_needed()
+        key = self._cache.key(device.name, device.version)
+        prepared = await load_prepared(device, key, counts, deadline, self._cache)
+        return None if prepared is None else OutsideContender(device, wish, prepared)
+
+    async def _load_whole(
+        self, stage: Stage, device: EngineDevice, wish: Wish, deadline: Deadline | None
+    ) -> EngineContender | None:
+        part = stage.choice.parts[0]
+        contenders = []
+        for each in [part] if stage.narrow is None else [part, stage.narrow]:
+            found = await load_plan(self._cache, device, each, deadline)
+            if found is None:
+                return None
+            contenders.append(EngineContender(device, wish, found[1], found[0]))
+        if len(contenders) == 2:
+            await contenders[0].narrow_beside(contenders[1], deadline)
+        return contenders[0]
+
+    async def _load_shared(
+        self, stage: Stage, engines: Sequence[EngineDevice], deadline: Deadline | None
+    ) -> Contender | None:
+        wish = await self._loaded()
+        try:
+            contender = await anyio.to_thread.run_sync(
+                partitioning.spelled_out, stage.choice, engines, wish
+            )
+            plans: dict[int, Plan] = {}
+            for share in contender.shares():
+                part = stage.choice.parts[engines.index(share.device)]
+                found = await load_plan(
+                    self._cache, share.device, part, deadline, share.number, share.operations
+                )
+                if found is None:
+                    return None
+                plans[share.number] = found[0]
+            contender.take(plans)
+            await contender.prepare(deadline)
+        except (InvalidArgument, IndexError) as error:
+            self._cache.reason = f"the manifest is not for this model: {error}"
+            return None
+        return contender
+
+
+async def load_plan(
+    cache: CompilationCache,
+    device: EngineDevice,
+    part: Part,
+    deadline: Deadline | None,
+    number: int = 0,
+    operations: Sequence[int] = (),
+) -> tuple[Plan, Lowering | None] | None:
+    """The plan of a step, or of the whole; None, and the reason noted, where it is not there."""
+    key = entry_key(cache, device, part, number, operations)
+    found = await cache.lookup(key, device.cache_files)
+    if isinstance(found, Miss):
+        return None
+    with found:
+        try:
+            plan, _, lowering = await device.restore(deadline, found.model_fds, found.data_fds)
+        except NNError as error:
+            cache.reason = f"{device.name} cannot load what it kept: {error}"
+            return None
+    return plan, lowering
+
+
+def manifest_key(cache: CompilationCache) -> CacheKey:
+    """The key of a manifest."""
+    return cache.key(MANIFEST, cache.versions)
+
+
+def entry_key(
+    cache: CompilationCache,
+    device: EngineDevice,
+    part: Part,
+    number: int = 0,
+    operations: Sequence[int] = (),
+) -> CacheKey:
+    """The key of the plan of a step; the whole model has number 0, and names no operations."""
+    return cache.key(
+        device.name,
+        device.version,
+        step=number,
+        operations=operations_digest((0, index) for index in operations) if operations else b"",
+        variant=f"{part.lowering}, {part.threads} threads",
+    )

@@ -1,0 +1,28 @@
+"""The HAL suite: direct tests of a device's contract, beside the cases that test its arithmetic.
+
+`subjects` are the models it works with; `basics`, `models` (with `mutations`), `requests`,
+`bursts`, `quality` and `caching` are its groups of checks; `suite` runs them on a device and
+`report` counts. Driver-managed buffers (memory domains) have no group yet.
+"""
+
+from __future__ import annotations
+
+from nnasync.conformance.hal_suite.check import CheckResult as CheckResult
+from nnasync.conformance.hal_suite.check import Verdict as Verdict
+from nnasync.conformance.hal_suite.report import GroupCounts as GroupCounts
+from nnasync.conformance.hal_suite.report import SuiteReport as SuiteReport
+from nnasync.conformance.hal_suite.suite import GROUPS as GROUPS
+from nnasync.conformance.hal_suite.suite import SuitePlan as SuitePlan
+from nnasync.conformance.hal_suite.suite import run_on as run_on
+from nnasync.conformance.hal_suite.suite import run_suite as run_suite
+
+__all__ = [
+    "GROUPS",
+    "CheckResult",
+    "GroupCounts",
+    "SuitePlan",
+    "SuiteReport",
+    "Verdict",
+    "run_on",
+    "run_suite",
+]

@@ -1,0 +1,84 @@
+"""Devices of third parties: entry points of the group `nnasync.devices`, found and made.
+
+An entry point names a device and where its factory is: `acme-npu = acme_npu:NpuEngine`. The factory
+takes no arguments and returns an `Engine` or a `Device` of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnasync.device import Device
+from nnasync.engine import Engine
+from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnasync.hal import Struct
+from nnasync.packages import entry_points
+
+__all__ = ["GROUP", "Made", "Offer", "make", "offers"]
+
+GROUP = "nnasync.devices"
+"""The group of entry points."""
+
+Made = Engine | Device
+"""What a factory returns."""
+
+
+class Offer(Struct, frozen=True):
+    """An entry point: a device's name, its factory as "module:factory", and who installed it."""
+
+    name: str
+    target: str
+    distribution: str
+
+    @property
+    def module(self) -> str:
+        """Name of the module that the factory is in."""
+        return self.target.partition(":")[0].strip()
+
+    def __str__(self) -> str:
+        return f"device {self.name} of {self.distribution} ({self.target})"
+
+
+def offers() -> tuple[Offer, ...]:
+    """What installed distributions offer, by name, then distribution; nothing is imported for it.
+
+    Raises GeneralFailure if the metadata of the installation cannot be read.
+    """
+    try:
+        found = entry_points(GROUP)
+    except Exception as error:
+        raise GeneralFailure(f"cannot look for devices: {type(error).__name__}: {error}") from error
+    return tuple(Offer(point.name, point.target, point.distribution) for point in found)
+
+
+def make(offer: Offer) -> Made:
+    """Import what an entry point names and call it.
+
+    Raises InvalidArgument if that gives anything but an engine or a device of this name,
+    DeviceUnavailable if the factory does, and GeneralFailure for whatever else goes wrong.
+    """
+    from importlib import metadata
+
+    try:
+        factory = metadata.EntryPoint(offer.name, offer.target, GROUP).load()
+        made = factory()
+    except DeviceUnavailable as error:
+        raise DeviceUnavailable(f"{offer}: {error}") from error
+    except (Exception, SystemExit) as error:
+        told = " ".join(str(error).split())
+        raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {told}") from error
+    return _checked(made, offer)
+
+
+def _checked(made: Any, offer: Offer) -> Made:
+    try:
+        is_engine, name = isinstance(made, Engine), getattr(made, "name", None)
+    except Exception as error:
+        raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {error}") from error
+    if isinstance(made, type) or not (is_engine or hasattr(made, "prepare_model")):
+        kind = made.__name__ if isinstance(made, type) else type(made).__name__
+        raise InvalidArgument(f"{offer}: its factory must return an engine or a device, not {kind}")
+    if name != offer.name:
+        raise InvalidArgument(f"{offer} calls itself {name!r}; the two names must be the same")
+    device: Made = made
+    return device

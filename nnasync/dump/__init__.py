@@ -1,0 +1,25 @@
+"""What a model is and how it is run, as text and as Graphviz graphs.
+
+`models` shows a model, `memory` the memory plan of an execution on the reference, `plans` which
+device runs which step of a compiled model, and `plan_graphs` draws that.
+"""
+
+from __future__ import annotations
+
+from nnasync.dump.memory import memory_text as memory_text
+from nnasync.dump.models import model_dot as model_dot
+from nnasync.dump.models import model_text as model_text
+from nnasync.dump.plan_graphs import plan_dot as plan_dot
+from nnasync.dump.plans import PlanOutline as PlanOutline
+from nnasync.dump.plans import outline as outline
+from nnasync.dump.plans import plan_text as plan_text
+
+__all__ = [
+    "PlanOutline",
+    "memory_text",
+    "model_dot",
+    "model_text",
+    "outline",
+    "plan_dot",
+    "plan_text",
+]

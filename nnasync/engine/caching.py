@@ -1,0 +1,299 @@
+"""Plans of an engine in cache files, and back: what makes a device cache its compilations.
+
+The first model cache file is an envelope: which engine of which version wrote the others, how the
+model was compiled, and a skeleton of the model, which is what a prepared model needs to check
+requests. So a hit needs neither the model nor the operations of it. The other files are the
+engine's own.
+
+Model cache files are verified before they come here, bit by bit; the envelope is decoded strictly
+all the same. Descriptors belong to the caller, who may close them as soon as a call is answered,
+while a thread that missed its deadline still uses them: it works on duplicates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from nnasync.cache import HandleCache, Miss, fill, view
+from nnasync.engine.contract import CacheFiles, CachingEngine, Lowering, Plan
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument, NNError
+from nnasync.hal import (
+    MAX_NUMBER_OF_CACHE_FILES,
+    ExecutionPreference,
+    ExtensionNameAndPrefix,
+    Model,
+    Operation,
+    OperationType,
+    Priority,
+    StatePair,
+    Struct,
+    Subgraph,
+)
+from nnasync.packages import version_of
+from nnasync.workers import contained
+
+__all__ = ["Compiled", "Descriptors", "PlanFiles", "Restored", "library_version", "skeleton_of"]
+
+_FORMAT = 1
+_LOOP = Operation(type=OperationType.WHILE, inputs=(), outputs=())
+
+
+class Compiled(Struct, frozen=True):
+    """How a plan was made: of which model, in which way, for what."""
+
+    model: Model
+    lowering: Lowering | None = None
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
+    priority: Priority = Priority.MEDIUM
+
+
+class Restored(Struct, frozen=True):
+    """A plan that came from files, and how it was made; the model is a skeleton."""
+
+    plan: Plan
+    compiled: Compiled
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """What the first model cache file holds."""
+
+    format: int
+    writer: str
+    lowering: Lowering | None
+    preference: ExecutionPreference
+    priority: Priority
+    main: Subgraph
+    relaxed: bool
+    extensions: tuple[ExtensionNameAndPrefix, ...]
+    state: tuple[StatePair, ...]
+    name: str
+
+
+def skeleton_of(model: Model) -> Model:
+    """The model as requests see it: inputs, outputs and states, without constants and operations.
+
+    It has one operation at most, a WHILE without operands, which says that a run may loop.
+    """
+    main = model.main
+    kept = list(dict.fromkeys((*main.input_indexes, *main.output_indexes)))
+    place = {index: position for position, index in enumerate(kept)}
+    operations = (operation for each in (main, *model.referenced) for operation in each.operations)
+    loops = any(operation.type == OperationType.WHILE for operation in operations)
+    skeleton = Subgraph(
+        operands=tuple(main.operands[index] for index in kept),
+        operations=(_LOOP,) if loops else (),
+        input_indexes=tuple(place[index] for index in main.input_indexes),
+        output_indexes=tuple(place[index] for index in main.output_indexes),
+    )
+    return Model(
+        main=skeleton,
+        relax_computation_float32_to_float16=model.relax_computation_float32_to_float16,
+        extension_name_to_prefix=model.extension_name_to_prefix,
+        state=model.state,
+        name=model.name,
+    )
+
+
+class Descriptors:
+    """Duplicates of a caller's descriptors, closed once by whoever claims them first.
+
+    Raises OSError for a number that is no open descriptor.
+    """
+
+    def __init__(self, model: Sequence[int], data: Sequence[int]) -> None:
+        self._lock = threading.Lock()
+        self._claimed = False
+        self._fds: list[int] = []
+        try:
+            for fd in (*model, *data):
+                self._fds.append(_duplicate(fd))
+        except BaseException:
+            self.close()
+            raise
+        self.model, self.data = tuple(self._fds[: len(model)]), tuple(self._fds[len(model) :])
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Use them in the block and close them; raises BadState where they are closed already."""
+        with self._lock:
+            if self._claimed:
+                raise BadState("the caller has given up")
+            self._claimed = True
+        try:
+            yield
+        finally:
+            for fd in self._fds:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Close them unless somebody uses them, who will."""
+        with contextlib.suppress(BadState), self.claimed():
+            pass
+
+
+def _duplicate(fd: int) -> int:
+    try:
+        return os.dup(fd)
+    except (OverflowError, TypeError) as error:
+        raise OSError(f"{fd!r} is no file descriptor") from error
+
+
+class PlanFiles:
+    """Keeps the plans of one engine in files; its methods read and write them.
+
+    `counts` are the numbers of model cache and data cache files of one plan, (0, 0) where the
+    engine keeps none.
+    """
+
+    def __init__(
+        self, engine: CachingEngine, state_directory: str | os.PathLike[str] | None
+    ) -> None:
+        model, data = engine.cache_files
+        if min(model, data) < 0 or max(model + 1, data) > MAX_NUMBER_OF_CACHE_FILES:
+            raise InvalidArgument(
+                f"{engine.name} asks for {model} model and {data} data cache files; the device "
+                f"adds one model cache file, and {MAX_NUMBER_OF_CACHE_FILES} of a kind are the most"
+            )
+        self.counts = (model + 1, data) if model or data else (0, 0)
+        self.keeps_digests = state_directory is not None and self.counts != (0, 0)
+        self._engine = engine
+        self._state_directory = state_directory
+
+    def fill(self, plan: Plan, compiled: Compiled, files: Descriptors) -> str:
+        """Write a plan to files; why that failed, "" if it did not."""
+        try:
+            self._check_counts(files)
+            contents = self._contents(plan, compiled)
+            for fd, content in zip(
+                (*files.model, *files.data), (*contents.model, *contents.data), strict=True
+            ):
+                fill(fd, content)
+        except NNError as error:
+            return str(error)
+        except OSError as error:
+            return f"a cache file cannot be written: {error.strerror}"
+        return ""
+
+    def restore(self, files: Descriptors) -> Restored:
+        """The plan that was written to files which are verified, and how it was made.
+
+        Raises InvalidArgument for wrong numbers of files, GeneralFailure where the files are not of
+        this engine, its version and that of this library.
+        """
+        self._check_counts(files)
+        try:
+            model, data = map(view, files.model), map(view, files.data)
+            envelope, contents = next(model), CacheFiles(tuple(model), tuple(data))
+        except (OSError, ValueError) as error:
+            raise GeneralFailure(f"a cache file cannot be mapped: {error}") from error
+        compiled = self._opened(envelope)
+        try:
+            plan = self._engine.deserialize(contents, compiled.lowering)
+        except Exception as error:
+            failure = contained(error, f"{self._engine.name}, loading from its cache,")
+            raise failure from failure.__cause__
+        return Restored(plan, compiled)
+
+    def save(self, token: bytes, plan: Plan, compiled: Compiled, files: Descriptors) -> str:
+        """Write a plan to a client's files and remember their digests; why that failed, or ""."""
+        cache = self._handles
+        try:
+            self._check_counts(files)
+            contents = self._contents(plan, compiled)
+        except NNError as error:
+            cache.forget(token)
+            return str(error)
+        return cache.save(token, files.model, files.data, model=contents.model, data=contents.data)
+
+    def load(self, token: bytes, files: Descriptors) -> Restored:
+        """The plan that `save` wrote with this token.
+
+        Raises InvalidArgument for wrong numbers of files, GeneralFailure where the files differ
+        from what was written, or are of other versions.
+        """
+        self._check_counts(files)
+        found = self._handles.load(token, files.model, files.data)
+        if isinstance(found, Miss):
+            raise GeneralFailure(f"{self._engine.name} does not take the cache: {found.reason}")
+        with found:
+            verified = Descriptors(found.model_fds, found.data_fds)
+        with verified.claimed():
+            return self.restore(verified)
+
+    @functools.cached_property
+    def _handles(self) -> HandleCache:
+        if self._state_directory is None:
+            raise GeneralFailure(f"{self._engine.name} has no directory for digests")
+        return HandleCache(self._state_directory, self._engine.name, self._writer)
+
+    @functools.cached_property
+    def _writer(self) -> str:
+        return f"{self._engine.name} {self._engine.version}, nnasync {library_version()}"
+
+    def _check_counts(self, files: Descriptors) -> None:
+        given = (len(files.model), len(files.data))
+        if given != self.counts:
+            raise InvalidArgument(
+                f"{self._engine.name} needs {self.counts[0]} model and {self.counts[1]} data cache "
+                f"files, got {given[0]} and {given[1]}"
+            )
+
+    def _contents(self, plan: Plan, compiled: Compiled) -> CacheFiles:
+        """The contents of all files; raises typed errors."""
+        model = skeleton_of(compiled.model)
+        try:
+            files = self._engine.serialize(plan)
+        except Exception as error:
+            failure = contained(error, self._engine.name)
+            raise failure from failure.__cause__
+        if (len(files.model) + 1, len(files.data)) != self.counts:
+            raise GeneralFailure(
+                f"{self._engine.name} gave {len(files.model)} model and {len(files.data)} data "
+                f"cache files, not {self.counts[0] - 1} and {self.counts[1]} as it had said"
+            )
+        envelope = _Envelope(
+            format=_FORMAT,
+            writer=self._writer,
+            lowering=compiled.lowering,
+            preference=compiled.preference,
+            priority=compiled.priority,
+            main=model.main,
+            relaxed=model.relax_computation_float32_to_float16,
+            extensions=model.extension_name_to_prefix,
+            state=model.state,
+            name=model.name,
+        )
+        return CacheFiles((msgspec.msgpack.encode(envelope), *files.model), files.data)
+
+    def _opened(self, data: memoryview) -> Compiled:
+        """What an envelope says; raises GeneralFailure for one that another version wrote."""
+        try:
+            envelope = msgspec.msgpack.decode(data, type=_Envelope)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise GeneralFailure(
+                f"the cache has no envelope that is known here: {error}"
+            ) from error
+        if (envelope.format, envelope.writer) != (_FORMAT, self._writer):
+            raise GeneralFailure(
+                f"the cache was written by {envelope.writer}, this is {self._writer}"
+            )
+        model = Model(
+            main=envelope.main,
+            relax_computation_float32_to_float16=envelope.relaxed,
+            extension_name_to_prefix=envelope.extensions,
+            state=envelope.state,
+            name=envelope.name,
+        )
+        return Compiled(model, envelope.lowering, envelope.preference, envelope.priority)
+
+
+@functools.cache
+def library_version() -> str:
+    """Version of nnasync, which decides on the form of what is kept."""
+    return version_of("nnasync") or "uninstalled"

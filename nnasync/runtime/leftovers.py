@@ -1,0 +1,39 @@
+"""Prepared models whose networks were dropped without being closed."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from nnasync.device import PreparedModel
+from nnasync.wakeup import Waiter
+
+__all__ = ["Leftovers"]
+
+logger = logging.getLogger(__name__)
+
+
+class Leftovers:
+    """Closes what is left over; on the loop of the runtime, in a task that is part of it."""
+
+    def __init__(self) -> None:
+        self._found: deque[PreparedModel] = deque()
+        self._waiter: Waiter | None = None
+
+    def add(self, prepared: PreparedModel) -> None:
+        """Have a prepared model closed."""
+        self._found.append(prepared)
+        if self._waiter is not None:
+            self._waiter.wake()
+
+    async def close_all(self) -> None:
+        """Close what comes, until cancelled."""
+        while True:
+            self._waiter = Waiter()
+            if not self._found:
+                await self._waiter
+            while self._found:
+                try:
+                    await self._found.popleft().close()
+                except Exception:
+                    logger.exception("closing a prepared model failed")

@@ -1,0 +1,70 @@
+"""The settings of a runtime."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from nnasync.cache import DEFAULT_LIMIT_BYTES
+from nnasync.errors import InvalidArgument
+from nnasync.scheduler import AGEING_NS
+
+__all__ = ["Options"]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a runtime; times in microseconds.
+
+    cores: how many executions run at once. inline_budget_us: an execution that takes at most this
+    long may run on the thread of the loop (0: never). stall_budget_us: inline work per turn of the
+    loop. queue_limit: executions that may wait. low_os_priority: LOW worker threads get the lowest
+    OS priority (it cannot be undone, and may stall the loop beside foreign busy processes).
+    switch_interval_us: how often the interpreter lock is offered while the runtime is open.
+    time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
+    system for, so that they get a core as soon as they wake (0: the system's own).
+    competition_budget_ms: how long devices are measured against each other for a model (0: the
+    first that takes it gets it). ageing_ms: an execution that has waited for so long goes before
+    those of higher priority, one at a time. cache_limit_bytes: of a cache directory; the least
+    recently used entries go first. encrypt_cache: keep cache files encrypted. state_dir: where
+    measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
+    folder of the user's.
+    """
+
+    cores: int = msgspec.field(default_factory=_cores)
+    inline_budget_us: float = 500
+    stall_budget_us: float = 1000
+    queue_limit: int = 1024
+    low_os_priority: bool = False
+    switch_interval_us: float = 50
+    time_slice_us: float = 100
+    competition_budget_ms: float = 300
+    ageing_ms: float = AGEING_NS / 1e6
+    cache_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    encrypt_cache: bool = False
+    state_dir: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        counts: tuple[object, ...] = (self.cores, self.queue_limit)
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InvalidArgument(f"cores and queue_limit must be 1 or more: {counts}")
+        times: tuple[object, ...] = (
+            self.inline_budget_us,
+            self.stall_budget_us,
+            self.switch_interval_us,
+            self.time_slice_us,
+            self.competition_budget_ms,
+            self.ageing_ms,
+        )
+        if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
+            raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
+        if self.ageing_ms < 1:
+            raise InvalidArgument(f"ageing_ms must be 1 or more, got {self.ageing_ms}")
+        if not isinstance(self.state_dir, (str, os.PathLike, type(None))):
+            raise InvalidArgument(f"state_dir must be a path, got {self.state_dir!r}")

@@ -1,0 +1,396 @@
+"""A runtime: what is shared by all networks of an application, and how long it lives."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from nnasync.cache import Store
+from nnasync.clock import Deadline, Watchdog, now_ns
+from nnasync.compilation import (
+    Compilation,
+    CompilationCache,
+    Report,
+    Verdicts,
+    compile_model,
+    state_folder,
+)
+from nnasync.device import Device, PreparedModel
+from nnasync.engine import Engine, EngineDevice
+from nnasync.engine.caching import library_version
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
+from nnasync.execution import Closing, Net
+from nnasync.fences import Fence
+from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.memory import MemoryStatistics
+from nnasync.memory import statistics as memory_statistics
+from nnasync.runtime.devices import Devices
+from nnasync.runtime.leftovers import Leftovers
+from nnasync.runtime.options import Options
+from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
+from nnasync.runtime.request import CompileRequest, ModelSource, begun
+from nnasync.timeslice import set_time_slice
+from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
+from nnasync.versions import Errands, OlderDevice
+from nnasync.wakeup import Wakeup
+from nnasync.workers import Workers, WorkersStatistics, contained
+
+__all__ = ["Runtime", "RuntimeStatistics", "open_runtime", "run"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+IDLE_PERIOD_S = 5.0
+CLOSE_GRACE_S = 2.0
+READY_PATIENCE_S = 5.0
+"""How long a plan may take to be bound and tried before its network is handed out all the same."""
+
+
+class RuntimeStatistics(msgspec.Struct, frozen=True):
+    """State of a runtime now; `wakeups` counts how often threads woke the loop."""
+
+    workers: WorkersStatistics
+    memory: MemoryStatistics
+    wakeups: Count
+    nets: int
+
+
+def open_runtime(
+    *,
+    devices: Sequence[str | Engine | Device | OlderDevice] | None = None,
+    isolate: Sequence[str] = (),
+    options: Options | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> Runtime:
+    """A runtime, to be used with `async with`.
+
+    `devices` are names, engines or devices; None means all that are there by default. Raises
+    InvalidArgument for an unknown name.
+    """
+    if isolate:
+        raise InvalidArgument(
+            f"isolate={list(isolate)}: this version has no driver service; leave it empty"
+        )
+    return Runtime(devices, options or Options(), instruments)
+
+
+def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Run an async function on a new event loop: uvloop where there is one, else asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return anyio.run(main, *args)
+    del uvloop
+    return anyio.run(main, *args, backend_options={"use_uvloop": True})
+
+
+class Runtime:
+    """Devices and the workers they share; made by `open_runtime`."""
+
+    def __init__(
+        self,
+        devices: Sequence[str | Engine | Device | OlderDevice] | None,
+        options: Options,
+        instruments: Sequence[Instrument],
+    ) -> None:
+        self.options = options
+        self.tracer = Tracer(instruments)
+        self._wanted = devices
+        self._nets: set[weakref.ref[Net]] = set()
+        self._leftovers = Leftovers()
+        self._folder = Path(options.state_dir).expanduser() if options.state_dir else state_folder()
+        self._state = "new"
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise BadState("a runtime can be opened once; make another with open_runtime()")
+        self._wakeup = Wakeup.current()
+        self._watchdog = Watchdog()
+        options = self.options
+        self._workers = Workers(
+            cores=options.cores,
+            inline_budget_ns=int(options.inline_budget_us * 1000),
+            stall_budget_ns=int(options.stall_budget_us * 1000),
+            queue_limit=options.queue_limit,
+            watchdog=self._watchdog,
+            tracer=self.tracer,
+            on_start=functools.partial(settle_in, options),
+            ageing_ns=int(options.ageing_ms * 1e6),
+        )
+        self._devices = Devices(self._wanted, self._workers, self._folder)
+        await self._devices.look_around()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._leftovers.close_all)
+        try:
+            await self._devices.discover(Errands(self._tasks.start_soon, self._watchdog))
+        except BaseException:
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            raise
+        SETTINGS.enter(options.switch_interval_us * 1e-6)
+        self._old_slice_ns = set_time_slice(slice_ns(options))
+        self._wakeup.tracer = self.tracer
+        self._state = "open"
+        self._trim_later()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._state = "closed"
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+        finally:
+            SETTINGS.leave()
+            if self._wakeup.tracer is self.tracer:
+                self._wakeup.tracer = None
+            if self._old_slice_ns is not None:
+                set_time_slice(self._old_slice_ns)
+            self._tasks.cancel_scope.cancel()
+            # The error of the body goes on by itself; inside the group it would become an
+            # exception group, which no caller of ours expects.
+            await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, in the order in which they are tried."""
+        return self._devices.all if self._state != "new" else ()
+
+    def device(self, name: str) -> Device:
+        """The device of that name; raises InvalidArgument and lists the names there are."""
+        self._check_open()
+        return self._devices.named(name)
+
+    async def compile(
+        self,
+        model: Model | str | os.PathLike[str],
+        *,
+        devices: Sequence[str | Device | OlderDevice] | None = None,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        token: bytes | None = None,
+        precision: str | None = None,
+        preemption_quantum_ms: float | None = None,
+        pin: str | None = None,
+        optimise_after: int | None = None,
+    ) -> Net:
+        """Prepare a model, or the model in a file, for execution.
+
+        `devices` limits the choice and its order breaks ties; among several, and several ways of
+        one, the fastest that agrees with the reference is kept. `precision` "exact" allows only
+        what is bit-stable, "bf16" also what computes floats with less than float32. `pin`, from
+        `report().pin`, reproduces an earlier choice.
+
+        What was compiled is kept in `cache_dir`, and loaded from there the next time; the report
+        says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
+        first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
+        SHA-256. With `optimise_after` the first device that takes the model gets it at once, and
+        the choice is made beside it when it was executed so many times. Where the path of a file is
+        given instead of the model, the file is only loaded if the cache has not got it.
+
+        Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
+        a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
+        """
+        self._check_open()
+        source = ModelSource.of(model)
+        request = CompileRequest(
+            devices=devices,
+            preference=preference,
+            priority=priority,
+            deadline=deadline,
+            cache_dir=cache_dir,
+            token=token,
+            precision=precision,
+            preemption_quantum_ms=preemption_quantum_ms,
+            pin=pin,
+            optimise_after=optimise_after,
+        )
+        candidates = await self._devices.candidates(devices)
+        digest = await anyio.to_thread.run_sync(source.digest)
+        vlog.model("compile %s", source.name)
+        with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
+            compilation = await compile_model(
+                source.source(),
+                candidates,
+                preference=ExecutionPreference(preference),
+                priority=Priority(priority),
+                deadline=deadline,
+                fingerprint=digest,
+                precision=precision,
+                pin=pin,
+                reference=self._devices.reference(),
+                verdicts=Verdicts(self._folder / "verdicts"),
+                budget_ns=int(self.options.competition_budget_ms * 1e6),
+                quantum_ns=request.quantum_ns,
+                cache=self._cache(request, candidates, digest),
+                optimise_after=optimise_after,
+            )
+        for line in compilation.report.candidates:
+            vlog.compilation(
+                "%s: %s, %s: %s", source.name, line.device, line.lowering, line.verdict
+            )
+        return await self._net(compilation, deadline)
+
+    def _cache(
+        self, request: CompileRequest, devices: Sequence[Device], digest: bytes
+    ) -> CompilationCache | None:
+        """The cache that a compilation asks for; besides what keys say the plan depends on more."""
+        if request.cache_dir is None:
+            return None
+        options = self.options
+        return CompilationCache(
+            Store(
+                request.cache_dir,
+                self._folder,
+                limit_bytes=options.cache_limit_bytes,
+                encrypt=options.encrypt_cache,
+            ),
+            token=request.token or digest,
+            model_digest=digest,
+            library_version=library_version(),
+            preference=ExecutionPreference(request.preference),
+            priority=Priority(request.priority),
+            versions=", ".join(f"{device.name} {device.version}" for device in devices),
+            conditions=[
+                [device.name for device in devices],
+                options.cores,
+                options.competition_budget_ms > 0,
+                request.precision,
+                request.preemption_quantum_ms,
+                request.pin,
+            ],
+            deadline=request.deadline,
+        )
+
+    async def _net(self, compilation: Compilation, deadline: Deadline | None) -> Net:
+        if self._state != "open":
+            raise BadState("the runtime was closed while the model was compiled")
+        net = Net(
+            compilation,
+            self._workers,
+            on_close=functools.partial(self._closing, compilation.prepared),
+            on_drop=functools.partial(self._leftovers.add, compilation.prepared),
+        )
+        self._nets.add(weakref.ref(net, self._nets.discard))
+        if compilation.later is not None:
+            self._tasks.start_soon(_optimise, weakref.ref(net), compilation.later)
+        left_s = READY_PATIENCE_S
+        if deadline is not None:
+            left_s = min(left_s, max(0, deadline.remaining_ns(now_ns())) / 1e9)
+        try:
+            with anyio.move_on_after(left_s):
+                await self._workers.aside.run(net.get_ready, net.model.name or "a network")
+        except BaseException:
+            net.close()
+            raise
+        return net
+
+    def statistics(self) -> RuntimeStatistics:
+        """Counts and states of the workers, the memory and the loop's wake-ups.
+
+        Raises BadState before the runtime is opened.
+        """
+        if self._state == "new":
+            raise BadState("the runtime is not open yet; use it inside `async with`")
+        return RuntimeStatistics(
+            workers=self._workers.statistics(),
+            memory=memory_statistics(),
+            wakeups=self._wakeup.statistics().wakeups,
+            nets=len(self._nets),
+        )
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise BadState(f"the runtime is not open ({self._state}); use it inside `async with`")
+        if Wakeup.current() is not self._wakeup:
+            raise BadState("the runtime belongs to another event loop")
+
+    def _closing(self, prepared: PreparedModel, net: Net) -> Closing:
+        fence = Fence()
+        reference = weakref.ref(net)
+        if reference in self._nets and self._state == "open":
+            self._nets.discard(reference)
+            self._tasks.start_soon(_close_prepared, prepared, fence)
+        else:
+            fence.signal()
+        return Closing(fence)
+
+    def _open_nets(self) -> list[Net]:
+        return [net for reference in list(self._nets) if (net := reference()) is not None]
+
+    def _trim_later(self) -> None:
+        if self._state != "open":
+            return
+        try:
+            self._watchdog.arm(now_ns() + int(IDLE_PERIOD_S * 1e9), self._trim)
+        except BadState:
+            logger.debug("the runtime closes; nothing is trimmed any more")
+
+    def _trim(self) -> None:
+        for net in self._open_nets():
+            net.trim()
+        for device in self._devices.all:
+            if isinstance(device, EngineDevice):
+                try:
+                    device.trim()
+                except Exception:
+                    logger.exception("%s failed to give idle memory back", device.name)
+        self._trim_later()
+
+    async def _close(self) -> None:
+        for net in self._open_nets():
+            net.close()
+        self._nets.clear()
+        self._workers.close()
+        for device in self._devices.all:
+            try:
+                await device.close()
+            except Exception:
+                logger.exception("closing %s failed", device.name)
+        running = await anyio.to_thread.run_sync(self._workers.join, CLOSE_GRACE_S)
+        await anyio.to_thread.run_sync(self._watchdog.close)
+        if running:
+            logger.warning("%d executions still run on a device that does not stop", running)
+
+
+async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]]) -> None:
+    """Bring the best plan of a network in while the first one is in use."""
+    try:
+        report = await later()
+    except Exception as error:
+        logger.warning("a network stays with its first plan: %s", error)
+        return
+    net = reference()
+    if net is not None:
+        net.optimised(report)
+
+
+async def _close_prepared(prepared: PreparedModel, fence: Fence) -> None:
+    try:
+        await prepared.close()
+        fence.signal()
+    except Exception as error:
+        fence.fail(contained(error, "closing a prepared model"))
+    finally:
+        # Final already, unless the runtime was closed first.
+        fence.fail(DeviceUnavailable("the runtime was closed before the network was"))

@@ -1,0 +1,313 @@
+"""What is left of networks, bursts and executions that are closed, dropped, or idle: nothing."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+import nnasync as nn
+from nnasync.drivers.null import NullEngine
+from nnasync.engine import EngineDevice
+from nnasync.engine.heat import COOLS_AFTER_LOOKS
+from nnasync.errors import Cancelled, DeviceUnavailable
+from nnasync.fences import Fence
+from tests.conftest import open_descriptors, our_threads
+from tests.rigs import (
+    INLINE,
+    POOL,
+    REFERENCE,
+    ROW,
+    counter,
+    double,
+    doubler,
+    free,
+    gated,
+    runtime,
+    until,
+)
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+]
+DOUBLED = [[2, 4, 6, 8]]
+DROPPED = "network 'doubler' was dropped"
+
+
+@contextmanager
+def one_warning(text: str) -> Iterator[None]:
+    """Exactly one ResourceWarning comes, which says this; what it is about is not kept."""
+    told: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, *_: told.append(f"{category} {message}")
+        yield
+    assert ["ResourceWarning" in each and text in each for each in told] == [True], told
+
+
+def live() -> int:
+    return len(gc.get_objects())
+
+
+# -- networks
+
+
+@pytest.mark.usefixtures("no_leaks")
+@pytest.mark.parametrize("engine", ["null", "reference"])
+async def test_a_dropped_network_gives_everything_back(engine: str) -> None:
+    device: Any = NullEngine(compute=double) if engine == "null" else REFERENCE
+    async with runtime(device) as rt:
+        kept = await rt.compile(doubler("kept"))
+        before = rt.statistics()
+        net = await rt.compile(doubler())
+        prepared = weakref.ref(net._prepared)
+        assert (await net(ROW)).tolist() == DOUBLED
+        with one_warning(DROPPED):
+            del net
+            await until(lambda: prepared() is None)
+        await until(lambda: rt.statistics().memory == before.memory)
+        assert rt.statistics().nets == before.nets
+        assert (await kept(ROW)).tolist() == DOUBLED
+
+
+async def test_a_network_in_a_cycle_is_collected_from_any_thread() -> None:
+    async with runtime() as rt:
+        cycle: list[Any] = [await rt.compile(doubler())]
+        cycle.append(cycle)
+        prepared = weakref.ref(cycle[0]._prepared)
+        del cycle
+        with one_warning(DROPPED):
+            thread = threading.Thread(target=gc.collect)
+            thread.start()
+            thread.join()
+            await until(lambda: prepared() is None)
+        assert rt.statistics().nets == 0
+
+
+async def test_a_closed_network_is_dropped_without_a_word() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        await net.close()
+        last = await rt.compile(doubler())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del net
+    del last
+    assert not caught
+
+
+async def test_an_execution_in_flight_outlives_its_network() -> None:
+    engine = gated()
+    async with runtime(engine) as rt:
+        net, other = await rt.compile(doubler()), await rt.compile(doubler("other"))
+        first = await net.launch(ROW)
+        second = await other.launch(first.outputs, wait_for=[first.fence])
+        del net, first
+        gc.collect()
+        with one_warning(DROPPED):
+            engine.gate.open_wide()
+            assert (await second.result()).tolist() == [[4, 8, 12, 16]]
+            await free(rt)
+            await until(lambda: rt.statistics().nets == 1)
+
+
+async def test_a_call_keeps_its_network() -> None:
+    engine = gated()
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        found: list[Any] = []
+
+        async def call(net: nn.Net) -> None:
+            found.append(await net(ROW))
+
+        group.start_soon(call, await rt.compile(doubler()))
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        assert rt.statistics().nets == 1
+        with one_warning(DROPPED):
+            engine.gate.open_wide()
+            await until(lambda: len(found) == 1)
+            await until(lambda: rt.statistics().nets == 0)
+    assert found[0].tolist() == DOUBLED
+
+
+async def test_a_network_whose_compilation_is_cancelled_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_go = threading.Event()
+    monkeypatch.setattr(nn.Net, "get_ready", lambda self: let_go.wait(60))
+    try:
+        async with runtime() as rt:
+            with warnings.catch_warnings(record=True) as caught:
+                with anyio.move_on_after(0.05):
+                    await rt.compile(doubler())
+                assert rt.statistics().nets == 0
+                let_go.set()
+            assert not caught
+    finally:
+        let_go.set()
+
+
+@pytest.mark.parametrize("closing", [True, False], ids=["closed", "collected"])
+async def test_hundreds_of_networks_leave_nothing(closing: bool) -> None:
+    model = doubler()
+    cycles = 300 if closing else 60
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        async with runtime(REFERENCE) as rt:
+            references: list[weakref.ref[Any]] = []
+
+            async def cycle() -> None:
+                net = await rt.compile(model)
+                await net(ROW)
+                references[:] = [ref for ref in references if ref() is not None]
+                references.extend((weakref.ref(net), weakref.ref(net._prepared)))
+                if closing:
+                    await net.close()
+
+            for _ in range(20):
+                await cycle()
+            await until(lambda: rt.statistics().memory.pools == 0)
+            gc.collect()
+            before = (rt.statistics().memory, open_descriptors(), our_threads())
+            objects = live()
+            for _ in range(cycles):
+                await cycle()
+            await until(lambda: rt.statistics().memory == before[0])
+            gc.collect()
+            assert (rt.statistics().memory, open_descriptors(), our_threads()) == before
+            assert live() - objects < cycles
+            await until(lambda: all(reference() is None for reference in references))
+
+
+# -- bursts
+
+
+@pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
+async def test_a_dropped_burst_cools_the_device_down(options: nn.Options) -> None:
+    async with runtime(NullEngine(compute=double), options=options) as rt:
+        net = await rt.compile(doubler())
+        burst = net.burst()
+        await burst.__aenter__()
+        pools = rt.statistics().memory.pools
+        assert (await burst(ROW)).tolist() == DOUBLED
+        assert rt.statistics().workers.hot == 1
+        with one_warning("a burst of network 'doubler' was dropped"):
+            del burst
+            await until(lambda: rt.statistics().workers.hot == 0)
+        await until(lambda: rt.statistics().memory.pools == pools)
+        assert (await net(ROW)).tolist() == DOUBLED
+
+
+async def test_a_burst_keeps_its_network() -> None:
+    async with runtime() as rt:
+        async with (await rt.compile(counter())).burst() as burst:
+            gc.collect()
+            for total in (1, 2, 3):
+                assert (await burst(ROW * 0 + 1)).tolist() == [[total] * 4]
+        with one_warning("network 'counter' was dropped"):
+            del burst
+            await until(lambda: rt.statistics().nets == 0)
+
+
+async def test_a_burst_that_was_never_opened_needs_no_closing() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            net.burst()
+            async with net.burst():
+                pass
+        assert not caught
+
+
+async def test_an_idle_burst_cools_down_and_is_heated_by_its_next_call() -> None:
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        net = await rt.compile(doubler())
+        device = rt.device("null")
+        assert isinstance(device, EngineDevice)
+        async with net.burst() as burst:
+            await burst(ROW)
+            for _ in range(COOLS_AFTER_LOOKS + 1):
+                assert burst.statistics().hot
+                assert engine.counters.trim == 0
+                device.trim()
+            assert not burst.statistics().hot
+            assert rt.statistics().workers.hot == 0
+            assert engine.counters.trim > 0
+            assert (await burst(ROW)).tolist() == DOUBLED
+            assert burst.statistics().hot
+            assert rt.statistics().workers.hot == 1
+        assert not burst.statistics().hot
+        assert rt.statistics().workers.hot == 0
+
+
+# -- executions
+
+
+async def test_a_held_launch_that_is_over_keeps_no_memory_though_its_fence_lives() -> None:
+    async with runtime(NullEngine(compute=double)) as rt:
+        net = await rt.compile(doubler())
+        before = rt.statistics().memory.pools
+        never = Fence()
+        for _ in range(5):
+            held = await net.launch(ROW, wait_for=[never])
+            held.cancel()
+            with pytest.raises(Cancelled):
+                await held.fence
+            held.close()
+        del held
+        gc.collect()
+        await until(lambda: rt.statistics().memory.pools <= before + 1)
+    never.signal()
+
+
+async def test_closing_while_launches_wait_for_fences() -> None:
+    """However they were to come: never, later, or with an error; each launch is answered."""
+    never, later, failing = Fence(), Fence(), Fence()
+    async with runtime(NullEngine(compute=double)) as rt:
+        net = await rt.compile(doubler())
+        held = [await net.launch(ROW, wait_for=[each]) for each in (never, later, failing)]
+        chained = await net.launch(held[0].outputs, wait_for=[held[0].fence])
+        answers: list[Fence] = []
+        for each in (*held, chained):
+            each.fence.add_callback(answers.append)
+    later.signal()
+    failing.fail(OSError("no"))
+    assert len(answers) == 4
+    assert all(isinstance(each.error, DeviceUnavailable) for each in answers)
+
+
+async def test_memory_of_missed_executions_is_kept_until_the_device_lets_go() -> None:
+    """Of calls, launches and bursts; then it is given back, and the device goes on."""
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        net = await rt.compile(doubler())
+        await net(ROW)
+        before = rt.statistics().memory.pools
+        engine.hang()
+        with pytest.raises(nn.MissedDeadline):
+            await net(ROW, deadline=nn.within(ms=30))
+        launched = await net.launch(ROW, deadline=nn.within(ms=30))
+        with pytest.raises(nn.MissedDeadline):
+            await launched.fence
+        await until(lambda: engine.counters.hanging + rt.statistics().workers.quarantined >= 2)
+        launched.close()
+        del launched
+        gc.collect()
+        assert rt.statistics().memory.pools >= before + rt.statistics().workers.quarantined - 1
+        engine.heal()
+        engine.release()
+        await free(rt)
+        gc.collect()
+        await until(lambda: rt.statistics().memory.pools <= before)
+        for _ in range(3):
+            assert (await net(ROW)).tolist() == DOUBLED
