@@ -44,6 +44,7 @@ from nnasync.workers import StopFlag
 
 CHAIN = 8
 BARE, AWAIT, TIMED, BURST = "bare plan (p)", "await net(x)", "await net(x, deadline=)", "burst(x)"
+MEASURED, MEASURED_BURST = "await net(x, measure=True)", "burst(x, measure=True)"
 OTHER, SAME = "run_in_executor, other core", "run_in_executor, same core"
 HOPS = f"{CHAIN} hops, run_in_executor, other core"
 SAME_HOPS = f"{CHAIN} hops, run_in_executor, same core"
@@ -190,7 +191,9 @@ class Calls:
             BARE: self.bare,
             AWAIT: self.repeated(lambda: self.net(self.x)),
             TIMED: self.repeated(self.timed),
+            MEASURED: self.repeated(lambda: self.net(self.x, measure=True)),
             BURST: self.repeated(lambda: self.burst(self.x)),
+            MEASURED_BURST: self.repeated(lambda: self.burst(self.x, measure=True)),
             SAME: self.in_executor(here, hops=1),
             SAME_HOPS: self.in_executor(here, hops=CHAIN),
             LAUNCHES: self.launches,
@@ -219,6 +222,8 @@ def ratios(costs: dict[str, float]) -> dict[str, float]:
     found = {
         "await - p, microseconds": costs[AWAIT] - p,
         "burst - p, microseconds": costs[BURST] - p,
+        "measure=True, microseconds": costs[MEASURED] - costs[AWAIT],
+        "measure=True in a burst, microseconds": costs[MEASURED_BURST] - costs[BURST],
     }
     for executor in (OTHER, SAME):
         if executor in costs:

@@ -4,6 +4,10 @@ The queue is filled, a third of each priority and half of them with deadlines, a
 without and with work that is due for its age. Beside the scheduler alone stands the whole of
 `Workers.submit` for tasks behind busy threads, which adds the lock, the alarm and the fence. And
 what a VLOG line costs whose tag is off.
+
+Ageing: in a flood of HIGH calls that keeps the only core busy, how long LOW calls wait, as a share
+of the bound that is stated for them: (1 + calls before it) times the ageing time, and two
+dispatches for each of these.
 """
 
 from __future__ import annotations
@@ -13,8 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import anyio
+import numpy as np
+
+import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
-from nnasync.clock import Watchdog
+from nnasync.clock import Watchdog, now_ns
+from nnasync.drivers.null import NullEngine
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
@@ -110,6 +119,47 @@ def vlog_ns(calls: int = 200_000) -> float:
     return (time.perf_counter_ns() - between - (between - started)) / calls
 
 
+async def ageing(flood: int, waiting: int, ageing_ms: float, run_ms: float) -> list[float]:
+    """Waits of LOW calls that come at once, each as a share of the bound stated for it."""
+    engine = NullEngine(latency_ns=int(run_ms * 1e6))
+    options = nn.Options(
+        cores=1, inline_budget_us=0, ageing_ms=ageing_ms, competition_budget_ms=0, queue_limit=10**6
+    )
+    shares: list[float] = []
+    async with nn.open_runtime(devices=[engine], options=options) as rt:
+        urgent = await rt.compile(tiny(), priority=Priority.HIGH)
+        patient = await rt.compile(tiny(), priority=Priority.LOW)
+        x = np.ones((1, 4), np.float32)
+
+        async def hurry() -> None:
+            while len(shares) < waiting:
+                await urgent(x)
+
+        async def wait(before: int) -> None:
+            started = now_ns()
+            _, timing = await patient(x, measure=True)
+            waited_ns = now_ns() - started - timing.time_on_device_ns
+            bound_ms = (1 + before) * (ageing_ms + 2 * run_ms)
+            shares.append(waited_ns / 1e6 / bound_ms)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(flood):
+                group.start_soon(hurry)
+            while rt.statistics().workers.scheduler.queued[2] < flood // 2:  # noqa: ASYNC110
+                await anyio.sleep(run_ms / 1e3)
+            for number in range(waiting):
+                group.start_soon(wait, number)
+    return shares
+
+
+def tiny() -> nn.Model:
+    """One addition."""
+    builder = nn.ModelBuilder("add")
+    x = builder.input("x", (1, 4))
+    builder.output("y", builder.add(x, x))
+    return builder.build()
+
+
 def measure(rounds: int, sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
     """Microseconds by contestant and size, one a round."""
     contestants: dict[str, Callable[[int], tuple[float, float]]] = {
@@ -130,14 +180,18 @@ def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__, rounds=5)
     parser.add_argument("--most", type=int, default=SIZES[-1], help="jobs at most (%(default)s)")
+    parser.add_argument("--ageing-ms", type=float, default=100, help="of the flood (%(default)s)")
     options = parser.parse_args()
     sizes = [size for size in SIZES if size <= options.most] or [options.most]
     found = measure(options.rounds, sizes)
     lines = [vlog_ns() for _ in range(options.rounds)]
     rows = [[name, *(spread(by_size[str(s)]) for s in sizes)] for name, by_size in found.items()]
     text = table(["microseconds each, queued", *(f"{size:,}" for size in sizes)], rows)
+    shares = nn.run(ageing, 20, 8, options.ageing_ms, 2.0)
+    text += "\n\nLOW in a flood of HIGH, waits as shares of their bounds: "
+    text += ", ".join(f"{share:.2f}" for share in shares)
     text += f"\n\na VLOG line that is off: {median(lines):.0f} ns"
-    figures: dict[str, Any] = {"microseconds": found, "vlog_ns": lines}
+    figures: dict[str, Any] = {"microseconds": found, "vlog_ns": lines, "ageing": shares}
     publish("Scheduling", text, figures, options.json)
 
 

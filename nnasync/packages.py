@@ -10,16 +10,18 @@ the library.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 import sys
 import time
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
+from types import ModuleType
 
 from nnasync.hal import Struct
 
-__all__ = ["EntryPoint", "entry_points", "version_of"]
+__all__ = ["EntryPoint", "entry_points", "imported", "loading_ns", "version_of"]
 
 _DIST_INFO, _EGG_INFO = ".dist-info", ".egg-info"
 _TICK_NS = 2_000_000_000
@@ -54,6 +56,22 @@ def version_of(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+_loading_ns: dict[str, int] = {}
+
+
+def imported(name: str) -> ModuleType:
+    """A module of a package; how long it took to import the first time is remembered."""
+    began_ns = time.perf_counter_ns()
+    module = importlib.import_module(name)
+    _loading_ns.setdefault(name, time.perf_counter_ns() - began_ns)
+    return module
+
+
+def loading_ns(name: str) -> int:
+    """How long `imported` took to import a module; 0 where it has not yet."""
+    return _loading_ns.get(name, 0)
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:

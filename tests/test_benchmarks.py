@@ -53,7 +53,8 @@ def figures(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "script", ["borders.py", "call_cost.py", "loop_lag.py", "operations.py", "start_up.py"]
+    "script",
+    ["borders.py", "call_cost.py", "deadlines.py", "loop_lag.py", "operations.py", "start_up.py"],
 )
 def test_help_says_what_is_measured(script: str) -> None:
     text = run(script, "--help")
@@ -111,3 +112,25 @@ def test_scheduling(tmp_path: Path) -> None:
     assert len(found) == 6
     assert all(set(by_size) == {"100", "1000"} for by_size in found.values())
     assert all(values[0] > 0 for by_size in found.values() for values in by_size.values())
+
+
+def test_deadlines(tmp_path: Path) -> None:
+    arguments = ("--rounds", "2", "--ahead-ms", "20", "--json", str(tmp_path / "figures"))
+    text = run("deadlines.py", *arguments)
+    assert "within 2 ms" in text
+    found = figures(tmp_path / "figures")["late_us"]
+    assert set(found) == {"asyncio", "uvloop", "trio"}
+    for paths in found.values():
+        assert set(paths) == {"call", "launch", "duration", "burst", "prepare"}
+        assert all(len(late) == 2 and min(late) >= 0 for late in paths.values())
+
+
+def test_compile_and_drop(tmp_path: Path) -> None:
+    counts = ("--cycles", "20", "--collected", "20")
+    run("compile_and_drop.py", *counts, "--json", str(tmp_path / "figures"))
+    found = figures(tmp_path / "figures")
+    assert found["nets"] == 0
+    for name in ("closed", "collected"):
+        first, *_, last = found[name]["readings"][1:]
+        assert last["descriptors"] <= first["descriptors"]
+        assert last["threads"] <= first["threads"]

@@ -7,8 +7,10 @@ while the network is in use already.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Awaitable, Callable
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -27,6 +29,10 @@ from nnasync.engine.staged import StagedPlan
 from nnasync.errors import GeneralFailure
 
 __all__ = ["NO_CACHE", "Chosen", "recalled"]
+
+_FIRST_RUNS = 2
+"""A plan of which a sample was measured is tried once before its first execution."""
+_PATIENCE_S = 0.3
 
 NO_CACHE = "no cache: no cache_dir was given"
 
@@ -47,15 +53,23 @@ class Chosen:
         self._report = report
         self._staged = staged
 
-    def compilation(self, best: Callable[[], Awaitable[Chosen]] | None = None) -> Compilation:
-        """What runs; `best` makes what is to follow, where something may."""
+    def compilation(
+        self,
+        best: Callable[[], Awaitable[Chosen]] | None = None,
+        *,
+        patience_s: float = math.inf,
+    ) -> Compilation:
+        """What runs; `best` makes what is to follow, where something may.
+
+        That begins when the first plan was used enough, or has been there for `patience_s`.
+        """
         contender, median_ns = self._choosing.contender, self._choosing.median_ns
         prepared = contender.finish()
         if isinstance(prepared, EnginePreparedModel) and median_ns is not None:
             prepared.estimate.observe(int(median_ns))
         later = None
         if best is not None and self._staged is not None:
-            later = functools.partial(_follow, self._staged, best)
+            later = functools.partial(_follow, self._staged, best, patience_s)
         compilation = Compilation(self._wish.model, prepared, contender.device, self._report, later)
         fallbacks = self._wish.fallbacks
         if fallbacks is None:
@@ -74,9 +88,12 @@ class Chosen:
         return self._report
 
 
-async def _follow(staged: StagedPlan, best: Callable[[], Awaitable[Chosen]]) -> Report:
+async def _follow(
+    staged: StagedPlan, best: Callable[[], Awaitable[Chosen]], patience_s: float
+) -> Report:
     """Wait for the first plan to be used enough, make the best one, and bring it in."""
-    await staged.ripe
+    with anyio.move_on_after(patience_s):
+        await staged.ripe
     return await (await best()).take_over(staged)
 
 
@@ -113,5 +130,5 @@ def recalled(
 
     staged = None
     if following and isinstance(found.contender, EngineContender):
-        staged = found.contender.stage()
-    return chosen(found.contender, found.stage, staged).compilation(best)
+        staged = found.contender.stage(ripe_after=_FIRST_RUNS)
+    return chosen(found.contender, found.stage, staged).compilation(best, patience_s=_PATIENCE_S)

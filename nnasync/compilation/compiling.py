@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
+import msgspec
 
 from nnasync.clock import Deadline
 from nnasync.compilation.caching import CompilationCache
@@ -81,26 +82,42 @@ async def compile_model(
         cache=cache,
     )
 
-    def wish(outline: Model) -> Wish:
-        model = source if isinstance(source, Model) else outline
-        return Wish(model, preference, priority, precision, fallbacks)
-
-    async def loaded() -> Wish:
-        if isinstance(source, Model):
-            return wish(source)
-        return wish(await anyio.to_thread.run_sync(source))
+    order = _Order(source, preference, priority, precision, fallbacks)
 
     async def choose_anew() -> Chosen:
-        return await compiler.choose(await loaded(), devices, terms, None)
+        return await compiler.choose(await order.loaded(), devices, terms, None)
 
     if cache is not None:
         await cache.check()
-        recall = Recall(cache, devices, wish, loaded)
+        recall = Recall(cache, devices, order.wish, order.loaded)
         found = await recall.find(deadline)
         if found is not None:
             return recalled(found, recall, digest, choose_anew)
     if optimise_after is None or pin is not None:
-        chosen = await compiler.choose(await loaded(), devices, terms, deadline)
+        chosen = await compiler.choose(await order.loaded(), devices, terms, deadline)
         return chosen.compilation()
-    first = await compiler.first_stage(await loaded(), devices, terms, deadline, optimise_after)
+    first = await compiler.first_stage(
+        await order.loaded(), devices, terms, deadline, optimise_after
+    )
     return first.compilation(choose_anew)
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """What is to be compiled, before it is known whether the model must be loaded for it."""
+
+    source: Model | Callable[[], Model]
+    preference: ExecutionPreference
+    priority: Priority
+    precision: str | None
+    fallbacks: Fallbacks | None
+
+    def wish(self, outline: Model) -> Wish:
+        """The wish, with an outline of the model unless that is there."""
+        model = self.source if isinstance(self.source, Model) else outline
+        return Wish(model, self.preference, self.priority, self.precision, self.fallbacks)
+
+    async def loaded(self) -> Wish:
+        """The wish with the model itself."""
+        if isinstance(self.source, Model):
+            return self.wish(self.source)
+        return self.wish(await anyio.to_thread.run_sync(self.source))

@@ -200,7 +200,10 @@ class CacheFiles(Struct, frozen=True):
 
 @runtime_checkable
 class CachingEngine(Engine, Protocol):
-    """An engine that can keep its plans in files."""
+    """An engine that can keep its plans in files.
+
+    One whose package takes long to import has `loading_ns` besides, how long that took.
+    """
 
     @property
     def cache_files(self) -> tuple[int, int]:

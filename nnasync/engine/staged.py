@@ -30,7 +30,7 @@ class StagedPlan:
     """A plan that begins as `first`; `replace` brings the next one."""
 
     def __init__(self, first: Plan, *, ripe_after: int = 0) -> None:
-        """`ripe` is signaled when `ripe_after` executions have begun, at once for 0."""
+        """`ripe` is signaled when `ripe_after` executions have ended, at once for 0."""
         self._plan = first
         self._calls: weakref.WeakSet[StagedCall] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class StagedPlan:
             _offer(call, plan)
 
     def count_run(self) -> None:
-        """Note that an execution begins."""
+        """Note that an execution has ended."""
         if self._left > 0:
             self._left -= 1
             if self._left <= 0:
@@ -110,11 +110,11 @@ class StagedCall:
             following = self._next
             if following is not None:
                 self._call, self._next = following, None
-            if self._staged._left > 0:
-                self._staged.count_run()
         self._is_stopped = True
         finished = self._call.run(stop)
         self._is_stopped = not finished
+        if finished and self._staged._left > 0:
+            self._staged.count_run()
         return finished
 
     def rewind(self) -> None:

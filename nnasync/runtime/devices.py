@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
 from nnasync.compilation import REFERENCE, calibrated, read_calibration
+from nnasync.deferred import deferred
 from nnasync.device import Device
-from nnasync.drivers import built_in, default_devices, foreign_devices
+from nnasync.drivers import DRIVERS, built_in, default_devices, foreign_devices
 from nnasync.engine import Engine, EngineDevice
 from nnasync.errors import InvalidArgument, NNError
-from nnasync.versions import Errands, OlderDevice, admit, examine
 from nnasync.workers import Workers
+
+if TYPE_CHECKING:
+    from nnasync import versions
+    from nnasync.versions import Errands, OlderDevice
+else:
+    versions = deferred("nnasync.versions")
 
 __all__ = ["Devices"]
 
 logger = logging.getLogger(__name__)
+
+_OURS = frozenset(f"{place.partition(':')[0]}.engine" for place in DRIVERS.values())
+"""Modules of engines that come with nnasync."""
 
 
 class Devices:
@@ -53,10 +62,11 @@ class Devices:
 
         await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
 
-    async def discover(self, errands: Errands) -> None:
+    async def discover(self, errands: Callable[[], Errands]) -> None:
         """Make the devices; one that cannot say what it is, is left out unless it was asked for.
 
-        Raises InvalidArgument for an unknown name, or one that two devices have.
+        `errands` are made where a device of others needs them. Raises InvalidArgument for an
+        unknown name, or one that two devices have.
         """
         self._errands = errands
         found: list[Device] = []
@@ -103,13 +113,14 @@ class Devices:
         return self._judge
 
     async def _admitted(self, device: Device) -> Device:
-        """A device as one of HAL 1.3 that was asked once what it is."""
+        """A device as one of HAL 1.3 that was asked once what it is; our own need not be."""
         if isinstance(device, EngineDevice):
-            await examine(device)
+            if type(device.engine).__module__ not in _OURS:
+                await versions.examine(device)
             return device
         known = self._admissions.get(id(device))
         if known is None:
-            known = self._admissions[id(device)] = await admit(device, self._errands)
+            known = self._admissions[id(device)] = await versions.admit(device, self._errands())
         return known
 
     def _device(self, wanted: str | Engine | Device | OlderDevice) -> Device:

@@ -30,26 +30,33 @@ def settle_in(options: Options, priorities: tuple[Priority, ...]) -> None:
 
 
 class ProcessSettings:
-    """What open runtimes need of the process: one BLAS thread a call, a short switch interval."""
+    """What open runtimes need of the process: one BLAS thread a call, a short switch interval.
+
+    Finding BLAS takes some milliseconds, so that is done beside the opening.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
         self._interval_s = 0.0
         self._blas: Any = None
+        self._limiting = threading.Thread()
 
     def enter(self, switch_interval_s: float) -> None:
         """Change them, if no other runtime has."""
-        import threadpoolctl
-
         with self._lock:
             self._open += 1
             if self._open > 1:
                 return
             self._interval_s = sys.getswitchinterval()
-            self._blas = threadpoolctl.threadpool_limits(1, user_api="blas")
             if switch_interval_s > 0:
                 sys.setswitchinterval(switch_interval_s)
+            self._limiting = threading.Thread(target=self._limit_blas, name="nnasync-blas")
+            self._limiting.start()
+
+    def settled(self) -> None:
+        """Wait until they are changed; not to be called on a loop."""
+        self._limiting.join()
 
     def leave(self) -> None:
         """Restore them, if no other runtime needs them."""
@@ -57,7 +64,13 @@ class ProcessSettings:
             self._open -= 1
             if self._open == 0:
                 sys.setswitchinterval(self._interval_s)
+                self._limiting.join()
                 self._blas.restore_original_limits()
+
+    def _limit_blas(self) -> None:
+        import threadpoolctl
+
+        self._blas = threadpoolctl.threadpool_limits(1, user_api="blas")
 
 
 SETTINGS = ProcessSettings()

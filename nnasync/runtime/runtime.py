@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import anyio.abc
@@ -26,6 +26,7 @@ from nnasync.compilation import (
     compile_model,
     state_folder,
 )
+from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Engine, EngineDevice
 from nnasync.engine.caching import library_version
@@ -42,9 +43,14 @@ from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
 from nnasync.runtime.request import CompileRequest, ModelSource, begun
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
-from nnasync.versions import Errands, OlderDevice
 from nnasync.wakeup import Wakeup
 from nnasync.workers import Workers, WorkersStatistics, contained
+
+if TYPE_CHECKING:
+    from nnasync import versions
+    from nnasync.versions import Errands, OlderDevice
+else:
+    versions = deferred("nnasync.versions")
 
 __all__ = ["Runtime", "RuntimeStatistics", "open_runtime", "run"]
 
@@ -112,6 +118,7 @@ class Runtime:
         self._nets: set[weakref.ref[Net]] = set()
         self._leftovers = Leftovers()
         self._folder = Path(options.state_dir).expanduser() if options.state_dir else state_folder()
+        self._errands: Errands | None = None
         self._state = "new"
 
     async def __aenter__(self) -> Self:
@@ -136,7 +143,7 @@ class Runtime:
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._leftovers.close_all)
         try:
-            await self._devices.discover(Errands(self._tasks.start_soon, self._watchdog))
+            await self._devices.discover(self._errands_once)
         except BaseException:
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
@@ -229,27 +236,36 @@ class Runtime:
         digest = await anyio.to_thread.run_sync(source.digest)
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
-            compilation = await compile_model(
-                source.source(),
-                candidates,
-                preference=ExecutionPreference(preference),
-                priority=Priority(priority),
-                deadline=deadline,
-                fingerprint=digest,
-                precision=precision,
-                pin=pin,
-                reference=self._devices.reference(),
-                verdicts=Verdicts(self._folder / "verdicts"),
-                budget_ns=int(self.options.competition_budget_ms * 1e6),
-                quantum_ns=request.quantum_ns,
-                cache=self._cache(request, candidates, digest),
-                optimise_after=optimise_after,
-            )
+            compilation = await self._compiled(source, request, candidates, digest)
         for line in compilation.report.candidates:
             vlog.compilation(
                 "%s: %s, %s: %s", source.name, line.device, line.lowering, line.verdict
             )
         return await self._net(compilation, deadline)
+
+    async def _compiled(
+        self,
+        source: ModelSource,
+        request: CompileRequest,
+        devices: Sequence[Device],
+        digest: bytes,
+    ) -> Compilation:
+        return await compile_model(
+            source.source(),
+            devices,
+            preference=ExecutionPreference(request.preference),
+            priority=Priority(request.priority),
+            deadline=request.deadline,
+            fingerprint=digest,
+            precision=request.precision,
+            pin=request.pin,
+            reference=self._devices.reference(),
+            verdicts=Verdicts(self._folder / "verdicts"),
+            budget_ns=int(self.options.competition_budget_ms * 1e6),
+            quantum_ns=request.quantum_ns,
+            cache=self._cache(request, devices, digest),
+            optimise_after=request.optimise_after,
+        )
 
     def _cache(
         self, request: CompileRequest, devices: Sequence[Device], digest: bytes
@@ -299,7 +315,8 @@ class Runtime:
             left_s = min(left_s, max(0, deadline.remaining_ns(now_ns())) / 1e9)
         try:
             with anyio.move_on_after(left_s):
-                await self._workers.aside.run(net.get_ready, net.model.name or "a network")
+                settling = functools.partial(_settle, net)
+                await self._workers.aside.run(settling, net.model.name or "a network")
         except BaseException:
             net.close()
             raise
@@ -318,6 +335,11 @@ class Runtime:
             wakeups=self._wakeup.statistics().wakeups,
             nets=len(self._nets),
         )
+
+    def _errands_once(self) -> Errands:
+        if self._errands is None:
+            self._errands = versions.Errands(self._tasks.start_soon, self._watchdog)
+        return self._errands
 
     def _check_open(self) -> None:
         if self._state != "open":
@@ -371,6 +393,12 @@ class Runtime:
         await anyio.to_thread.run_sync(self._watchdog.close)
         if running:
             logger.warning("%d executions still run on a device that does not stop", running)
+
+
+def _settle(net: Net) -> None:
+    """What a network waits for before it is handed out; on a thread."""
+    SETTINGS.settled()
+    net.get_ready()
 
 
 async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]]) -> None:

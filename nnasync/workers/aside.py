@@ -154,8 +154,11 @@ class Aside:
             job.run()
             with self._changed:
                 job.is_over = True
-                if job.is_lost and len(self._threads) < _MOST_THREADS:
-                    self._threads.add(me)
+                if job.is_lost:
+                    # The traceback of whoever waited may keep the job for long.
+                    job.value = job.error = None
+                    if len(self._threads) < _MOST_THREADS:
+                        self._threads.add(me)
                 stays = me in self._threads
                 if stays:
                     self._idle.add(me)

@@ -22,10 +22,10 @@ GO, YIELD, ABORT = 0, 1, 2
 class StopFlag:
     """What a running execution looks at between operations: go on, yield, or abort.
 
-    `loop_timeout_ns` limits each WHILE loop of the execution. `falls_back` is whether another device
-    may repeat a run that failed: not where that would hold up a loop, and not in a trial. An engine that cannot look at the
-    flag while it runs, but can be told to stop from another thread, arms an interrupt for the time
-    of the run.
+    `loop_timeout_ns` limits each WHILE loop of the execution. `falls_back` is whether another
+    device may repeat a run that failed: not where that would hold up a loop, and not in a trial.
+    An engine that cannot look at the flag while it runs, but can be told to stop from another
+    thread, arms an interrupt for the time of the run.
     """
 
     __slots__ = ("_interrupt", "_lock", "falls_back", "loop_timeout_ns", "raised")

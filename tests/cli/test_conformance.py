@@ -219,6 +219,16 @@ def test_hal_suite_with_cases(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert int(rows(capsys.readouterr().out)["requests"][0]) > 10
 
 
+def test_hal_suite_with_a_case_that_is_to_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.jsonl", [impossible()])
+    assert hal("--only", "*/*add_impossible*", "--cases", str(tmp_path)) == 0
+    told = rows(capsys.readouterr().out)
+    assert told["requests"] == ["4", "0", "0"]
+    assert told["all checks"] == ["4", "0", "0"]
+
+
 def test_hal_suite_tells_failures_and_what_it_skipped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.clock import Deadline
+from nnasync.device import Device
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import EnginePreparedModel
 from nnasync.errors import (
@@ -125,7 +126,7 @@ async def failure(path: Path, bench: Bench, deadline: Deadline) -> type[BaseExce
     return type(caught.value)
 
 
-STATUS = {
+STATUS: dict[type[NNError], ErrorStatus] = {
     MissedDeadlineTransient: ErrorStatus.MISSED_DEADLINE_TRANSIENT,
     MissedDeadlinePersistent: ErrorStatus.MISSED_DEADLINE_PERSISTENT,
     ResourceExhaustedTransient: ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,
@@ -280,7 +281,7 @@ async def test_prepare(watchdog: ManualWatchdog) -> None:
         await kept.close()
 
 
-async def prepared_at_last(device: nn.Device) -> Any:
+async def prepared_at_last(device: Device) -> Any:
     """What is prepared once the plan that came late is gone."""
     while True:
         with contextlib.suppress(ResourceExhaustedPersistent):

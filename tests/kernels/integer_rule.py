@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -41,6 +42,7 @@ def divided(x: int, exponent: int) -> int:
     return magnitude if x >= 0 else -magnitude
 
 
+@functools.cache
 def quantize_multiplier(multiplier: float) -> tuple[int, int]:
     exponent = 0
     fraction = Fraction(multiplier)
@@ -52,6 +54,7 @@ def quantize_multiplier(multiplier: float) -> tuple[int, int]:
     return (q // 2, exponent + 1) if q == 2**31 else (q, exponent)
 
 
+@functools.lru_cache(maxsize=2**16)
 def scaled(x: int, multiplier: float, sign: int = 1) -> int:
     """x times a real multiplier in 32 bits; with a sign, that of the integer multiplier."""
     q, shift = quantize_multiplier(multiplier)

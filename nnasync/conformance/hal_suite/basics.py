@@ -42,7 +42,7 @@ def basics(bench: Bench) -> Iterator[Check]:
     yield Check(GROUP, "extensions", lambda: _extensions(device))
     yield Check(GROUP, "numbers of cache files", lambda: _cache_files(device))
     yield Check(GROUP, "cycle of operations", lambda: _refused(device, _cyclic()))
-    for case in bench.subjects:
+    for case in bench.legal_subjects:
         model = case.model
 
         async def consistent(model: Model = model) -> None:

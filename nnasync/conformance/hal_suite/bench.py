@@ -120,12 +120,17 @@ class Bench:
         self.device = device
         self.subjects = [each for each in subjects if self._knows(each.model)]
         self.models = [
-            *(each.model for each in self.subjects),
+            *(each.model for each in self.legal_subjects),
             *(model for model in models if self._knows(model)),
         ]
         self.every = every
         self.rounds = rounds
         self._ready: dict[int, Ready] = {}
+
+    @property
+    def legal_subjects(self) -> list[Case]:
+        """The subjects without those that are there to fail."""
+        return [case for case in self.subjects if not case.expect_failure]
 
     async def ready(self, case: Case) -> Ready:
         """A subject on the device; raises Skipped where the device does not support it."""

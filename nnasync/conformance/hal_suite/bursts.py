@@ -31,7 +31,7 @@ Act = Callable[[Client], Awaitable[None]]
 
 def bursts(bench: Bench) -> Iterator[Check]:
     """The checks of the group."""
-    subjects = [case for case in bench.subjects if not case.expect_failure]
+    subjects = bench.legal_subjects
     for case in subjects:
         for name, act in _ACTS.items():
             yield _check(bench, case, name, act)

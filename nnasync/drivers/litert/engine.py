@@ -10,6 +10,7 @@ from nnasync import hal
 from nnasync.deferred import deferred
 from nnasync.drivers.litert.caching import pack, unpack
 from nnasync.drivers.litert.plan import LiteRTPlan
+from nnasync.drivers.litert.session import PACKAGE
 from nnasync.engine import CacheFiles, Lowering, Plan
 from nnasync.errors import BadState
 from nnasync.hal import (
@@ -22,7 +23,7 @@ from nnasync.hal import (
     uniform_performance,
 )
 from nnasync.kernels import is_quantized
-from nnasync.packages import version_of
+from nnasync.packages import loading_ns, version_of
 
 if TYPE_CHECKING:
     from nnasync.drivers.litert import programs
@@ -59,6 +60,11 @@ class LiteRTEngine:
     def version(self) -> str:
         """Version of the engine's package."""
         return version_of("ai-edge-litert") or "not installed"
+
+    @property
+    def loading_ns(self) -> int:
+        """How long importing the package took."""
+        return loading_ns(PACKAGE)
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be lowered."""

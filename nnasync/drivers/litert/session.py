@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,8 +11,11 @@ import numpy as np
 from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
+from nnasync.packages import imported
 
-__all__ = ["Moves", "Session"]
+__all__ = ["PACKAGE", "Moves", "Session"]
+
+PACKAGE = "ai_edge_litert.interpreter"
 
 _Step = Callable[[], None]
 _Pairs = tuple[tuple[memoryview, memoryview], ...]
@@ -27,7 +29,7 @@ class Session:
 
     def __init__(self, program: Program, threads: int) -> None:
         self._program = program
-        engine = importlib.import_module("ai_edge_litert.interpreter")
+        engine = imported(PACKAGE)
         kinds = engine.OpResolverType
         self._interpreter: Any = engine.Interpreter(
             model_content=program.content,

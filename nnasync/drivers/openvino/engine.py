@@ -11,6 +11,7 @@ import numpy as np
 from nnasync import validation
 from nnasync.deferred import deferred
 from nnasync.drivers.openvino.package import (
+    PACKAGE,
     core,
     element_type,
     faults,
@@ -35,6 +36,7 @@ from nnasync.hal import (
     is_constant,
 )
 from nnasync.kernels import is_quantized
+from nnasync.packages import loading_ns
 
 if TYPE_CHECKING:
     from nnasync.drivers.openvino import form, unsupported
@@ -79,6 +81,11 @@ class OpenVinoEngine:
     def __init__(self) -> None:
         self.cores = 1
         self.version = version() or "not installed"
+
+    @property
+    def loading_ns(self) -> int:
+        """How long importing the package took."""
+        return loading_ns(PACKAGE)
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph is lowered; the package is not imported."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nnasync.errors import GeneralFailure
-from nnasync.packages import version_of
+from nnasync.packages import imported, version_of
 
 __all__ = [
     "PACKAGE",
@@ -30,7 +30,7 @@ _OPSET = "openvino.opset15"
 @functools.cache
 def module() -> Any:
     """The package itself."""
-    return importlib.import_module(PACKAGE)
+    return imported(PACKAGE)
 
 
 @functools.cache
