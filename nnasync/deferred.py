@@ -12,9 +12,11 @@ sooner without the rest. The importing module says what it needs at its top, as 
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["deferred"]
+__all__ = ["deferred", "names"]
 
 
 class _Deferred:
@@ -30,3 +32,16 @@ class _Deferred:
 def deferred(name: str) -> Any:
     """The module of this name, by its attributes."""
     return _Deferred(name)
+
+
+def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a package that offers names of its modules: `homes` says of which."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return __getattr__

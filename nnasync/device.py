@@ -134,8 +134,11 @@ class PreparedModel(Protocol):
 class InlinePreparedModel(PreparedModel, Protocol):
     """A prepared model of this process, which may run on the thread of its caller."""
 
-    def bind(self, request: Request) -> None:
-        """Do ahead, on any thread, what the first execution of a request would begin with."""
+    def bind(self, request: Request, *, tries: bool = True) -> None:
+        """Do ahead, on any thread, what the first execution of a request would begin with.
+
+        With `tries` it may run once, on whatever is in the memory of the request.
+        """
 
     def run_now(
         self, request: Request, *, measure: bool, deadline_ns: int

@@ -18,7 +18,6 @@ import fcntl
 import math
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
@@ -278,6 +277,8 @@ def _anonymous_file(size: int) -> int:
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("nnasync", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         else:
+            import tempfile
+
             with tempfile.TemporaryFile() as file:
                 fd = os.dup(file.fileno())
     except OSError as error:

@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from nnasync.compilation.choice import Choice, Part, pin_of, spread
+from nnasync.compilation.choice import Choice, Part, spread
+from nnasync.compilation.pins import pin_of
 from nnasync.drivers.cpu.plan import memory_plan
 from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
 from nnasync.engine.arena import MemoryPlan, PlannedBlock

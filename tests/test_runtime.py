@@ -166,13 +166,17 @@ async def test_settings_of_the_process_are_restored() -> None:
         return [pool["num_threads"] for pool in info if pool["user_api"] == "blas"]
 
     before, threads = sys.getswitchinterval(), blas()
-    async with nn.open_runtime(options=nn.Options(switch_interval_us=70)):
+    async with nn.open_runtime(
+        devices=["nnasync-reference"], options=nn.Options(switch_interval_us=70)
+    ) as rt:
         assert sys.getswitchinterval() == pytest.approx(70e-6)
+        net = await rt.compile(doubler())
         assert set(blas()) == {1}
         async with nn.open_runtime(options=nn.Options(switch_interval_us=90)):
             assert sys.getswitchinterval() == pytest.approx(70e-6)
         assert sys.getswitchinterval() == pytest.approx(70e-6)
         assert set(blas()) == {1}
+        net.close()
     assert sys.getswitchinterval() == before
     assert blas() == threads
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnasync.bench.contestant import Setting
-from nnasync.compilation.choice import Choice, Part, pin_of, tell_lowering
+from nnasync.compilation.choice import Choice, Part, tell_lowering
+from nnasync.compilation.pins import pin_of
 from nnasync.device import Device
 from nnasync.engine import EngineDevice
 from nnasync.errors import NNError

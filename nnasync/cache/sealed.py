@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import tempfile
 
 from nnasync.cache.outcome import Rejected
 
@@ -23,6 +22,8 @@ def memory_file() -> int:
     try:
         if hasattr(os, "memfd_create"):
             return os.memfd_create("nnasync-cache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             return os.dup(file.fileno())
     except OSError as error:

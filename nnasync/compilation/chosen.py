@@ -14,7 +14,6 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from nnasync.compilation.choice import pin_of
 from nnasync.compilation.contenders import (
     Choosing,
     Contender,
@@ -30,8 +29,6 @@ from nnasync.errors import GeneralFailure
 
 __all__ = ["NO_CACHE", "Chosen", "recalled"]
 
-_FIRST_RUNS = 2
-"""A plan of which a sample was measured is tried once before its first execution."""
 _PATIENCE_S = 0.3
 
 NO_CACHE = "no cache: no cache_dir was given"
@@ -100,12 +97,10 @@ async def _follow(
 def recalled(
     found: Found,
     recall: Recall,
-    digest: str,
     choose: Callable[[], Awaitable[Chosen]],
 ) -> Compilation:
     """What was found in the cache; where the best stage cannot be loaded `choose` makes it anew."""
     manifest, following = found.manifest, found.manifest.stages[found.stage + 1 :]
-    pin = pin_of(manifest.stages[-1].choice, digest)
 
     def chosen(contender: Contender, number: int, staged: StagedPlan | None) -> Chosen:
         reason = "hit"
@@ -117,7 +112,7 @@ def recalled(
             rejections=manifest.rejections,
             cache_hit=True,
             cache_reason=reason,
-            pin=pin,
+            pin=manifest.pin,
         )
         choosing = Choosing(contender, manifest.reason, manifest.stages[number].median_ns)
         return Chosen(choosing, found.wish, report, staged)
@@ -130,5 +125,5 @@ def recalled(
 
     staged = None
     if following and isinstance(found.contender, EngineContender):
-        staged = found.contender.stage(ripe_after=_FIRST_RUNS)
+        staged = found.contender.stage(ripe_after=1)
     return chosen(found.contender, found.stage, staged).compilation(best, patience_s=_PATIENCE_S)

@@ -9,7 +9,6 @@ import anyio
 import anyio.to_thread
 
 from nnasync.clock import Deadline, now_ns
-from nnasync.compilation.choice import parse_pin, pin_of
 from nnasync.compilation.chosen import NO_CACHE, Chosen
 from nnasync.compilation.contenders import (
     REFERENCE,
@@ -25,6 +24,7 @@ from nnasync.compilation.keeping import keep_stages
 from nnasync.compilation.manifest import Manifest, Outline
 from nnasync.compilation.partitioning import assigned, propose
 from nnasync.compilation.pinning import pinned
+from nnasync.compilation.pins import parse_pin, pin_of
 from nnasync.compilation.report import Candidate, Rejection, Report
 from nnasync.compilation.samples import can_sample
 from nnasync.compilation.segmenting import cut_to_quantum
@@ -365,7 +365,12 @@ class _Compiler:
         except BadState as error:
             return f"not kept: {error}"
         manifest = Manifest(
-            (), outline, choosing.reason, tuple(field.candidates), tuple(field.rejections)
+            stages=(),
+            outline=outline,
+            pin=pin_of(choosing.contender.choice, self._terms.digest),
+            reason=choosing.reason,
+            candidates=tuple(field.candidates),
+            rejections=tuple(field.rejections),
         )
         why = await keep_stages(cache, choosing, self._rivals(choosing), manifest)
         return f"not kept: {why}" if why else ""

@@ -81,7 +81,6 @@ async def compile_model(
         pin=pin,
         cache=cache,
     )
-
     order = _Order(source, preference, priority, precision, fallbacks)
 
     async def choose_anew() -> Chosen:
@@ -92,13 +91,11 @@ async def compile_model(
         recall = Recall(cache, devices, order.wish, order.loaded)
         found = await recall.find(deadline)
         if found is not None:
-            return recalled(found, recall, digest, choose_anew)
+            return recalled(found, recall, choose_anew)
+    wish = await order.loaded()
     if optimise_after is None or pin is not None:
-        chosen = await compiler.choose(await order.loaded(), devices, terms, deadline)
-        return chosen.compilation()
-    first = await compiler.first_stage(
-        await order.loaded(), devices, terms, deadline, optimise_after
-    )
+        return (await compiler.choose(wish, devices, terms, deadline)).compilation()
+    first = await compiler.first_stage(wish, devices, terms, deadline, optimise_after)
     return first.compilation(choose_anew)
 
 

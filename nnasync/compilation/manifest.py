@@ -70,6 +70,7 @@ class Manifest(Struct, frozen=True):
 
     stages: tuple[Stage, ...]
     outline: Outline
+    pin: str
     reason: str
     candidates: tuple[Candidate, ...] = ()
     rejections: tuple[Rejection, ...] = ()

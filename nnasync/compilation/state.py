@@ -14,7 +14,6 @@ import logging
 import os
 import platform
 import stat
-import tempfile
 from pathlib import Path
 
 __all__ = ["machine", "read_state", "state_folder", "write_state"]
@@ -57,6 +56,8 @@ def read_state(path: Path, limit: int) -> bytes | None:
 
 def write_state(path: Path, data: bytes) -> bool:
     """Replace a file; False if that failed, which is logged and harms nobody."""
+    import tempfile
+
     temporary = ""
     try:
         path.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from nnasync import hal
-from nnasync.compilation.choice import WHOLE, Part, parse_pin, tell_lowering
+from nnasync.compilation.choice import WHOLE, Part, tell_lowering
 from nnasync.compilation.partitioning import INTERPRETER_NAME, assignment_in
+from nnasync.compilation.pins import parse_pin
 from nnasync.dump.words import described, operation_title, reference
 from nnasync.engine import Lowering
 from nnasync.engine.composite import Boundary, Place, Wire

@@ -16,10 +16,10 @@ from nnasync.hal import (
     OutputShape,
     Request,
     RequestArgument,
+    combine_dimensions,
     dtype_of,
     is_fully_specified,
 )
-from nnasync.validation import combine_dimensions
 from nnasync.workers import StopFlag, contained
 
 __all__ = ["Binding", "SizedCall", "array_of", "target_of"]

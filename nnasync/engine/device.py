@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from nnasync import validation
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, PreparedModel
 from nnasync.engine.caching import Compiled, Descriptors, PlanFiles
@@ -34,12 +35,6 @@ from nnasync.hal import (
     Priority,
 )
 from nnasync.tracing import vlog
-from nnasync.validation import (
-    validate_buffer_desc,
-    validate_model,
-    validate_preference,
-    validate_priority,
-)
 from nnasync.workers import Workers
 
 __all__ = ["EngineDevice"]
@@ -141,14 +136,14 @@ class EngineDevice:
         Cache files that cannot be written fail nothing; NNASYNC_VLOG=driver says why. Raises
         InvalidArgument for a token that is not 32 bytes.
         """
-        validate_preference(preference)
-        validate_priority(priority)
+        validation.validate_preference(preference)
+        validation.validate_priority(priority)
         wants_cache = bool(model_cache or data_cache)
         if wants_cache:
             _check_token(token)
 
         def compiled() -> Plan:
-            validate_model(model)
+            validation.validate_model(model)
             return self.engine.compile(model, preference)
 
         plan = await self._in_thread(compiled, deadline)
@@ -300,7 +295,7 @@ class EngineDevice:
             each.model if isinstance(each, EnginePreparedModel) and each in mine else None
             for each in prepared_models
         ]
-        validate_buffer_desc(desc, models, input_roles, output_roles)
+        validation.validate_buffer_desc(desc, models, input_roles, output_roles)
         raise GeneralFailure(f"{self.name} has no driver-managed buffers; use shared memory")
 
     async def close(self) -> None:
@@ -320,7 +315,7 @@ class EngineDevice:
             return list(self._prepared)
 
     def _supported(self, model: Model) -> tuple[bool, ...]:
-        validate_model(model)
+        validation.validate_model(model)
         answers = tuple(map(bool, self.engine.supported_operations(model)))
         if len(answers) != len(model.main.operations):
             return (False,) * len(model.main.operations)

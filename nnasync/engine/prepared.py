@@ -132,13 +132,13 @@ class EnginePreparedModel:
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
 
-    def bind(self, request: Request) -> None:
+    def bind(self, request: Request, *, tries: bool = True) -> None:
         """Validate and bind a request ahead of its first execution, and try a measured plan once.
 
         What a run reads then is whatever its memory holds, so that a failure means nothing yet.
         """
         binding = self._binding(request)
-        if not self._estimate.samples or self._loops or not self._gate.try_enter():
+        if not tries or not self._estimate.samples or self._loops or not self._gate.try_enter():
             return
         try:
             call = binding.take()

@@ -196,7 +196,8 @@ class Net:
             return
         slot = self._slots.take()
         with contextlib.suppress(NNError):
-            self._inline.bind(slot.request)
+            # Out of a cache the first answer counts, not how it compares with later ones.
+            self._inline.bind(slot.request, tries=not self._report.cache_hit)
         self._slots.give_back(slot)
 
     def trim(self) -> None:

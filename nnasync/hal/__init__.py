@@ -36,6 +36,7 @@ from nnasync.hal.performance import (
 )
 from nnasync.hal.queries import (
     byte_size,
+    combine_dimensions,
     dtype_of,
     has_dtype,
     is_constant,
@@ -129,6 +130,7 @@ __all__ = [
     "is_extension",
     "is_scalar",
     "is_constant",
+    "combine_dimensions",
     "dtype_of",
     "has_dtype",
     "is_fully_specified",

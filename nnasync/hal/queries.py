@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal.enums import HalVersion, OperandLifeTime, OperandType, OperationType
-from nnasync.hal.structs import Operand
+from nnasync.hal.structs import Operand, Shape
 
 __all__ = [
     "is_extension",
     "is_scalar",
     "is_constant",
+    "combine_dimensions",
     "dtype_of",
     "has_dtype",
     "is_fully_specified",
@@ -168,3 +169,14 @@ def _since(type: int, table: Sequence[tuple[int, HalVersion]]) -> HalVersion | N
     if type < 0:
         return None
     return next((version for last, version in table if type <= last), None)
+
+
+def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
+    """The dimensions that satisfy both, where 0 and an empty shape are unknown; None if none do."""
+    if not first or not second:
+        return first or second
+    if len(first) != len(second):
+        return None
+    if any(a != b and a and b for a, b in zip(first, second, strict=True)):
+        return None
+    return tuple(a or b for a, b in zip(first, second, strict=True))

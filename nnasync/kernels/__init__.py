@@ -6,9 +6,9 @@ without them.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from nnasync.deferred import names
 from nnasync.kernels.operation import (
     MEMORY_BYTES,
     Arguments,
@@ -48,15 +48,4 @@ __all__ = [
     "quantized_range",
 ]
 
-_TABLES = {
-    "OPERATIONS": "nnasync.kernels.registry",
-    "EXTENSION_OPERATIONS": "nnasync.kernels.tflite.registry",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _TABLES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    table: object = getattr(importlib.import_module(_TABLES[name]), name)
-    globals()[name] = table
-    return table
+__getattr__ = names(__name__, {"OPERATIONS": "registry", "EXTENSION_OPERATIONS": "tflite.registry"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any
 
+from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.hal import Priority
 from nnasync.runtime.options import Options
 from nnasync.timeslice import set_time_slice
@@ -30,20 +30,16 @@ def settle_in(options: Options, priorities: tuple[Priority, ...]) -> None:
 
 
 class ProcessSettings:
-    """What open runtimes need of the process: one BLAS thread a call, a short switch interval.
-
-    Finding BLAS takes some milliseconds, so that is done beside the opening.
-    """
+    """What open runtimes need of the process: one BLAS thread a call, a short switch interval."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
         self._interval_s = 0.0
-        self._blas: Any = None
-        self._limiting = threading.Thread()
 
     def enter(self, switch_interval_s: float) -> None:
         """Change them, if no other runtime has."""
+        ONE_BLAS_THREAD.hold()
         with self._lock:
             self._open += 1
             if self._open > 1:
@@ -51,26 +47,14 @@ class ProcessSettings:
             self._interval_s = sys.getswitchinterval()
             if switch_interval_s > 0:
                 sys.setswitchinterval(switch_interval_s)
-            self._limiting = threading.Thread(target=self._limit_blas, name="nnasync-blas")
-            self._limiting.start()
-
-    def settled(self) -> None:
-        """Wait until they are changed; not to be called on a loop."""
-        self._limiting.join()
 
     def leave(self) -> None:
         """Restore them, if no other runtime needs them."""
+        ONE_BLAS_THREAD.release()
         with self._lock:
             self._open -= 1
             if self._open == 0:
                 sys.setswitchinterval(self._interval_s)
-                self._limiting.join()
-                self._blas.restore_original_limits()
-
-    def _limit_blas(self) -> None:
-        import threadpoolctl
-
-        self._blas = threadpoolctl.threadpool_limits(1, user_api="blas")
 
 
 SETTINGS = ProcessSettings()

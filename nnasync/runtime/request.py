@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -18,7 +18,9 @@ from nnasync.device import Device
 from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
 from nnasync.model import fingerprint
-from nnasync.versions import OlderDevice
+
+if TYPE_CHECKING:
+    from nnasync.versions import OlderDevice
 
 __all__ = ["CompileRequest", "ModelSource", "begun"]
 

@@ -301,22 +301,22 @@ class Runtime:
     async def _net(self, compilation: Compilation, deadline: Deadline | None) -> Net:
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
+        optimising = anyio.CancelScope()
         net = Net(
             compilation,
             self._workers,
-            on_close=functools.partial(self._closing, compilation.prepared),
-            on_drop=functools.partial(self._leftovers.add, compilation.prepared),
+            on_close=functools.partial(self._closing, compilation.prepared, optimising),
+            on_drop=functools.partial(self._dropped, compilation.prepared, optimising),
         )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
-            self._tasks.start_soon(_optimise, weakref.ref(net), compilation.later)
+            self._tasks.start_soon(_optimise, weakref.ref(net), compilation.later, optimising)
         left_s = READY_PATIENCE_S
         if deadline is not None:
             left_s = min(left_s, max(0, deadline.remaining_ns(now_ns())) / 1e9)
         try:
             with anyio.move_on_after(left_s):
-                settling = functools.partial(_settle, net)
-                await self._workers.aside.run(settling, net.model.name or "a network")
+                await self._workers.aside.run(net.get_ready, net.model.name or "a network")
         except BaseException:
             net.close()
             raise
@@ -347,7 +347,8 @@ class Runtime:
         if Wakeup.current() is not self._wakeup:
             raise BadState("the runtime belongs to another event loop")
 
-    def _closing(self, prepared: PreparedModel, net: Net) -> Closing:
+    def _closing(self, prepared: PreparedModel, optimising: anyio.CancelScope, net: Net) -> Closing:
+        optimising.cancel()
         fence = Fence()
         reference = weakref.ref(net)
         if reference in self._nets and self._state == "open":
@@ -359,6 +360,10 @@ class Runtime:
 
     def _open_nets(self) -> list[Net]:
         return [net for reference in list(self._nets) if (net := reference()) is not None]
+
+    def _dropped(self, prepared: PreparedModel, optimising: anyio.CancelScope) -> None:
+        optimising.cancel()
+        self._leftovers.add(prepared)
 
     def _trim_later(self) -> None:
         if self._state != "open":
@@ -395,21 +400,21 @@ class Runtime:
             logger.warning("%d executions still run on a device that does not stop", running)
 
 
-def _settle(net: Net) -> None:
-    """What a network waits for before it is handed out; on a thread."""
-    SETTINGS.settled()
-    net.get_ready()
-
-
-async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]]) -> None:
-    """Bring the best plan of a network in while the first one is in use."""
+async def _optimise(
+    reference: weakref.ref[Net],
+    later: Callable[[], Awaitable[Report]],
+    scope: anyio.CancelScope,
+) -> None:
+    """Bring the best plan of a network in while the first one is in use, unless cancelled."""
+    report = None
     try:
-        report = await later()
+        with scope:
+            report = await later()
     except Exception as error:
         logger.warning("a network stays with its first plan: %s", error)
         return
     net = reference()
-    if net is not None:
+    if net is not None and report is not None:
         net.optimised(report)
 
 

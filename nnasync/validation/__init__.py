@@ -12,47 +12,34 @@ file or a peer put into the structs. The types of the fields are taken as given.
 
 `compliant_with`, `noncompliance` and `minimum_version` say which HAL versions can express a model;
 `convert_to` gives what a device of an older version gets, and what is lost on the way.
+
+What checks models brings the operations along; each part is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from nnasync import hal
-from nnasync.errors import ModelError
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import names
 from nnasync.extensions import validate_extension_name
-from nnasync.hal import HalVersion, Model
-from nnasync.validation.buffers import validate_buffer_desc
-from nnasync.validation.conversion import convert_to
-from nnasync.validation.graph import (
-    check_graph,
-    check_indices,
-    check_interface,
-    check_references,
-    check_states,
-)
-from nnasync.validation.operands import check_operands
-from nnasync.validation.operations import check_operations, find_operation
-from nnasync.validation.place import places_of
-from nnasync.validation.pools import check_pools
-from nnasync.validation.request import validate_request
-from nnasync.validation.tensors import (
-    combine_dimensions,
-    operand_tensor,
-    operand_value,
-    subgraph_tensors,
-)
-from nnasync.validation.values import (
-    check_extensions,
-    validate_extension,
-    validate_preference,
-    validate_priority,
-)
-from nnasync.validation.versions import (
-    Noncompliance,
-    compliant_with,
-    minimum_version,
-    noncompliance,
-    unknown_operand,
-)
+from nnasync.hal import combine_dimensions
+
+if TYPE_CHECKING:
+    from nnasync.validation.buffers import validate_buffer_desc as validate_buffer_desc
+    from nnasync.validation.conversion import convert_to as convert_to
+    from nnasync.validation.model import validate_model as validate_model
+    from nnasync.validation.operations import find_operation as find_operation
+    from nnasync.validation.request import validate_request as validate_request
+    from nnasync.validation.tensors import operand_tensor as operand_tensor
+    from nnasync.validation.tensors import operand_value as operand_value
+    from nnasync.validation.tensors import subgraph_tensors as subgraph_tensors
+    from nnasync.validation.values import validate_extension as validate_extension
+    from nnasync.validation.values import validate_preference as validate_preference
+    from nnasync.validation.values import validate_priority as validate_priority
+    from nnasync.validation.versions import Noncompliance as Noncompliance
+    from nnasync.validation.versions import compliant_with as compliant_with
+    from nnasync.validation.versions import minimum_version as minimum_version
+    from nnasync.validation.versions import noncompliance as noncompliance
 
 __all__ = [
     "Noncompliance",
@@ -74,29 +61,23 @@ __all__ = [
     "validate_request",
 ]
 
-
-def validate_model(model: Model, version: HalVersion = HalVersion.V1_3) -> None:
-    """Raise ModelError, naming operand or operation, unless the model is legal for a HAL version.
-
-    One thing is legal here that a driver of HAL 1.3 may refuse: a WHILE over tensors of unknown
-    size. Models for older versions are legal ones of HAL 1.3 that comply with the older.
-    """
-    if not model.main.operations or not model.main.operands:
-        raise ModelError("the main subgraph is empty: it needs operands and operations")
-    check_extensions(model)
-    check_pools(model)
-    places = places_of(model)
-    for place in places:
-        check_operands(place)
-        check_indices(place)
-        check_interface(place)
-        check_graph(place)
-    check_references(model)
-    check_states(model)
-    for place in places:
-        check_operations(place)
-    if version < HalVersion.V1_3:
-        reasons = noncompliance(version, model).reasons
-        reason = reasons[0] if reasons else unknown_operand(version, model)
-        if reason:
-            raise ModelError(f"not legal in {hal.version_name(version)}: {reason}")
+__getattr__ = names(
+    __name__,
+    {
+        "Noncompliance": "versions",
+        "compliant_with": "versions",
+        "convert_to": "conversion",
+        "find_operation": "operations",
+        "minimum_version": "versions",
+        "noncompliance": "versions",
+        "operand_tensor": "tensors",
+        "operand_value": "tensors",
+        "subgraph_tensors": "tensors",
+        "validate_buffer_desc": "buffers",
+        "validate_extension": "values",
+        "validate_model": "model",
+        "validate_preference": "values",
+        "validate_priority": "values",
+        "validate_request": "request",
+    },
+)

@@ -8,9 +8,8 @@ import msgspec
 
 from nnasync import hal
 from nnasync.errors import InvalidArgument
-from nnasync.hal import BufferDesc, BufferRole, HalVersion, Model, Operand
+from nnasync.hal import BufferDesc, BufferRole, HalVersion, Model, Operand, combine_dimensions
 from nnasync.validation.operands import MAX_DIMENSION
-from nnasync.validation.tensors import combine_dimensions
 
 __all__ = ["validate_buffer_desc"]
 

@@ -12,9 +12,15 @@ from collections.abc import Sequence
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Operand, OperandLifeTime, OperandType, Operation, Subgraph
+from nnasync.hal import (
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    Subgraph,
+    combine_dimensions,
+)
 from nnasync.validation.place import Place
-from nnasync.validation.tensors import combine_dimensions
 
 __all__ = ["check_if", "check_while"]
 

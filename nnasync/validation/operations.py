@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from nnasync import hal, kernels
 from nnasync.errors import ModelError
 from nnasync.extensions import extension_of
-from nnasync.hal import HalVersion, Model, Operation, OperationType
+from nnasync.hal import HalVersion, Model, Operation, OperationType, combine_dimensions
 from nnasync.kernels import Signature, Tensor
 from nnasync.validation.control_flow import check_if, check_while
 from nnasync.validation.place import Place
-from nnasync.validation.tensors import combine_dimensions, subgraph_tensors
+from nnasync.validation.tensors import subgraph_tensors
 
 __all__ = ["check_operations", "find_operation", "fitting_signatures", "operation_version"]
 

@@ -13,23 +13,11 @@ from nnasync.hal import (
     Operand,
     OperandLifeTime,
     OperandType,
-    Shape,
     Subgraph,
 )
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["combine_dimensions", "operand_tensor", "operand_value", "subgraph_tensors"]
-
-
-def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
-    """The dimensions that satisfy both, where 0 and an empty shape are unknown; None if none do."""
-    if not first or not second:
-        return first or second
-    if len(first) != len(second):
-        return None
-    if any(a != b and a and b for a, b in zip(first, second, strict=True)):
-        return None
-    return tuple(a or b for a, b in zip(first, second, strict=True))
+__all__ = ["operand_tensor", "operand_value", "subgraph_tensors"]
 
 
 def operand_value(model: Model, operand: Operand) -> Array | None:

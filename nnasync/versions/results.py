@@ -25,8 +25,9 @@ from nnasync.hal import (
     Request,
     Shape,
     Timing,
+    combine_dimensions,
 )
-from nnasync.validation import combine_dimensions, convert_to
+from nnasync.validation import convert_to
 from nnasync.workers import contained
 
 __all__ = ["are_specified", "checked_result", "older_error"]

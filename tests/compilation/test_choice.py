@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
-from nnasync.compilation.choice import Choice, Part, parse_pin, pin_of, spread, tell_lowering
+from nnasync.compilation.choice import Choice, Part, spread, tell_lowering
+from nnasync.compilation.pins import parse_pin, pin_of
 from nnasync.engine import Lowering
 from nnasync.errors import InvalidArgument
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing, way

@@ -10,7 +10,8 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors, hal
-from nnasync.compilation.choice import Choice, Part, pin_of
+from nnasync.compilation.choice import Choice, Part
+from nnasync.compilation.pins import pin_of
 from nnasync.errors import DeviceDied, GeneralFailure
 from nnasync.model import fingerprint
 from nnasync.tracing.metrics import Durations, render

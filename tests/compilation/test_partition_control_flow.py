@@ -10,8 +10,9 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.compilation.choice import Choice, Part, parse_pin, pin_of
+from nnasync.compilation.choice import Choice, Part
 from nnasync.compilation.partitioning import INTERPRETER_NAME
+from nnasync.compilation.pins import parse_pin, pin_of
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import OperationType
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing, way

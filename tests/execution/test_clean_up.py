@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import warnings
@@ -153,6 +154,26 @@ async def test_a_network_whose_compilation_is_cancelled_is_closed(
             assert not caught
     finally:
         let_go.set()
+
+
+@pytest.mark.parametrize("closing", [True, False], ids=["closed", "collected"])
+async def test_what_was_to_be_optimised_later_is_not(closing: bool) -> None:
+    """A network that is gone leaves no task that waits for it to be used."""
+    engine = NullEngine(compute=double)
+    async with runtime(engine) as rt:
+        before = len(asyncio.all_tasks())
+        net = await rt.compile(doubler(), optimise_after=1000)
+        assert (await net(ROW)).tolist() == DOUBLED
+        await until(lambda: len(asyncio.all_tasks()) == before + 1)
+        plan = weakref.ref(net._prepared)
+        if closing:
+            await net.close()
+            del net
+        else:
+            with one_warning(DROPPED):
+                del net
+        await until(lambda: len(asyncio.all_tasks()) == before)
+        await until(lambda: plan() is None)
 
 
 @pytest.mark.parametrize("closing", [True, False], ids=["closed", "collected"])

@@ -13,6 +13,7 @@ from contextvars import Context
 
 import numpy as np
 
+from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.drivers.cpu.interpreter import Interpreter, Run
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
@@ -40,6 +41,7 @@ class ReferencePlan:
         memory_limit_bytes: int = MAX_EXECUTION_BYTES,
         packing: Packing | None = None,
     ) -> None:
+        ONE_BLAS_THREAD.apply()
         self._model = model
         self._limit_bytes = memory_limit_bytes
         tensors = subgraph_tensors(model, model.main)

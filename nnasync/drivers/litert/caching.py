@@ -24,7 +24,12 @@ __all__ = ["FixedSource", "pack", "unpack", "why_open"]
 
 
 class FixedSource:
-    """The source of a plan that came from a cache: one file, for inputs of its shapes."""
+    """The source of a plan that came from a cache: one file, for inputs of its shapes.
+
+    Who loads it wants the first answer soon, so it does not run before that.
+    """
+
+    warms_up = False
 
     def __init__(self, program: Program) -> None:
         self._program = program

@@ -8,9 +8,9 @@ import msgspec
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Model, OperationType, Shape
+from nnasync.hal import Model, OperationType, Shape, combine_dimensions
 from nnasync.kernels import Arguments, Operation, Signature, Tensor
-from nnasync.validation import combine_dimensions, find_operation, subgraph_tensors
+from nnasync.validation import find_operation, subgraph_tensors
 
 __all__ = ["Node", "Shapes", "Unsupported", "is_final", "nodes_of"]
 

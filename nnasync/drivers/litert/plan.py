@@ -27,6 +27,9 @@ __all__ = ["LiteRTPlan", "Source"]
 class Source(Protocol):
     """Makes the file of a model for the shapes of its inputs."""
 
+    warms_up: bool
+    """Whether an interpreter is to run once before it is used."""
+
     def usual(self) -> Shapes:
         """The shapes that are to be expected."""
 
@@ -47,7 +50,9 @@ class LiteRTPlan:
         self.source = source
         self.threads = threads
         usual = source.usual()
-        self._pools: dict[Shapes, _Pool] = {usual: _Pool(source.program(usual), threads)}
+        self._pools: dict[Shapes, _Pool] = {
+            usual: _Pool(source.program(usual), threads, warms_up=source.warms_up)
+        }
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call on C-contiguous arrays of the operands' dtypes and shapes.
@@ -57,7 +62,7 @@ class LiteRTPlan:
         shapes = tuple(None if each is None or not each.size else each.shape for each in inputs)
         pool = self._pools.get(shapes)
         if pool is None:
-            pool = self._pools[shapes] = _Pool(self.source.program(shapes), self.threads)
+            pool = self._pools[shapes] = self._pool(shapes)
         if pool.program.shape_rules:
             return pool.open_call(inputs, outputs)
         found = pool.program.output_shapes
@@ -76,6 +81,10 @@ class LiteRTPlan:
         """The interpreters for each set of input shapes that was met."""
         return tuple(self._pools.values())
 
+    def _pool(self, shapes: Shapes) -> _Pool:
+        source = self.source
+        return _Pool(source.program(shapes), self.threads, warms_up=source.warms_up)
+
     def trim(self) -> None:
         """Drop all idle interpreters but one."""
         for pool in list(self._pools.values()):
@@ -85,9 +94,10 @@ class LiteRTPlan:
 class _Pool:
     """The interpreters of a file, and the calls that use them."""
 
-    def __init__(self, program: Program, threads: int) -> None:
+    def __init__(self, program: Program, threads: int, *, warms_up: bool) -> None:
         self.program = program
         self._threads = threads
+        self._warms_up = warms_up
         self._calls: weakref.WeakSet[_Call] = weakref.WeakSet()
         self.idle: list[Session] = []
         self.idle.append(self.session())
@@ -118,7 +128,7 @@ class _Pool:
         """A new interpreter."""
         try:
             session = Session(self.program, self._threads)
-            if not self.program.shape_rules:
+            if self._warms_up and not self.program.shape_rules:
                 session.warm_up()
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT refuses the model: {error}") from error

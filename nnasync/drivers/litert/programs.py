@@ -29,6 +29,8 @@ class Programs:
     Raises ModelError that names an operation that is not supported.
     """
 
+    warms_up = True
+
     def __init__(self, model: Model, *, delegated: bool) -> None:
         self.delegated = delegated
         self._model = model
