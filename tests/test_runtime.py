@@ -397,7 +397,7 @@ async def test_a_plan_that_hangs_when_it_is_tried_holds_nothing_up(
 ) -> None:
     let_go, begun = threading.Event(), threading.Event()
 
-    def hang(self: EnginePreparedModel, request: Request) -> None:
+    def hang(self: EnginePreparedModel, request: Request, *, tries: bool) -> None:
         begun.set()
         let_go.wait(GUARD_S)
 

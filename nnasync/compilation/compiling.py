@@ -55,32 +55,22 @@ async def compile_model(
 ) -> Compilation:
     """Prepare a model on the device, and in the lowering, that is fastest and agrees.
 
-    `source` is the model, or loads it, on a thread, when it is needed. What `cache` holds is
-    loaded, and no device is given the model; else what was chosen is kept there. With
-    `optimise_after` the first that takes the model gets it, and the choice is made when it was
-    executed so often, by `Compilation.later`.
+    `source` is the model, or loads it on a thread. What `cache` holds is loaded, and no device is
+    given the model; else what was chosen is kept there. With `optimise_after` the first that takes
+    the model gets it, and the choice is made by `Compilation.later` when it was executed so often.
 
     Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
-    with a budget of 0, or for a model whose shapes are open, the first that takes the model gets
-    it. `reference` judges where it is not among the devices. `precision` "exact" allows only what
-    is bit-stable, "bf16" what computes floats with less than float32. `pin` names the contender.
-    With `quantum_ns` an engine that cannot stop inside a run gets the model in segments.
+    with a budget of 0, or for open shapes, the first that takes the model gets it. `reference`
+    judges where it is not among the devices. `precision` "exact" allows only what is bit-stable,
+    "bf16" floats with less than float32. `pin` names the contender. With `quantum_ns` an engine
+    that cannot stop inside a run gets the model in segments.
 
     Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
     otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
     """
-    digest = fingerprint.hex()[:_DIGEST]
     fallbacks = Fallbacks.among(devices, source)
-    terms = Terms(
-        digest=digest,
-        reference=reference,
-        verdicts=verdicts,
-        budget_ns=budget_ns,
-        patience_s=patience_s,
-        quantum_ns=quantum_ns,
-        pin=pin,
-        cache=cache,
-    )
+    digest = fingerprint.hex()[:_DIGEST]
+    terms = Terms(digest, reference, verdicts, budget_ns, patience_s, quantum_ns, pin, cache)
     order = _Order(source, preference, priority, precision, fallbacks)
 
     async def choose_anew() -> Chosen:
@@ -90,7 +80,7 @@ async def compile_model(
         await cache.check()
         recall = Recall(cache, devices, order.wish, order.loaded)
         found = await recall.find(deadline)
-        if found is not None:
+        if found:
             return recalled(found, recall, choose_anew)
     wish = await order.loaded()
     if optimise_after is None or pin is not None:
