@@ -44,6 +44,14 @@ def infer():
     return it.get_tensor(o)
 """
 
+LOOP = """
+import anyio, msgspec, uvloop
+async def main():
+    infer()
+    tell()
+uvloop.run(main())
+"""
+
 NNASYNC = """
 import nnasync as nn, numpy as np
 async def main():
@@ -69,8 +77,7 @@ SCRIPTS = {
     "python": "tell()",
     "import numpy": "import numpy\ntell()",
     "LiteRT": LITERT + "infer()\ntell()",
-    "LiteRT, in uvloop": LITERT
-    + "import anyio, msgspec, uvloop\nasync def main():\n    infer()\n    tell()\nuvloop.run(main())",
+    "LiteRT, in uvloop": LITERT + LOOP,
     "nnasync, path": NNASYNC.format(source="model", rest=""),
     "nnasync, nn.load": NNASYNC.format(source="nn.load(model)", rest=""),
     "nnasync, path, fastest plan": NNASYNC.format(source="model", rest=SWAP.strip()),
@@ -104,6 +111,8 @@ def main() -> None:
     has_litert = importlib.util.find_spec("ai_edge_litert") is not None
     with tempfile.TemporaryDirectory() as folder:
         os.environ["NNASYNC_STATE_DIR"] = f"{folder}/state"
+        # Modules are compiled once, as they are for a user.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         cache = f"{folder}/cache"
         scripts = {
             name: script for name, script in SCRIPTS.items() if has_litert or "LiteRT" not in name

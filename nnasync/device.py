@@ -25,9 +25,11 @@ from nnasync.hal import (
     ExecutionResult,
     Extension,
     HalVersion,
+    Memory,
     Model,
     Priority,
     Request,
+    Shape,
     Timing,
 )
 
@@ -72,11 +74,33 @@ class FencedExecution(Protocol):
 
 
 class Buffer(Protocol):
-    """A driver-managed buffer (memory domain)."""
+    """A driver-managed buffer (memory domain, IBuffer).
+
+    A request names it by its token, as a pool, with offset and length 0, in the roles for which it
+    was allocated. Work on it that is not ordered may be refused with ResourceExhaustedTransient.
+    """
 
     @property
     def token(self) -> int:
-        """What stands for the buffer in requests."""
+        """What stands for the buffer in requests; above 0."""
+
+    async def copy_to(self, memory: Memory) -> None:
+        """Copy the contents to memory of exactly their size.
+
+        Raises InvalidArgument for another size, GeneralFailure where nothing was written to the
+        buffer or the memory cannot be mapped.
+        """
+
+    async def copy_from(self, memory: Memory, dimensions: Shape = ()) -> None:
+        """Copy contents in, from memory of exactly their size.
+
+        `dimensions` may be left out where the allocation knew them all. A copy that fails leaves
+        the buffer without contents. Raises InvalidArgument for dimensions or a size that do not
+        fit, GeneralFailure where the memory cannot be mapped.
+        """
+
+    async def close(self) -> None:
+        """Give the buffer back: its token means nothing any more."""
 
 
 class PreparedModel(Protocol):
@@ -228,7 +252,11 @@ class Device(Protocol):
         input_roles: Sequence[BufferRole],
         output_roles: Sequence[BufferRole],
     ) -> Buffer:
-        """Allocate a driver-managed buffer; GeneralFailure where the device has none."""
+        """Allocate a driver-managed buffer for these inputs and outputs of prepared models.
+
+        Raises InvalidArgument for a description or roles that are not legal, GeneralFailure where
+        the device has no such buffers, ResourceExhausted where it has no room.
+        """
 
     async def close(self) -> None:
         """Close the device; executions in flight end with DeviceUnavailable."""

@@ -90,7 +90,7 @@ class Pool:
     A context manager; `close` may be called at any time and any number of times.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_view", "name", "size", "writable")
+    __slots__ = ("__weakref__", "_fd", "_view", "name", "offset", "size", "writable")
 
     # At the end of the interpreter a module is gone before its last object.
     _close_fd = staticmethod(os.close)
@@ -99,6 +99,7 @@ class Pool:
         """Map `size` bytes of `fd` from `offset`; takes the descriptor over."""
         self.name = name
         self.size = size
+        self.offset = offset
         self.writable = writable
         self._fd = fd
         self._view: memoryview | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,9 @@ class Binding:
 
     __slots__ = ("_idle", "_inputs", "_open", "_outputs", "_plan", "reference")
 
+    is_managed: ClassVar[bool] = False
+    """Whether device-managed buffers are part of it, which are to hear how a run ended."""
+
     def __init__(
         self, plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target]
     ) -> None:
@@ -51,6 +55,9 @@ class Binding:
             return self._idle.pop()
         except IndexError:
             return self._bound()
+
+    def fail(self, call: BoundCall) -> None:
+        """Note that what a call did does not count: the execution failed."""
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""

@@ -6,10 +6,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nnasync import validation
 from nnasync.clock import Deadline
+from nnasync.deferred import deferred
 from nnasync.device import Buffer, PreparedModel
 from nnasync.engine.caching import Compiled, Descriptors, PlanFiles
 from nnasync.engine.contract import CachingEngine, Engine, Lowering, LoweringEngine, Plan
@@ -37,6 +38,13 @@ from nnasync.hal import (
 from nnasync.tracing import vlog
 from nnasync.workers import Workers
 
+if TYPE_CHECKING:
+    from nnasync import buffers
+    from nnasync.engine import buffer
+else:
+    buffer = deferred("nnasync.engine.buffer")
+    buffers = deferred("nnasync.buffers")
+
 __all__ = ["EngineDevice"]
 
 T = TypeVar("T")
@@ -52,16 +60,19 @@ class EngineDevice:
         *,
         capabilities: Capabilities | None = None,
         state_directory: str | os.PathLike[str] | None = None,
+        buffer_limit_bytes: int | None = None,
     ) -> None:
         """`capabilities` are measured figures, reported in place of the engine's own.
 
         In `state_directory` the digests of cache files are kept; without it, clients of the HAL
-        find no compilation cache. Raises InvalidArgument for an engine with too many cache files.
+        find no compilation cache. Device-managed buffers take at most `buffer_limit_bytes`, by
+        default half of the machine's memory. Raises InvalidArgument for an engine with too many cache files.
         """
         self.engine = engine
         self.workers = workers
         self.closed = False
         self._capabilities = capabilities
+        self._buffer_limit_bytes = buffer_limit_bytes
         if isinstance(engine, LoweringEngine):
             engine.cores = workers.cores
         self._files = (
@@ -69,6 +80,7 @@ class EngineDevice:
         )
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self._buffers: buffers.Buffers | None = None
 
     @property
     def name(self) -> str:
@@ -274,6 +286,7 @@ class EngineDevice:
             name=f"{model.name or 'model'} on {name or self.name}",
             health=health,
             runs_inline=runs_inline,
+            buffers=lambda: self._buffers,
         )
         with self._lock:
             self._prepared.add(prepared)
@@ -286,23 +299,37 @@ class EngineDevice:
         input_roles: Sequence[BufferRole],
         output_roles: Sequence[BufferRole],
     ) -> Buffer:
-        """Raises InvalidArgument for roles that are not legal, else GeneralFailure.
+        """A buffer in the memory of the process, of any dimensions; `Buffers` has the rules.
 
-        Engines have no driver-managed buffers.
+        Raises InvalidArgument for roles that are not legal, GeneralFailure for types of extensions,
+        ResourceExhausted for what does not fit.
         """
+        self._check_open()
         mine = self._all_prepared()
         models = [
             each.model if isinstance(each, EnginePreparedModel) and each in mine else None
             for each in prepared_models
         ]
-        validation.validate_buffer_desc(desc, models, input_roles, output_roles)
-        raise GeneralFailure(f"{self.name} has no driver-managed buffers; use shared memory")
+        operand = validation.validate_buffer_desc(desc, models, input_roles, output_roles)
+        with self._lock:
+            if self._buffers is None:
+                self._buffers = buffers.Buffers(self._buffer_limit_bytes)
+        roles = [
+            (prepared_models[role.model_index], kind, role.io_index)
+            for kind, given in (("input", input_roles), ("output", output_roles))
+            for role in given
+        ]
+        return buffer.EngineBuffer(
+            self._buffers, self._buffers.allocate(operand, roles), self.workers.aside, self.name
+        )
 
     async def close(self) -> None:
-        """Close the device and its prepared models."""
+        """Close the device, its prepared models and its buffers."""
         self.closed = True
         for prepared in self._all_prepared():
             await prepared.close()
+        if self._buffers is not None:
+            self._buffers.close()
 
     def trim(self) -> None:
         """Have every prepared model give back scratch that it has not used since the last call."""

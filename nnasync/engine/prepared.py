@@ -6,10 +6,11 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
 from nnasync.clock import Deadline, now_ns
+from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine.contract import OutputBuffer, Plan, Target
 from nnasync.engine.guarded import Health
@@ -41,6 +42,12 @@ from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.validation import validate_request
 from nnasync.workers import Call, StopFlag, Task, Workers, contained
 
+if TYPE_CHECKING:
+    from nnasync.buffers import Buffers
+    from nnasync.engine import tokens
+else:
+    tokens = deferred("nnasync.engine.tokens")
+
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
 
 LAUNCH_INLINE_NS = 50_000
@@ -61,8 +68,12 @@ class EnginePreparedModel:
         name: str,
         health: Health | None = None,
         runs_inline: bool = True,
+        buffers: Callable[[], Buffers | None] = lambda: None,
     ) -> None:
-        """`health` is that of a plan that falls back: while it is bad nothing runs inline."""
+        """`health` is that of a plan that falls back: while it is bad nothing runs inline.
+
+        `buffers` gives those of its device, if it has allocated any.
+        """
         self._workers = workers
         self._health = health
         self._model = model
@@ -72,6 +83,8 @@ class EnginePreparedModel:
         self._gate = Gate(workers, concurrency)
         self._name = name
         self._bindings: dict[int, Binding] = {}
+        self._token_bindings: dict[int, tokens.TokenBinding] = {}
+        self._buffers = buffers
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
         self._loops = _has_loops(model) or not runs_inline
@@ -138,7 +151,9 @@ class EnginePreparedModel:
         What a run reads then is whatever its memory holds, so that a failure means nothing yet.
         """
         binding = self._binding(request)
-        if not tries or not self._estimate.samples or self._loops or not self._gate.try_enter():
+        if not tries or binding.is_managed or not self._estimate.samples or self._loops:
+            return
+        if not self._gate.try_enter():
             return
         try:
             call = binding.take()
@@ -249,6 +264,7 @@ class EnginePreparedModel:
         closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
         self._workers.dismiss(self._estimate, closed)
         self._bindings.clear()
+        self._token_bindings.clear()
         for heat in self._heats:
             heat.leave()
         if plan is not None:
@@ -274,14 +290,14 @@ class EnginePreparedModel:
 
     def _bind(self, request: Request) -> Binding:
         plan = self._open_plan()
-        validate_request(self._model, request, unspecified_outputs=True)
+        if any(isinstance(pool, int) for pool in request.pools):
+            return self._bind_tokens(plan, request)
+        self._validate(request)
         main = self._model.main
         inputs = [
             None if argument.has_no_value else array_of(request, argument, main.operands[index])
             for argument, index in zip(request.inputs, main.input_indexes, strict=True)
         ]
-        if any(argument.has_no_value for argument in request.outputs):
-            raise InvalidArgument(f"{self._name}: an output cannot be omitted")
         outputs = [
             target_of(request, argument, operand)
             for argument, operand in zip(request.outputs, self._outputs(), strict=True)
@@ -292,6 +308,29 @@ class EnginePreparedModel:
         binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
         bindings[key] = binding
         return binding
+
+    def _bind_tokens(self, plan: Plan, request: Request) -> Binding:
+        """The binding of a request with tokens; it is looked up here each time, for its checks."""
+        binding = self._token_bindings.get(id(request))
+        if binding is None:
+            self._validate(request)
+            found = self._buffers()
+            if found is None:
+                raise InvalidArgument(
+                    f"{self._name}: a memory token of the request stands for no buffer: the device "
+                    "has allocated none"
+                )
+            binding = tokens.TokenBinding(self, plan, request, found)
+            key, bindings = id(request), self._token_bindings
+            binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
+            bindings[key] = binding
+        binding.check()
+        return binding
+
+    def _validate(self, request: Request) -> None:
+        validate_request(self._model, request, unspecified_outputs=True)
+        if any(argument.has_no_value for argument in request.outputs):
+            raise InvalidArgument(f"{self._name}: an output cannot be omitted")
 
     def _check_sizes(self, outputs: Sequence[Target]) -> None:
         """Raise OutputInsufficientSize where an output of known shape does not fit in."""
@@ -356,6 +395,9 @@ class EnginePreparedModel:
             call = binding.take()
             try:
                 device_ns = self._workers.run_inline(call, self._estimate, deadline_ns, self._name)
+            except BaseException:
+                binding.fail(call)
+                raise
             finally:
                 binding.give_back(call)
         except DeviceError:
@@ -371,6 +413,8 @@ class EnginePreparedModel:
         call = binding.take()
         task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
         task.stop.loop_timeout_ns = loop_timeout_ns
+        if binding.is_managed:
+            task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
         task.when_released(lambda: binding.give_back(call))
         return task
 
@@ -468,6 +512,11 @@ def _has_loops(model: Model) -> bool:
         for subgraph in (model.main, *model.referenced)
         for operation in subgraph.operations
     )
+
+
+def _has_failed(fence: Fence) -> bool:
+    """Whether the execution of a fence failed; one that was refused is never answered."""
+    return not fence.done or fence.error is not None
 
 
 def _at_ns(deadline: Deadline | None) -> int:

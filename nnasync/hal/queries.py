@@ -19,6 +19,7 @@ __all__ = [
     "dtype_of",
     "has_dtype",
     "is_fully_specified",
+    "is_quantized",
     "byte_size",
     "type_name",
     "operation_name",
@@ -180,3 +181,8 @@ def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
     if any(a != b and a and b for a, b in zip(first, second, strict=True)):
         return None
     return tuple(a or b for a, b in zip(first, second, strict=True))
+
+
+def is_quantized(type: int) -> bool:
+    """Whether a tensor type is one of the two asymmetric 8-bit types."""
+    return type in (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)

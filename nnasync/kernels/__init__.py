@@ -20,7 +20,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
     quantized_range,
 )
 from nnasync.kernels.packing import PACKING, Packing
@@ -44,7 +43,6 @@ __all__ = [
     "Signature",
     "Step",
     "Tensor",
-    "is_quantized",
     "quantized_range",
 ]
 

@@ -25,12 +25,12 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Array, HalVersion
+from nnasync.hal import Array, HalVersion, is_quantized
 from nnasync.kernels.arguments import Arguments, NotConstant
 from nnasync.kernels.halves import any_half, half_kernel
 from nnasync.kernels.kernel import Kernel, Step, bind_nothing
 from nnasync.kernels.signature import Parameter, Signature, mismatch
-from nnasync.kernels.tensor import ArraySpec, Tensor, is_quantized, quantized_range
+from nnasync.kernels.tensor import ArraySpec, Tensor, quantized_range
 
 __all__ = [
     "MEMORY_BYTES",
@@ -45,7 +45,6 @@ __all__ = [
     "Signature",
     "Step",
     "Tensor",
-    "is_quantized",
     "quantized_range",
 ]
 

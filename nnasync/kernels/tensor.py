@@ -10,7 +10,7 @@ import numpy as np
 from nnasync import hal
 from nnasync.hal import Array, OperandType, Shape, Struct
 
-__all__ = ["ArraySpec", "Tensor", "is_quantized", "quantized_range"]
+__all__ = ["ArraySpec", "Tensor", "quantized_range"]
 
 _RANGES: dict[int, tuple[int, int]] = {
     OperandType.TENSOR_QUANT8_ASYMM: (0, 255),
@@ -67,11 +67,6 @@ class ArraySpec(Struct, frozen=True):
     def nbytes(self) -> int:
         """Size in bytes."""
         return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
-
-
-def is_quantized(type: int) -> bool:
-    """Whether a tensor type is one of the two asymmetric 8-bit types."""
-    return type in _RANGES
 
 
 def quantized_range(type: int) -> tuple[int, int]:

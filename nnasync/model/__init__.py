@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
-from nnasync.model.file import fingerprint, load_nnm, save
 
 if TYPE_CHECKING:
     from nnasync.model.builder import ModelBuilder as ModelBuilder
+    from nnasync.model.file import fingerprint as fingerprint
+    from nnasync.model.file import load_nnm as load_nnm
+    from nnasync.model.file import save as save
     from nnasync.model.graph import Value as Value
 
 __all__ = ["ModelBuilder", "Value", "fingerprint", "load_nnm", "save"]
 
-__getattr__ = names(__name__, {"ModelBuilder": "builder", "Value": "graph"})
+__getattr__ = names(
+    __name__,
+    {
+        "ModelBuilder": "builder",
+        "Value": "graph",
+        "fingerprint": "file",
+        "load_nnm": "file",
+        "save": "file",
+    },
+)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from nnasync import importers
+from nnasync import model as models
 from nnasync.clock import Deadline, now_ns
 from nnasync.device import Device
 from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
-from nnasync.model import fingerprint
 
 if TYPE_CHECKING:
     from nnasync.versions import OlderDevice
@@ -52,7 +52,7 @@ class ModelSource(msgspec.Struct, frozen=True):
     def digest(self) -> bytes:
         """SHA-256 of the model, or of the file; raises OSError where that cannot be read."""
         if self.model is not None:
-            return fingerprint(self.model)
+            return models.fingerprint(self.model)
         digest = hashlib.sha256()
         with open(self._path, "rb") as file:
             while chunk := file.read(_CHUNK):

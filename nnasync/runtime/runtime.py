@@ -28,6 +28,7 @@ from nnasync.compilation import (
 )
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
+from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.engine import Engine, EngineDevice
 from nnasync.engine.caching import library_version
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
@@ -302,6 +303,7 @@ class Runtime:
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
         optimising = anyio.CancelScope()
+        ONE_BLAS_THREAD.follow()
         net = Net(
             compilation,
             self._workers,

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from nnasync import validation
 from nnasync.cli import conformance, main
 from nnasync.drivers import cpu
-from nnasync.engine import device as engine_device
 from tests.conformance.small_cases import addition, impossible, quantized_sum, rectified, write
 
 REFERENCE = "nnasync-reference"
@@ -232,7 +232,7 @@ def test_hal_suite_with_a_case_that_is_to_fail(
 def test_hal_suite_tells_failures_and_what_it_skipped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_device, "validate_priority", lambda priority: None)
+    monkeypatch.setattr(validation, "validate_priority", lambda priority: None)
     assert hal("--only", "models/priority/[fI]*") == 1
     told = capsys.readouterr().out
     failed = int(rows(told)["models"][1])

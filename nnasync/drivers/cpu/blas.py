@@ -1,7 +1,9 @@
 """One BLAS thread a call: while runtimes are open, their workers are the parallelism.
 
 To find the BLAS libraries of a process takes milliseconds, so that is left until the first plan is
-made that computes with them. The limit holds for the process, and ends with the last runtime.
+made that computes with them. The limit holds for the process, and ends with the last runtime. A
+thread that has set a limit itself keeps its own (OpenBLAS remembers it by thread), which is why the
+thread of an event loop, that restores it in the end, has to follow.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class OneBlasThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
-        self._limits: Any = None
+        self._limits: dict[int, Any] = {}
 
     def hold(self) -> None:
         """Want the limit from the next plan on."""
@@ -28,19 +30,30 @@ class OneBlasThread:
     def apply(self) -> None:
         """Set the limit where somebody holds it; called when a plan is made."""
         with self._lock:
-            if self._holders and self._limits is None:
-                import threadpoolctl
+            if self._holders and not self._limits:
+                self._limit_this_thread()
 
-                self._limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+    def follow(self) -> None:
+        """Have this thread keep to the limit, if it was set by another one."""
+        with self._lock:
+            if self._limits and threading.get_ident() not in self._limits:
+                self._limit_this_thread()
 
     def release(self) -> None:
         """Restore what was there before, if nobody else holds the limit."""
         with self._lock:
             self._holders -= 1
-            limits = None if self._holders else self._limits
-            if limits is not None:
-                self._limits = None
-                limits.restore_original_limits()
+            if self._holders or not self._limits:
+                return
+            limits = next(iter(self._limits.values()))
+            self._limits = {}
+            limits.restore_original_limits()
+
+    def _limit_this_thread(self) -> None:
+        import threadpoolctl
+
+        limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+        self._limits[threading.get_ident()] = limits
 
 
 ONE_BLAS_THREAD = OneBlasThread()

@@ -11,14 +11,12 @@ import math
 import msgspec
 import numpy as np
 
-from nnasync import hal
-from nnasync.drivers.litert.node import Shapes
+from nnasync import hal, validation
 from nnasync.drivers.litert.plan import LiteRTPlan
-from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program
+from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program, Shapes
 from nnasync.engine import CacheFiles
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Model, Shape, Struct
-from nnasync.validation import find_operation
 
 __all__ = ["FixedSource", "pack", "unpack", "why_open"]
 
@@ -82,7 +80,7 @@ def why_open(model: Model) -> str:
         if not hal.is_fully_specified(operand.type, operand.dimensions):
             return f"the model leaves the shape of input {position} open"
     for operation in main.operations:
-        known = find_operation(model, operation.type)
+        known = validation.find_operation(model, operation.type)
         if known is None:
             continue
         signature = known.signature([main.operands[index].type for index in operation.inputs])

@@ -20,9 +20,9 @@ from nnasync.hal import (
     Extension,
     Model,
     PerformanceInfo,
+    is_quantized,
     uniform_performance,
 )
-from nnasync.kernels import is_quantized
 from nnasync.packages import loading_ns, version_of
 
 if TYPE_CHECKING:

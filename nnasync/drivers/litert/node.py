@@ -7,15 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
+from nnasync.drivers.litert.program import Shapes
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType, Shape, combine_dimensions
 from nnasync.kernels import Arguments, Operation, Signature, Tensor
 from nnasync.validation import find_operation, subgraph_tensors
 
-__all__ = ["Node", "Shapes", "Unsupported", "is_final", "nodes_of"]
-
-Shapes = tuple[Shape | None, ...]
-"""The shapes of all inputs in a run, None for an omitted one."""
+__all__ = ["Node", "Unsupported", "is_final", "nodes_of"]
 
 
 class Unsupported(Exception):

@@ -14,8 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nnasync.drivers.litert.node import Shapes
-from nnasync.drivers.litert.program import Program
+from nnasync.drivers.litert.program import Program, Shapes
 from nnasync.drivers.litert.session import Moves, Session
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, fit
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError

@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 
-from nnasync.drivers.litert.node import Shapes
 from nnasync.hal import Array, Shape, Struct
 
-__all__ = ["Copy", "Feed", "Fetch", "Program", "ShapeRule"]
+__all__ = ["Copy", "Feed", "Fetch", "Program", "ShapeRule", "Shapes"]
+
+Shapes = tuple[Shape | None, ...]
+"""Those of the inputs of a model; None for one that is omitted."""
 
 ShapeRule = Callable[[Sequence[Array | None]], Shape]
 """The shape of an output from the inputs of a run; raises ModelError where they are not legal."""

@@ -6,8 +6,8 @@ from nnasync import hal
 from nnasync.drivers.litert.caching import why_open
 from nnasync.drivers.litert.graph import Graph
 from nnasync.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, Lower
-from nnasync.drivers.litert.node import Node, Shapes, Unsupported, nodes_of
-from nnasync.drivers.litert.program import Program
+from nnasync.drivers.litert.node import Node, Unsupported, nodes_of
+from nnasync.drivers.litert.program import Program, Shapes
 from nnasync.errors import ModelError
 from nnasync.extensions import TFLITE, TfliteOperation, extension_of
 from nnasync.hal import Model

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nnasync import hal
+from nnasync import hal, validation
 from nnasync.deferred import deferred
-from nnasync.drivers.onnxruntime.plan import OnnxPlan
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
 from nnasync.engine import Lowering
 from nnasync.errors import GeneralFailure, ModelError
@@ -28,12 +27,14 @@ from nnasync.hal import (
     OperandType,
     PerformanceInfo,
 )
-from nnasync.validation import operand_value
 
 if TYPE_CHECKING:
     from nnasync.drivers.onnxruntime import lowering as lowering_of
+    from nnasync.drivers.onnxruntime import plan as plans
+    from nnasync.drivers.onnxruntime.plan import OnnxPlan
 else:
     lowering_of = deferred("nnasync.drivers.onnxruntime.lowering")
+    plans = deferred("nnasync.drivers.onnxruntime.plan")
 
 __all__ = ["OnnxRuntimeEngine", "is_graph"]
 
@@ -91,10 +92,12 @@ class OnnxRuntimeEngine:
         if is_graph(model):
             (operation,) = model.main.operations
             session = open_session(_file(model, operation), self._provider, threads)
-            plan = OnnxPlan(session, [_source(model, index) for index in operation.inputs[:-1]])
+            plan = plans.OnnxPlan(
+                session, [_source(model, index) for index in operation.inputs[:-1]]
+            )
         else:
             session = open_session(lowering_of.lower(model), self._provider, threads)
-            plan = OnnxPlan(session, range(len(model.main.input_indexes)))
+            plan = plans.OnnxPlan(session, range(len(model.main.input_indexes)))
         if len(model.main.output_indexes) != len(session.get_outputs()):
             raise GeneralFailure(
                 f"the graph has {len(session.get_outputs())} outputs, the model"
@@ -140,7 +143,7 @@ def _source(model: Model, index: int) -> int | Array:
     operand = model.main.operands[index]
     if not hal.is_constant(operand):
         return model.main.input_indexes.index(index)
-    value = operand_value(model, operand)
+    value = validation.operand_value(model, operand)
     if value is None:
         raise ModelError(f"operand {index} is a constant that cannot be read")
     return value

@@ -34,8 +34,8 @@ from nnasync.hal import (
     PerformanceInfo,
     Shape,
     is_constant,
+    is_quantized,
 )
-from nnasync.kernels import is_quantized
 from nnasync.packages import loading_ns
 
 if TYPE_CHECKING:

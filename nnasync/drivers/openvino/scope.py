@@ -20,8 +20,8 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.drivers.openvino.package import element_type, opset
-from nnasync.hal import Array, OperandType, Shape
-from nnasync.kernels import Tensor, is_quantized, quantized_range
+from nnasync.hal import Array, OperandType, Shape, is_quantized
+from nnasync.kernels import Tensor, quantized_range
 
 __all__ = ["AXES", "FLOATS", "Node", "Planar", "Result", "Scope", "is_float", "zero_point"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, OperandType, OperationType, Shape, Struct
+from nnasync.hal import Array, OperandType, OperationType, Shape, Struct, is_quantized
 from nnasync.kernels.detection.boxes import (
     BOX_TYPES,
     check_batches,
@@ -37,7 +37,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
 )
 from nnasync.kernels.steps import blocks
 

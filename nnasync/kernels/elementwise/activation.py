@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType
+from nnasync.hal import (
+    Array,
+    FusedActivationFunc,
+    HalVersion,
+    OperandType,
+    OperationType,
+    is_quantized,
+)
 from nnasync.kernels import fixed_point
 from nnasync.kernels.byte_tables import all_values, lookup_kernel
 from nnasync.kernels.elementwise.squashing import logistic_table, tanh_table
@@ -19,7 +26,6 @@ from nnasync.kernels.operation import (
     Parameter,
     Step,
     Tensor,
-    is_quantized,
     quantized_range,
 )
 from nnasync.kernels.steps import Call, blocks, clip, float_bounds, quantized_bounds, sequence

@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType
+from nnasync.hal import (
+    Array,
+    FusedActivationFunc,
+    HalVersion,
+    OperandType,
+    OperationType,
+    is_quantized,
+)
 from nnasync.kernels.broadcast import broadcast, long_rows, ufunc_kernel
 from nnasync.kernels.elementwise.quantized_arithmetic import product_kernel, product_scale
 from nnasync.kernels.elementwise.quantized_sum import sum_kernel
 from nnasync.kernels.fixed_point import single
-from nnasync.kernels.operation import (
-    Arguments,
-    Kernel,
-    Operation,
-    Parameter,
-    Step,
-    Tensor,
-    is_quantized,
-)
+from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Step, Tensor
 from nnasync.kernels.steps import Call, clip, float_bounds, sequence
 from nnasync.kernels.uniform import FLOATS, FROM_1_0, UP_TO_4, require_scales, signatures
 from nnasync.kernels.windows.linear import activation

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, is_quantized
 from nnasync.kernels.broadcast import broadcast, ufunc_kernel
 from nnasync.kernels.byte_tables import pair_kernel, real_values, same_quantization
-from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor, is_quantized
+from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.steps import sequence
 from nnasync.kernels.uniform import NUMBERS, require_scales, same_shape, signatures
 

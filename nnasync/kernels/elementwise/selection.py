@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, OperandType, OperationType
+from nnasync.hal import Array, OperandType, OperationType, is_quantized
 from nnasync.kernels.broadcast import broadcast, ufunc_kernel
 from nnasync.kernels.byte_tables import lookup, pair_kernel, requantization, same_quantization
 from nnasync.kernels.elementwise.quantized_arithmetic import prelu_kernel
@@ -23,7 +23,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
 )
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import LATEST, NUMBERS, require_scales, signatures

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels.byte_tables import lookup, same_quantization
 from nnasync.kernels.movement.form import like, moving, sizes
 from nnasync.kernels.operation import (
@@ -19,7 +19,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
     quantized_range,
 )
 from nnasync.kernels.steps import Call, copy, sequence

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -17,7 +17,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
     quantized_range,
 )
 from nnasync.kernels.reductions.lines import (

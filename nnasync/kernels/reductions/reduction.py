@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
     Arguments,
@@ -26,7 +26,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
 )
 from nnasync.kernels.steps import Call, clip, copy, sequence
 from nnasync.kernels.uniform import FLOATS, FROM_1_1, LATEST

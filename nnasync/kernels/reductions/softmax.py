@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, is_quantized
 from nnasync.kernels.fixed_functions import exp_on_negative, reciprocal
 from nnasync.kernels.fixed_point import (
     quantize_multiplier,
@@ -30,7 +30,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
     quantized_range,
 )
 from nnasync.kernels.reductions.lines import (

@@ -16,16 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nnasync.hal import Array, OperationType, Shape
-from nnasync.kernels.operation import (
-    Arguments,
-    ArraySpec,
-    Kernel,
-    Operation,
-    Step,
-    Tensor,
-    is_quantized,
-)
+from nnasync.hal import Array, OperationType, Shape, is_quantized
+from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
 from nnasync.kernels.packing import packed
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, pieces, sequence
 from nnasync.kernels.windows.convolution_form import check_filter, forms, requires, signatures

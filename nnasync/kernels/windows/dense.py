@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.hal import Array, HalVersion, OperandType, OperationType, is_quantized
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -15,7 +15,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
 )
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.windows.linear import activation, check_quantization, pack, product_scale

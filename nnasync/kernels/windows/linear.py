@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnasync import hal
-from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape
-from nnasync.kernels.operation import Arguments, ArraySpec, Tensor, is_quantized, quantized_range
+from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape, is_quantized
+from nnasync.kernels.operation import Arguments, ArraySpec, Tensor, quantized_range
 from nnasync.kernels.packing import packed
 from nnasync.kernels.steps import (
     Call,

@@ -14,7 +14,15 @@ import msgspec
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nnasync.hal import Array, FusedActivationFunc, HalVersion, OperandType, OperationType, Shape
+from nnasync.hal import (
+    Array,
+    FusedActivationFunc,
+    HalVersion,
+    OperandType,
+    OperationType,
+    Shape,
+    is_quantized,
+)
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -24,7 +32,6 @@ from nnasync.kernels.operation import (
     Signature,
     Step,
     Tensor,
-    is_quantized,
     quantized_range,
 )
 from nnasync.kernels.steps import (

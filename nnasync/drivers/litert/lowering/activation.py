@@ -8,8 +8,7 @@ import numpy as np
 
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.node import Node, Unsupported
-from nnasync.hal import OperationType
-from nnasync.kernels import is_quantized
+from nnasync.hal import OperationType, is_quantized
 
 __all__ = ["LOWERINGS"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.operands import rescaled, reshaped, retyped
-from nnasync.hal import FusedActivationFunc, OperandType, OperationType
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
+from nnasync.kernels import Tensor
 
 __all__ = ["LOWERINGS", "in_scale_of_result"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.lowering.layout import channels_last
 from nnasync.drivers.litert.node import Node, Unsupported
-from nnasync.hal import OperationType
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import OperationType, is_quantized
+from nnasync.kernels import Tensor
 
 __all__ = ["LOWERINGS"]
 

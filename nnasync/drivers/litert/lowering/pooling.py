@@ -12,8 +12,8 @@ from nnasync.drivers.litert.lowering.layout import channels_last
 from nnasync.drivers.litert.lowering.padding import VALID, pad_image, scheme_of
 from nnasync.drivers.litert.node import Node
 from nnasync.drivers.litert.operands import reshaped
-from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels import Tensor, is_quantized, quantized_range
+from nnasync.hal import Array, OperandType, OperationType, is_quantized
+from nnasync.kernels import Tensor, quantized_range
 from nnasync.kernels.windows.window import Axis, Window, read_axes
 
 __all__ = ["LOWERINGS"]

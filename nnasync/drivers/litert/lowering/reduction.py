@@ -10,8 +10,8 @@ from nnasync.drivers.litert.file import Options
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.operands import retyped
-from nnasync.hal import OperandType, OperationType, Shape
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import OperandType, OperationType, Shape, is_quantized
+from nnasync.kernels import Tensor
 
 __all__ = ["LOWERINGS"]
 

@@ -17,8 +17,8 @@ from nnasync.drivers.litert.lowering.layout import channels_last
 from nnasync.drivers.litert.lowering.padding import VALID, windowed
 from nnasync.drivers.litert.node import Node
 from nnasync.drivers.litert.operands import reshaped, retyped
-from nnasync.hal import ChannelQuant, OperandType, OperationType
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import ChannelQuant, OperandType, OperationType, is_quantized
+from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import read_axes
 
 __all__ = ["LOWERINGS"]

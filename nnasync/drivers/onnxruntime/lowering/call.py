@@ -8,8 +8,8 @@ import msgspec
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Array, Model, OperandLifeTime, Operation, Shape
-from nnasync.kernels import Arguments, NotConstant, Signature, Tensor, is_quantized
+from nnasync.hal import Array, Model, OperandLifeTime, Operation, Shape, is_quantized
+from nnasync.kernels import Arguments, NotConstant, Signature, Tensor
 from nnasync.kernels import Operation as Kernels
 from nnasync.kernels.windows.window import position
 from nnasync.validation import find_operation, subgraph_tensors

@@ -16,8 +16,8 @@ import numpy as np
 
 from nnasync.drivers.onnxruntime.lowering.call import Unsupported
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape, is_quantized
+from nnasync.kernels import Tensor
 
 __all__ = ["AXIS_FIRST", "FIRST", "LAST", "OPSET", "Emitter", "shifted"]
 

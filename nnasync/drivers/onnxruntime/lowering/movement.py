@@ -9,8 +9,8 @@ import numpy as np
 from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported
 from nnasync.drivers.onnxruntime.lowering.emitter import AXIS_FIRST, FIRST, Emitter
 from nnasync.drivers.onnxruntime.lowering.windows import Lower
-from nnasync.hal import OperandType, OperationType
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import OperandType, OperationType, is_quantized
+from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import is_nchw
 
 __all__ = ["LOWERINGS"]

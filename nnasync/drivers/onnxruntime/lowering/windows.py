@@ -9,8 +9,8 @@ import numpy as np
 
 from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported
 from nnasync.drivers.onnxruntime.lowering.emitter import Emitter, shifted
-from nnasync.hal import OperandType, OperationType, Shape
-from nnasync.kernels import Tensor, is_quantized
+from nnasync.hal import OperandType, OperationType, Shape, is_quantized
+from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import (
     Window,
     image_shape,

@@ -19,8 +19,8 @@ from nnasync.drivers.openvino.form import (
 )
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of, pointwise
 from nnasync.drivers.openvino.scope import Node, Result, Scope, is_float
-from nnasync.hal import FusedActivationFunc, OperandType, OperationType
-from nnasync.kernels import Arguments, Tensor, is_quantized
+from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
+from nnasync.kernels import Arguments, Tensor
 
 __all__ = ["RULES", "check_scale"]
 

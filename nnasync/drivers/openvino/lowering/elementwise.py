@@ -20,8 +20,8 @@ from nnasync.drivers.openvino.form import (
 )
 from nnasync.drivers.openvino.lowering.rescale import rescale
 from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope, is_float
-from nnasync.hal import FusedActivationFunc, OperationType
-from nnasync.kernels import Arguments, Tensor, is_quantized
+from nnasync.hal import FusedActivationFunc, OperationType, is_quantized
+from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.steps import float_bounds, quantized_bounds
 
 __all__ = ["RULES", "bounds_of", "pointwise"]

@@ -18,8 +18,8 @@ from nnasync.drivers.openvino.form import (
     one,
 )
 from nnasync.drivers.openvino.scope import AXES, Node, Planar, Result, Scope
-from nnasync.hal import OperationType
-from nnasync.kernels import Arguments, Tensor, is_quantized
+from nnasync.hal import OperationType, is_quantized
+from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.window import is_nchw
 
 __all__ = ["RULES"]

@@ -10,8 +10,8 @@ from nnasync.drivers.openvino.form import BYTES, Build, Rule, Rules, Unsupported
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
 from nnasync.drivers.openvino.lowering.rescale import rescale
 from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope, is_float, zero_point
-from nnasync.hal import Array, OperandType, OperationType
-from nnasync.kernels import Arguments, Tensor, is_quantized
+from nnasync.hal import Array, OperandType, OperationType, is_quantized
+from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation
 from nnasync.kernels.windows.window import (
     Window,

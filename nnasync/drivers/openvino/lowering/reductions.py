@@ -21,8 +21,8 @@ from nnasync.drivers.openvino.form import (
 )
 from nnasync.drivers.openvino.lowering.activation import check_scale
 from nnasync.drivers.openvino.scope import AXES, Node, Planar, Result, Scope
-from nnasync.hal import OperationType
-from nnasync.kernels import Arguments, Tensor, is_quantized
+from nnasync.hal import OperationType, is_quantized
+from nnasync.kernels import Arguments, Tensor
 
 __all__ = ["RULES"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from nnasync.drivers.openvino.form import REALS, Build, Lower, Rule, Rules, Unsupported, one
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
 from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope
-from nnasync.hal import Array, FusedActivationFunc, OperationType
-from nnasync.kernels import Arguments, Tensor, is_quantized
+from nnasync.hal import Array, FusedActivationFunc, OperationType, is_quantized
+from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation
 from nnasync.kernels.windows.window import Window, image_shape, is_nchw, position, read_axes
 

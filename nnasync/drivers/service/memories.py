@@ -1,0 +1,90 @@
+"""The memory of a client's requests: handed to the service once, then named by a number.
+
+A memory is forgotten when the client drops its last reference to the pool.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from nnasync.drivers.service.link import Link
+from nnasync.drivers.service.messages import Form, ForgetMemory, OfferMemory, PoolForm, encode
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument
+from nnasync.hal import Memory, Request
+from nnasync.memory import Pool
+
+__all__ = ["Memories", "handle_of"]
+
+_LARGEST_TOKEN = 2**63 - 1
+
+
+class Memories:
+    """Numbers of the pools that a service knows, and the encoded forms of requests."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._numbers: dict[int, tuple[weakref.ref[Pool], int]] = {}
+        self._forms: dict[int, tuple[weakref.ref[Request], bytes]] = {}
+        self._lock = threading.Lock()
+
+    def form(self, request: Request) -> bytes:
+        """A request as it is sent; its pools are handed to the service if they are new to it.
+
+        Raises GeneralFailure for a pool that cannot be handed on.
+        """
+        known = self._forms.get(id(request))
+        if known is not None:
+            return known[1]
+        pools = tuple(self._pool(pool) for pool in request.pools)
+        try:
+            form = encode(Form(request.inputs, request.outputs, pools))
+        except (TypeError, OverflowError) as error:
+            raise InvalidArgument(f"a request cannot be sent to a service: {error}") from error
+        key, forms = id(request), self._forms
+        forms[key] = (weakref.ref(request, lambda _: forms.pop(key, None)), form)
+        return form
+
+    def number_of(self, pool: Memory) -> int:
+        """The number of a pool; from any thread."""
+        known = self._numbers.get(id(pool))
+        if known is not None:
+            return known[1]
+        shared, fd = handle_of(pool)
+        with self._lock:
+            known = self._numbers.get(id(pool))
+            if known is not None:
+                return known[1]
+            link, key, numbers = self._link, id(pool), self._numbers
+            number = link.number()
+            link.tell(OfferMemory(number, shared), [fd])
+
+            def forget(_: object) -> None:
+                numbers.pop(key, None)
+                link.tell_soon(ForgetMemory(number))
+
+            numbers[key] = (weakref.ref(pool, forget), number)  # type: ignore[arg-type]
+        return number
+
+    def _pool(self, pool: Memory | int) -> int:
+        if not isinstance(pool, int):
+            return self.number_of(pool)
+        if not 0 < pool <= _LARGEST_TOKEN:
+            raise InvalidArgument(f"{pool} is no memory token; tokens are above 0")
+        return -pool
+
+
+def handle_of(pool: Memory) -> tuple[PoolForm, int]:
+    """What another process needs of a pool; the descriptor stays the pool's.
+
+    Raises GeneralFailure where it has none to hand on.
+    """
+    if not isinstance(pool, Pool):
+        raise GeneralFailure(
+            f"memory of kind {pool.name!r} has no file descriptor to hand to a service; "
+            "use memory.Pool"
+        )
+    try:
+        return PoolForm(pool.name, pool.size, pool.offset, pool.writable), pool.fd
+    except BadState as error:
+        raise GeneralFailure(f"closed memory cannot be handed to a service: {error}") from error

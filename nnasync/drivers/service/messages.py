@@ -1,0 +1,505 @@
+"""What a client and a driver service say to each other: msgspec arrays in MessagePack.
+
+Numbers of calls, models, memories, prepared models, launches and bursts are the client's choice:
+whatever is made has a name before its answer is there, and nothing is asked for a name alone. File
+descriptors travel beside a message in the order of its fields. An answer bears the number of its
+call; answers may overtake one another. Times are of CLOCK_MONOTONIC, which processes of one machine
+share.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from nnasync import errors
+from nnasync.errors import GeneralFailure, NNError, OutputInsufficientSize
+from nnasync.hal import (
+    BufferDesc,
+    BufferRole,
+    Capabilities,
+    DeviceStatus,
+    DeviceType,
+    ErrorStatus,
+    ExecutionPreference,
+    Extension,
+    ExtensionNameAndPrefix,
+    HalVersion,
+    OutputShape,
+    Priority,
+    RequestArgument,
+    StatePair,
+    Subgraph,
+    Timing,
+)
+from nnasync.scheduler import NEVER_NS
+
+__all__ = [
+    "MAGIC",
+    "PROTOCOL",
+    "UNDECODABLE",
+    "Allocate",
+    "Allocated",
+    "Answer",
+    "BurstAnswer",
+    "BurstMemory",
+    "BurstRequestMessage",
+    "Cancel",
+    "CancelLaunch",
+    "CloseBurst",
+    "ClosePrepared",
+    "CopyBuffer",
+    "Execute",
+    "Executed",
+    "Failed",
+    "Form",
+    "ForgetBuffer",
+    "ForgetLaunch",
+    "ForgetMemory",
+    "ForgetModel",
+    "FreeBurstMemory",
+    "FromClient",
+    "FromService",
+    "GetStatus",
+    "Hello",
+    "Info",
+    "Launch",
+    "LaunchEnded",
+    "LaunchInfo",
+    "ModelForm",
+    "OfferMemory",
+    "OfferModel",
+    "OpenBurst",
+    "PoolForm",
+    "Prepare",
+    "PrepareFromCache",
+    "Status",
+    "Supported",
+    "Supports",
+    "Welcome",
+    "decode",
+    "encode",
+    "error_of",
+    "failed",
+]
+
+MAGIC = "nnasync driver service"
+PROTOCOL = 1
+
+T = TypeVar("T")
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all that is sent."""
+
+
+# -- parts of messages
+
+
+class PoolForm(Message):
+    """A piece of memory behind a file descriptor."""
+
+    kind: str
+    size: int
+    offset: int
+    writable: bool
+
+
+class ModelForm(Message):
+    """A model without its pools."""
+
+    name: str
+    main: Subgraph
+    referenced: tuple[Subgraph, ...]
+    relaxed: bool
+    extensions: tuple[ExtensionNameAndPrefix, ...]
+    state: tuple[StatePair, ...]
+
+
+class Form(Message):
+    """A request: a location's pool index counts in `pools`.
+
+    These are numbers of memories, or memory tokens as negative numbers.
+    """
+
+    inputs: tuple[RequestArgument, ...]
+    outputs: tuple[RequestArgument, ...]
+    pools: tuple[int, ...]
+
+
+# -- from the client
+
+
+class Hello(Message, tag="hello"):
+    """The first message, in every version of the protocol."""
+
+    magic: str
+    protocol: int
+    version: str
+    call: int = 0
+
+
+class GetStatus(Message, tag="status"):
+    """Answered by `Status`."""
+
+    call: int
+
+
+class OfferModel(Message, tag="model"):
+    """A model: `form` is an encoded `ModelForm`.
+
+    The first descriptor is of the copied operand values if `values` says so, the others are of the
+    pools.
+    """
+
+    call: int
+    model: int
+    form: bytes
+    values: PoolForm | bytes
+    pools: tuple[PoolForm, ...]
+
+
+class ForgetModel(Message, tag="-model"):
+    """The model is not asked about any more; what was prepared of it stays."""
+
+    model: int
+
+
+class Supports(Message, tag="supports"):
+    """Answered by `Supported`."""
+
+    call: int
+    model: int
+
+
+class Prepare(Message, tag="prepare"):
+    """Prepare a model as `prepared`; descriptors are of the cache files."""
+
+    call: int
+    model: int
+    prepared: int
+    preference: ExecutionPreference
+    priority: Priority
+    deadline_ns: int
+    model_files: int
+    data_files: int
+    token: bytes
+
+
+class PrepareFromCache(Message, tag="restore"):
+    """The same from what was kept in cache files."""
+
+    call: int
+    prepared: int
+    deadline_ns: int
+    model_files: int
+    data_files: int
+    token: bytes
+
+
+class ClosePrepared(Message, tag="-prepared"):
+    """Close a prepared model."""
+
+    call: int
+    prepared: int
+
+
+class OfferMemory(Message, tag="memory"):
+    """Memory for requests; that it cannot be used is told by the executions that name it."""
+
+    memory: int
+    pool: PoolForm
+
+
+class ForgetMemory(Message, tag="-memory"):
+    """No later request names it."""
+
+    memory: int
+
+
+class Execute(Message, tag="run"):
+    """Answered by `Executed`; `form` is an encoded `Form`."""
+
+    call: int
+    prepared: int
+    form: bytes
+    measure: bool
+    deadline_ns: int
+    loop_timeout_ns: int
+    synchronously: bool
+
+
+class Cancel(Message, tag="cancel"):
+    """Nobody waits for the answer to this call any more."""
+
+    call: int
+
+
+class Launch(Message, tag="launch"):
+    """Answered by nothing, with the fence as descriptor; the descriptors are fences to wait for."""
+
+    call: int
+    launch: int
+    prepared: int
+    form: bytes
+    measure: bool
+    deadline_ns: int
+    loop_timeout_ns: int
+    duration_ns: int | None
+    fences: int
+
+
+class CancelLaunch(Message, tag="abort"):
+    """End a launched execution."""
+
+    launch: int
+
+
+class LaunchInfo(Message, tag="info"):
+    """Answered by `Info`."""
+
+    call: int
+    launch: int
+
+
+class ForgetLaunch(Message, tag="-launch"):
+    """A launched execution is not asked about any more."""
+
+    launch: int
+
+
+class OpenBurst(Message, tag="burst"):
+    """Serve a burst."""
+
+    call: int
+    burst: int
+    prepared: int
+
+
+class BurstMemory(Message, tag="slot"):
+    """What is in a slot of a burst from now on."""
+
+    burst: int
+    slot: int
+    memory: int
+
+
+class FreeBurstMemory(Message, tag="-slot"):
+    """A slot of a burst is free."""
+
+    burst: int
+    slot: int
+
+
+class BurstRequestMessage(Message, tag="packet"):
+    """A message of the burst protocol to the server half."""
+
+    burst: int
+    packet: bytes
+
+
+class CloseBurst(Message, tag="-burst"):
+    """End a burst."""
+
+    burst: int
+
+
+class Allocate(Message, tag="allocate"):
+    """Allocate a driver-managed buffer; answered by `Allocated`."""
+
+    call: int
+    buffer: int
+    desc: BufferDesc
+    prepared: tuple[int, ...]
+    input_roles: tuple[BufferRole, ...]
+    output_roles: tuple[BufferRole, ...]
+
+
+class CopyBuffer(Message, tag="copy"):
+    """Copy a buffer to memory, or from it."""
+
+    call: int
+    buffer: int
+    memory: int
+    dimensions: tuple[int, ...]
+    is_from: bool
+
+
+class ForgetBuffer(Message, tag="-buffer"):
+    """Give a buffer back."""
+
+    buffer: int
+
+
+FromClient = (
+    Hello
+    | GetStatus
+    | OfferModel
+    | ForgetModel
+    | Supports
+    | Prepare
+    | PrepareFromCache
+    | ClosePrepared
+    | OfferMemory
+    | ForgetMemory
+    | Execute
+    | Cancel
+    | Launch
+    | CancelLaunch
+    | LaunchInfo
+    | ForgetLaunch
+    | OpenBurst
+    | BurstMemory
+    | FreeBurstMemory
+    | BurstRequestMessage
+    | CloseBurst
+    | Allocate
+    | CopyBuffer
+    | ForgetBuffer
+)
+
+
+# -- from the service
+
+
+class Welcome(Message):
+    """The answer to `Hello`: what the device says of itself."""
+
+    version: str
+    name: str
+    device_version: str
+    type: DeviceType
+    feature_level: HalVersion
+    capabilities: Capabilities
+    extensions: tuple[Extension, ...]
+    cache_files: tuple[int, int]
+    shares_files: bool
+    """Whether it maps memory that its owner can shrink."""
+
+
+class Status(Message):
+    """Whether the device takes work."""
+
+    status: DeviceStatus
+
+
+class Supported(Message):
+    """For each operation of a model."""
+
+    operations: tuple[bool, ...]
+
+
+class Executed(Message):
+    """Result of an execution."""
+
+    output_shapes: tuple[OutputShape, ...]
+    timing: Timing
+
+
+class Info(Message):
+    """What is known of a launched execution (`device.ExecutionInfo`)."""
+
+    status: ErrorStatus
+    timing_launched: Timing
+    timing_fenced: Timing
+
+
+class Allocated(Message):
+    """Token of a buffer."""
+
+    token: int
+
+
+class Failed(Message):
+    """An error, by the name of its class."""
+
+    kind: str
+    text: str
+    output_shapes: tuple[OutputShape, ...] = ()
+
+
+class Answer(Message, tag="answer"):
+    """The answer to a call: an encoded struct, nothing, or an error."""
+
+    call: int
+    value: bytes | Failed
+
+
+class LaunchEnded(Message, tag="ended"):
+    """A launched execution is over."""
+
+    launch: int
+    failure: Failed | None
+
+
+class BurstAnswer(Message, tag="result"):
+    """A message of the burst protocol to the client half."""
+
+    burst: int
+    packet: bytes
+
+
+FromService = Answer | LaunchEnded | BurstAnswer
+
+encode = msgspec.msgpack.Encoder().encode
+
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+"""What decoding hostile bytes raises."""
+
+_DECODERS: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def decode(data: bytes, type: Any) -> Any:
+    """Decode what a peer sent; raises GeneralFailure if it is not of that type."""
+    decoder = _DECODERS.get(type)
+    if decoder is None:
+        decoder = _DECODERS[type] = msgspec.msgpack.Decoder(type)
+    try:
+        return decoder.decode(data)
+    except UNDECODABLE as error:
+        raise GeneralFailure(f"a message cannot be decoded: {error}") from error
+
+
+# -- errors
+
+_CLASSES: dict[str, type[NNError]] = {
+    each.__name__: each
+    for each in (
+        errors.InvalidArgument,
+        errors.ModelError,
+        errors.OutputInsufficientSize,
+        errors.BadState,
+        errors.Cancelled,
+        errors.DeviceUnavailable,
+        errors.GeneralFailure,
+        errors.DeviceDied,
+        errors.MissedDeadlineTransient,
+        errors.MissedDeadlinePersistent,
+        errors.ResourceExhaustedTransient,
+        errors.ResourceExhaustedPersistent,
+    )
+}
+_LONGEST_TEXT = 4000
+
+
+def failed(error: BaseException) -> Failed:
+    """An error as it travels: a class of its own travels as the nearest known one."""
+    text = str(error)[:_LONGEST_TEXT]
+    for kind in type(error).__mro__:
+        if kind.__name__ in _CLASSES and _CLASSES[kind.__name__] is kind:
+            return Failed(kind.__name__, text, getattr(error, "output_shapes", ()))
+    return Failed("GeneralFailure", f"{type(error).__name__}: {text}")
+
+
+def error_of(failure: Failed) -> NNError:
+    """The error again; an unknown class is a GeneralFailure."""
+    kind = _CLASSES.get(failure.kind)
+    if kind is None:
+        return GeneralFailure(f"{failure.kind}: {failure.text}")
+    if kind is OutputInsufficientSize:
+        return OutputInsufficientSize(failure.text, failure.output_shapes)
+    return kind(failure.text)
+
+
+NO_DEADLINE = NEVER_NS

@@ -1,0 +1,260 @@
+"""The ring and its packets, pure: a header with two counters, and records in a circle of bytes.
+
+The header's words, of eight bytes each, belong to one side each and lie two cache lines apart,
+since lines are fetched in pairs:
+
+    0    magic, version, capacity in bytes
+    128  the writer's: bytes written, position of the reader it waits for, whether it closed
+    256  the reader's: bytes read, position of the writer it waits for, whether it closed
+    384  the circle
+
+A counter never goes back and never wraps; its remainder by the capacity is the place in the circle.
+A record is a word with the packet's length, then its bytes, filled up to a multiple of eight;
+they may go round the end, the word cannot. The reader sees a record when the writer's counter is
+past it. Nothing here waits; `ordered` says whether the processor keeps loads and stores in order.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import NoReturn
+
+from nnasync.errors import GeneralFailure, InvalidArgument
+
+__all__ = [
+    "HEADER_BYTES",
+    "LENGTH_BYTES",
+    "MAX_CAPACITY",
+    "MIN_CAPACITY",
+    "ORDERED",
+    "Consumer",
+    "Producer",
+    "check_capacity",
+    "prepare",
+    "read_capacity",
+    "record_bytes",
+]
+
+MAGIC = int.from_bytes(b"nnaFMQ\r\n", "little")
+VERSION = 1
+HEADER_BYTES = 384
+LENGTH_BYTES = 8
+MIN_CAPACITY = 64
+MAX_CAPACITY = 1 << 30
+
+ORDERED = platform.machine() in ("x86_64", "AMD64")
+"""Whether this processor makes stores visible, and does loads, in the order of the program."""
+
+_MAGIC, _VERSION, _CAPACITY = 0, 1, 2
+_WRITTEN, _WANTS_SPACE, _WRITER_CLOSED = 16, 17, 18
+_READ, _WANTS_DATA, _READER_CLOSED = 32, 33, 34
+
+
+def record_bytes(size: int) -> int:
+    """Bytes of the circle that a packet of `size` bytes takes."""
+    return LENGTH_BYTES + ((size + 7) & -8)
+
+
+def check_capacity(capacity: int) -> int:
+    """The capacity itself; raises InvalidArgument unless it is a fitting multiple of eight."""
+    if not MIN_CAPACITY <= capacity <= MAX_CAPACITY or capacity % 8:
+        raise InvalidArgument(
+            f"a message queue cannot hold {capacity} bytes: its capacity is a multiple of 8 "
+            f"from {MIN_CAPACITY} to {MAX_CAPACITY}"
+        )
+    return capacity
+
+
+def prepare(memory: memoryview, capacity: int) -> None:
+    """Write the header of an empty ring into zeroed memory."""
+    words = memory[:HEADER_BYTES].cast("Q")
+    words[_VERSION], words[_CAPACITY] = VERSION, check_capacity(capacity)
+    words[_MAGIC] = MAGIC
+
+
+def read_capacity(memory: memoryview) -> int:
+    """Capacity of a ring that a peer made; raises InvalidArgument if there is none in `memory`."""
+    if len(memory) < HEADER_BYTES:
+        raise InvalidArgument(
+            f"{len(memory)} bytes are no message queue: its header alone takes {HEADER_BYTES}"
+        )
+    words = memory[:HEADER_BYTES].cast("Q")
+    if words[_MAGIC] != MAGIC:
+        raise InvalidArgument("this memory holds no message queue: it does not begin like one")
+    if (version := words[_VERSION]) != VERSION:
+        raise InvalidArgument(
+            f"the message queue has layout {version}, this side knows {VERSION}: "
+            "both processes need the same version of nnasync"
+        )
+    capacity = check_capacity(words[_CAPACITY])
+    if HEADER_BYTES + capacity > len(memory):
+        raise InvalidArgument(
+            f"the message queue claims {capacity} bytes, but only "
+            f"{len(memory) - HEADER_BYTES} follow its header"
+        )
+    return capacity
+
+
+class _Side:
+    """What both sides have: their position, the circle, and what is wrong with the peer."""
+
+    __slots__ = ("_data", "_fence", "_lengths", "_ordered", "_peer", "_words", "capacity", "fault")
+    __slots__ += ("position",)
+
+    def __init__(self, memory: memoryview, capacity: int, *, ordered: bool = ORDERED) -> None:
+        self.capacity = check_capacity(capacity)
+        self.position = 0
+        self.fault: str | None = None
+        self._words = memory[:HEADER_BYTES].cast("Q")
+        self._data = memory[HEADER_BYTES : HEADER_BYTES + capacity]
+        self._lengths = self._data.cast("Q")
+        self._ordered = ordered
+        self._fence = threading.Lock()
+        self._peer = 0
+
+    def order(self) -> None:
+        """Keep what is before this call before what is after it, on any processor."""
+        for _ in range(2):
+            with self._fence:
+                pass
+
+    def _accept(self, counter: int, lowest: int, highest: int) -> None:
+        """Believe the peer's counter, or break."""
+        if not lowest <= counter <= highest or counter % 8:
+            self._break(f"its counter is {counter}, not a multiple of 8 in {lowest}..{highest}")
+        self._peer = counter
+
+    def _break(self, reason: str) -> NoReturn:
+        self.fault = f"the other side of the message queue broke it: {reason}"
+        raise GeneralFailure(self.fault)
+
+
+class Producer(_Side):
+    """The writer's side of a ring."""
+
+    __slots__ = ()
+
+    def write(self, message: bytes) -> int:
+        """Append a packet and return its position, or -1 where there is no space now.
+
+        Raises InvalidArgument for a packet that never fits, GeneralFailure for a broken ring.
+        """
+        if self.fault is not None:
+            raise GeneralFailure(self.fault)
+        size = len(message)
+        start = self.position
+        stop = start + record_bytes(size)
+        if stop - self._peer > self.capacity and not self._has_space(stop):
+            return -1
+        at = start % self.capacity
+        self._lengths[at >> 3] = size
+        begin = at + LENGTH_BYTES
+        if begin + size <= self.capacity:
+            self._data[begin : begin + size] = message
+        else:
+            first = self.capacity - begin
+            self._data[begin:] = message[:first]
+            self._data[: size - first] = message[first:]
+        if not self._ordered:
+            self.order()
+        self.position = stop
+        self._words[_WRITTEN] = stop
+        return start
+
+    def want_space(self, size: int) -> None:
+        """Tell the reader to ring as soon as a packet of `size` bytes fits."""
+        wanted = self.position + record_bytes(size) - self.capacity
+        self._words[_WANTS_SPACE] = max(0, wanted)
+
+    def reader_waits(self, since: int) -> bool:
+        """Whether the reader waits for what was written from position `since` on."""
+        if not self._ordered:
+            self.order()
+            return True
+        return since < self._words[_WANTS_DATA] <= self.position
+
+    def reader_closed(self) -> bool:
+        """Whether the reader closed the ring."""
+        return self._words[_READER_CLOSED] != 0
+
+    def close(self) -> None:
+        """Tell the reader that nothing more comes."""
+        self._words[_WRITER_CLOSED] = 1
+
+    def _has_space(self, stop: int) -> bool:
+        if stop - self.position > self.capacity:
+            raise InvalidArgument(
+                f"a packet of {stop - self.position - LENGTH_BYTES} bytes never fits: the message "
+                f"queue takes up to {self.capacity - LENGTH_BYTES}"
+            )
+        self._accept(self._words[_READ], self._peer, self.position)
+        if not self._ordered:
+            self.order()
+        return stop - self._peer <= self.capacity
+
+
+class Consumer(_Side):
+    """The reader's side of a ring."""
+
+    __slots__ = ()
+
+    def read(self) -> bytes | None:
+        """Take the oldest packet, None if there is none; raises GeneralFailure if broken."""
+        start = self.position
+        if self._peer == start and not self._has_data():
+            return None
+        at = start % self.capacity
+        size = self._lengths[at >> 3]
+        stop = start + record_bytes(size)
+        if stop > self._peer:
+            self._break(f"a packet of {size} bytes where {self._peer - start} are written")
+        begin = at + LENGTH_BYTES
+        if begin + size <= self.capacity:
+            message = self._data[begin : begin + size].tobytes()
+        else:
+            rest = begin + size - self.capacity
+            message = b"".join((self._data[begin:], self._data[:rest]))
+        if not self._ordered:
+            self.order()
+        self.position = stop
+        self._words[_READ] = stop
+        return message
+
+    def watch(self, looks: int) -> bool:
+        """Look so many times whether the writer has moved; True as soon as it has."""
+        words, position = self._words, self.position
+        for _ in range(looks):
+            if words[_WRITTEN] != position:
+                return True
+        return False
+
+    def want_data(self) -> None:
+        """Tell the writer to ring with its next packet."""
+        self._words[_WANTS_DATA] = self.position + 1
+
+    def writer_waits(self, since: int) -> bool:
+        """Whether the writer waits for the space that was freed from position `since` on."""
+        if not self._ordered:
+            self.order()
+            return True
+        return since < self._words[_WANTS_SPACE] <= self.position
+
+    def writer_closed(self) -> bool:
+        """Whether the writer closed the ring; what it wrote before can still be read."""
+        return self._words[_WRITER_CLOSED] != 0
+
+    def close(self) -> None:
+        """Tell the writer that nobody reads on."""
+        self._words[_READER_CLOSED] = 1
+
+    def _has_data(self) -> bool:
+        if self.fault is not None:
+            raise GeneralFailure(self.fault)
+        written = self._words[_WRITTEN]
+        if written == self._peer:
+            return False
+        self._accept(written, self.position, self.position + self.capacity)
+        if not self._ordered:
+            self.order()
+        return True

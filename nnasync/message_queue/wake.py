@@ -1,0 +1,167 @@
+"""A bell between two processes: a pipe, one end rings, the other waits.
+
+Both ends are non-blocking. A ring is a byte; a full pipe has rung enough. An end whose peer is gone
+says so: `hung_up`. The waiting end serves one waiter at a time, a thread or a task; closing it
+from elsewhere wakes the waiter, and the descriptor goes when the waiter has left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import threading
+
+import anyio
+
+from nnasync.errors import BadState, DeviceDied, InvalidArgument, ResourceExhaustedTransient
+
+__all__ = ["Bell", "Ringer", "bell"]
+
+_DRAIN_BYTES = 4096
+_LONGEST_SLEEP_S = 5.0
+"""A sleeper looks around so often even if closing could not wake it, for want of a descriptor."""
+
+
+class Ringer:
+    """The ringing end; takes its descriptor over."""
+
+    __slots__ = ("_fd", "_lock", "hung_up")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self.hung_up = False
+
+    def ring(self) -> None:
+        """Wake who waits at the other end, or the next to wait; nothing once closed."""
+        with self._lock:
+            if self._fd < 0:
+                return
+            try:
+                os.write(self._fd, b"\1")
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.hung_up = True
+
+    def close(self) -> None:
+        """Hang up; idempotent."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close
+
+
+class Bell:
+    """The waiting end; takes its descriptor over."""
+
+    __slots__ = ("_closed", "_fd", "_lock", "_poll", "_waiting", "hung_up")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        self._waiting = False
+        self._closed = False
+        self.hung_up = False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until it rings, the peer hangs up or we close, but not longer than `timeout_s`.
+
+        Returns whether it rang or hung up. Raises BadState if somebody else waits.
+        """
+        if not self._enter():
+            return False
+        try:
+            sleep_s = min(timeout_s, _LONGEST_SLEEP_S)
+            return bool(self._poll.poll(sleep_s * 1e3)) and self._drain()
+        finally:
+            self._leave()
+
+    async def wait_async(self) -> None:
+        """Let the loop run until it rings, the peer hangs up or we close."""
+        if not self._enter():
+            return
+        try:
+            await anyio.wait_readable(self._fd)
+            self._drain()
+        finally:
+            self._leave()
+
+    def close(self) -> None:
+        """Give the descriptor back, after waking who waits on it; idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if not self._waiting:
+                os.close(self._fd)
+                return
+            with contextlib.suppress(OSError):
+                own = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | _FLAGS)
+                with contextlib.suppress(BlockingIOError):
+                    os.write(own, b"\1")
+                os.close(own)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _drain(self) -> bool:
+        try:
+            self.hung_up = not os.read(self._fd, _DRAIN_BYTES)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _enter(self) -> bool:
+        with self._lock:
+            if self._waiting:
+                raise BadState("somebody waits on this end of the message queue already")
+            self._waiting = not self._closed
+            return self._waiting
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._waiting = False
+            if self._closed:
+                os.close(self._fd)
+
+
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def bell() -> tuple[int, int]:
+    """Descriptors of a new pipe, the waiting and the ringing end."""
+    try:
+        return os.pipe2(_FLAGS)
+    except OSError as error:
+        raise ResourceExhaustedTransient(f"no descriptors for a message queue: {error}") from error
+
+
+def reopened(fd: int, *, writing: bool) -> int:
+    """A descriptor of our own for the pipe that a peer sent; theirs stays open.
+
+    Raises InvalidArgument for what is no pipe, DeviceDied where its other end is closed.
+    """
+    try:
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            raise InvalidArgument(f"file descriptor {fd} of a message queue is not a pipe")
+        mode = os.O_WRONLY if writing else os.O_RDONLY
+        return os.open(f"/proc/self/fd/{fd}", mode | _FLAGS)
+    except OSError as error:
+        raise _refusal(error, fd) from error
+
+
+def _refusal(error: OSError, fd: int) -> Exception:
+    import errno
+
+    if error.errno == errno.ENXIO:
+        return DeviceDied("the process that made the message queue is gone")
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return ResourceExhaustedTransient(f"no descriptors for a message queue: {error}")
+    return InvalidArgument(f"file descriptor {fd} of a message queue cannot be opened: {error}")
