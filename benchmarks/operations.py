@@ -28,8 +28,9 @@ from nnasync.hal import (
     OperationType,
     PaddingScheme,
     dtype_of,
+    is_quantized,
 )
-from nnasync.kernels import OPERATIONS, Tensor, is_quantized
+from nnasync.kernels import OPERATIONS, Tensor
 
 Run = Callable[[], object]
 

@@ -8,9 +8,9 @@ programs need is loaded when it is used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from nnasync.deferred import names
 from nnasync.tracing.figures import Count as Count
 from nnasync.tracing.figures import labelled as labelled
 from nnasync.tracing.instruments import Hooks as Hooks
@@ -49,19 +49,14 @@ __all__ = [
     "write_trace",
 ]
 
-_HOMES = {
-    "Flow": "timeline",
-    "Narrator": "narrator",
-    "Span": "timeline",
-    "Timeline": "timeline",
-    "chrome_trace": "chrome",
-    "write_trace": "chrome",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = names(
+    __name__,
+    {
+        "Flow": "timeline",
+        "Narrator": "narrator",
+        "Span": "timeline",
+        "Timeline": "timeline",
+        "chrome_trace": "chrome",
+        "write_trace": "chrome",
+    },
+)

@@ -183,6 +183,8 @@ async def test_hundreds_of_networks_leave_nothing(closing: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         async with runtime(REFERENCE) as rt:
+            gc.collect()
+            others = rt.statistics().memory.pools
             references: list[weakref.ref[Any]] = []
 
             async def cycle() -> None:
@@ -195,7 +197,7 @@ async def test_hundreds_of_networks_leave_nothing(closing: bool) -> None:
 
             for _ in range(20):
                 await cycle()
-            await until(lambda: rt.statistics().memory.pools == 0)
+            await until(lambda: rt.statistics().memory.pools <= others)
             gc.collect()
             before = (rt.statistics().memory, open_descriptors(), our_threads())
             objects = live()
