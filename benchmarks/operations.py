@@ -206,7 +206,7 @@ def measure(size: Size, rounds: int) -> dict[str, list[float]]:
         run()
         started = time.perf_counter()
         run()
-        repeats = max(1, int(1e-3 / (time.perf_counter() - started)))
+        repeats = max(1, int(6e-3 / (time.perf_counter() - started)))
         contestants[name] = timed(run, repeats)
     return asyncio.run(interleave(contestants, rounds))
 

@@ -137,13 +137,15 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
     layer = Layer.APPLICATION
-    with tracer.mark(layer, Phase.PREPARATION, "load the model"):
-        model = await anyio.to_thread.run_sync(load, arguments.model)
+    model: Model | str = arguments.model
+    if not arguments.cache_dir:
+        with tracer.mark(layer, Phase.PREPARATION, "load the model"):
+            model = await anyio.to_thread.run_sync(load, arguments.model)
     async with contextlib.AsyncExitStack() as stack:
         with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
             opening = open_runtime(instruments=tracer.instruments)
             runtime = await stack.enter_async_context(opening)
-        with tracer.mark(layer, Phase.COMPILATION, f"compile {model.name}"):
+        with tracer.mark(layer, Phase.COMPILATION, f"compile {arguments.model}"):
             net = await _compiled(runtime, model, arguments)
         with tracer.mark(layer, Phase.PREPARATION, "read the inputs"):
             values = await _values(arguments, net)
@@ -156,11 +158,11 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
         )
     if arguments.output and runs.outputs:
         await anyio.to_thread.run_sync(_save, arguments.output, net, runs.outputs)
-    print(_json(model, net, runs) if arguments.json else _text(model, net, values, runs))
+    print(_json(net, runs) if arguments.json else _text(net, values, runs))
     return interruption.exit_code
 
 
-async def _compiled(runtime: Runtime, model: Model, arguments: argparse.Namespace) -> Net:
+async def _compiled(runtime: Runtime, model: Model | str, arguments: argparse.Namespace) -> Net:
     priority = Priority[arguments.priority.upper()]
     devices = [arguments.device] if arguments.device else None
     return await runtime.compile(
@@ -264,10 +266,13 @@ def _devices(net: Net) -> list[str]:
     return list(dict.fromkeys(partition.device for partition in net.report().partitions))
 
 
-def _json(model: Model, net: Net, runs: Runs) -> str:
+def _json(net: Net, runs: Runs) -> str:
+    report = net.report()
     described = {
-        "model": model.name,
+        "model": net.model.name,
         "devices": _devices(net),
+        "cache_hit": report.cache_hit,
+        "cache_reason": report.cache_reason,
         "outputs": [
             {
                 "name": port.name,
@@ -287,14 +292,14 @@ def _json(model: Model, net: Net, runs: Runs) -> str:
     return msgspec.json.format(msgspec.json.encode(described)).decode()
 
 
-def _text(model: Model, net: Net, values: dict[str, Array], runs: Runs) -> str:
+def _text(net: Net, values: dict[str, Array], runs: Runs) -> str:
     ports = [
         (f"{kind} {port.name}", str(list(port.shape)), str(port.dtype))
         for kind, ports in (("input", net.inputs), ("output", net.outputs))
         for port in ports
     ]
     parts = [
-        f"{model.name or 'model'} on {', '.join(_devices(net))}",
+        f"{net.model.name or 'model'} on {', '.join(_devices(net))}{_cached(net)}",
         table(("", "shape", "dtype"), ports),
     ]
     for port, array in zip(net.outputs, runs.outputs, strict=False):
@@ -303,6 +308,12 @@ def _text(model: Model, net: Net, values: dict[str, Array], runs: Runs) -> str:
         parts.append(table((f"top of {port.name}", "value"), rows))
     parts.append(_timing(runs))
     return "\n\n".join(parts)
+
+
+def _cached(net: Net) -> str:
+    """What the cache had of it, where it was asked."""
+    report = net.report()
+    return "" if report.cache_reason.startswith("no cache:") else f" (cache: {report.cache_reason})"
 
 
 def _timing(runs: Runs) -> str:

@@ -75,6 +75,16 @@ def test_arrays_in_results_and_timing_out(
     assert 0 < told["median_ms"] <= told["p90_ms"] <= told["p99_ms"]
 
 
+def test_what_was_compiled_is_kept(
+    doubling: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [doubling, "--cache-dir", tmp_path / "cache", "--device", "nnasync-reference"]
+    assert not run_json(capsys, *command)["cache_hit"]
+    assert run_json(capsys, *command)["cache_reason"] == "hit"
+    assert main(["run", *map(str, command)]) == 0
+    assert "doubling on nnasync-reference (cache: hit)" in capsys.readouterr().out
+
+
 def test_text_output(doubling: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(doubling), "--input", "random", "--priority", "high"]) == 0
     told = capsys.readouterr().out
