@@ -18,11 +18,13 @@ from nnasync.cli.text import table
 from nnasync.conformance.driver import driver_facts
 from nnasync.conformance.random_graphs import (
     KINDS,
+    TEAM,
     Assignment,
     Examination,
     Order,
     Result,
     Size,
+    TeamEngine,
     Verdict,
     examine,
     load_graph,
@@ -35,6 +37,7 @@ __all__ = ["add_parser"]
 _EXAMPLES = """examples:
   nnasync randomgraph --device nnasync-reference --seeds 0:100
   nnasync randomgraph --device nnasync-reference --seeds 0:1000 --size large --type quant8
+  nnasync randomgraph --device all --seeds 0:100
   nnasync randomgraph --device nnasync-reference --replay failures/random_graph_small_seed_7.nnm
 """
 _ALL = "all"
@@ -57,7 +60,12 @@ def add_parser(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        required=True,
+        help=f"the device to run them on; {TEAM}: each graph is shared among all that are there",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seeds", metavar="A:B", type=_seeds, help="seeds from A up to B, without B")
     what.add_argument("--replay", metavar="FILE", help="run a saved model and its inputs instead")
@@ -91,7 +99,8 @@ def _seeds(text: str) -> range:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    driver_facts(arguments.device)
+    if arguments.device != TEAM:
+        driver_facts(arguments.device)
 
     async def main() -> int:
         return await (_replay(arguments) if arguments.replay else _run(arguments))
@@ -105,7 +114,8 @@ def _command(arguments: argparse.Namespace) -> int:
 async def _replay(arguments: argparse.Namespace) -> int:
     graph = load_graph(Path(arguments.replay))
     options = Options(cores=1)
-    async with open_runtime(devices=[arguments.device], options=options) as runtime:
+    wanted = TeamEngine() if arguments.device == TEAM else arguments.device
+    async with open_runtime(devices=[wanted], options=options) as runtime:
         found = await examine(graph, runtime.device(arguments.device))
     print(f"{graph.name or arguments.replay}: {_told_examination(found)}")
     return int(found.verdict is Verdict.FAILED)

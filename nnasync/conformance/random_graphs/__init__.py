@@ -26,9 +26,12 @@ from nnasync.conformance.random_graphs.messages import Assignment as Assignment
 from nnasync.conformance.random_graphs.messages import Order as Order
 from nnasync.conformance.random_graphs.messages import Result as Result
 from nnasync.conformance.random_graphs.shrinking import shrink as shrink
+from nnasync.conformance.random_graphs.team import TEAM as TEAM
+from nnasync.conformance.random_graphs.team import TeamEngine as TeamEngine
 
 __all__ = [
     "KINDS",
+    "TEAM",
     "Assignment",
     "Examination",
     "Graph",
@@ -36,6 +39,7 @@ __all__ = [
     "Order",
     "Result",
     "Size",
+    "TeamEngine",
     "Verdict",
     "examine",
     "generate",

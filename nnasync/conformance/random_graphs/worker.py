@@ -17,6 +17,7 @@ import msgspec
 
 from nnasync.conformance.random_graphs.inspector import Inspector
 from nnasync.conformance.random_graphs.messages import Assignment, Order
+from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
 from nnasync.runtime import Options, open_runtime, run
 
 __all__ = ["main"]
@@ -38,7 +39,8 @@ def main() -> int:
 
 async def _serve(channel: int) -> None:
     assignment = msgspec.json.decode(await _read_line(), type=Assignment)
-    async with open_runtime(devices=[assignment.device], options=Options(cores=1)) as runtime:
+    wanted = TeamEngine() if assignment.device == TEAM else assignment.device
+    async with open_runtime(devices=[wanted], options=Options(cores=1)) as runtime:
         device = runtime.device(assignment.device)
         inspector = Inspector(device, Path(assignment.folder))
         while line := await _read_line():

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tflite
 
 import nnasync as nn
-from nnasync.drivers.litert.programs import reasons
+from nnasync.drivers.litert.programs import Programs, reasons
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
 from nnasync.model import Value
@@ -340,3 +341,18 @@ def test_a_computed_parameter_is_refused() -> None:
     wanted = Tensor(type=REAL, shape=(1, 2))
     builder.output("y", builder.operation(O.SLICE, x, begin, integers(1, 2), output=wanted))
     assert reasons(builder.build()) == [None, "begin is computed"]
+
+
+def test_constants_are_not_cast_by_the_engine() -> None:
+    """Where XNNPACK runs parts of a graph, LiteRT loses what a cast of a constant gave."""
+    builder = nn.ModelBuilder("comparison")
+    x = builder.input("x", (1, 4), type=B8)
+    builder.output("y", builder.operation(O.LESS, x, np.array([[True, False, True, False]])))
+    model = builder.build()
+    agree(model, [np.array([[True, True, False, False]])])
+    program = Programs(model, delegated=True).program(((1, 4),))
+    file = tflite.Model.GetRootAs(program.content, 0)
+    codes = [file.OperatorCodes(i).BuiltinCode() for i in range(file.OperatorCodesLength())]
+    graph = file.Subgraphs(0)
+    used = [codes[graph.Operators(i).OpcodeIndex()] for i in range(graph.OperatorsLength())]
+    assert used.count(tflite.BuiltinOperator.CAST) == 1

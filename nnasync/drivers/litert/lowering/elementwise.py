@@ -131,6 +131,9 @@ def _comparison(graph: Graph, node: Node) -> None:
         tensor = node.tensor(position)
         if is_quantized(tensor.type):
             inputs[position] = graph.dequantized(inputs[position], tensor)
+        elif tensor.type == _BOOLEAN and tensor.value is not None:
+            # Where XNNPACK runs parts of a graph, LiteRT loses what a cast of a constant gave.
+            inputs[position] = graph.constant(tensor.value.astype(np.int32))
         elif tensor.type == _BOOLEAN:
             number = graph.like(Tensor(type=_INTEGER, shape=tensor.shape))
             graph.emit("CAST", [inputs[position]], [number], "CastOptions")
