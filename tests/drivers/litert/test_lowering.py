@@ -356,3 +356,34 @@ def test_constants_are_not_cast_by_the_engine() -> None:
     graph = file.Subgraphs(0)
     used = [codes[graph.Operators(i).OpcodeIndex()] for i in range(graph.OperatorsLength())]
     assert used.count(tflite.BuiltinOperator.CAST) == 1
+
+
+@pytest.mark.parametrize(("outputs", "reason"), [(2, None), (7, "more outputs than cells")])
+def test_lstm_that_projects_to_more_than_its_cells_is_refused(
+    outputs: int, reason: str | None
+) -> None:
+    """The engine writes beyond its memory there."""
+    batch, size, cells = 9, 3, 4
+    builder = nn.ModelBuilder("lstm")
+    x = builder.input("x", (batch, size))
+
+    def weights(*shape: int) -> Array:
+        return np.full(shape, 0.1, np.float32)
+
+    results = builder.operation_outputs(
+        O.LSTM,
+        x,
+        *[weights(cells, size)] * 4,
+        *[weights(cells, outputs)] * 4,
+        *[weights(cells)] * 7,
+        weights(outputs, cells),
+        weights(outputs),
+        builder.input("h", (batch, outputs)),
+        builder.input("c", (batch, cells)),
+        np.int32(4),
+        np.float32(0),
+        np.float32(0),
+    )
+    for number, result in enumerate(results):
+        builder.output(f"y{number}", result)
+    assert reasons(builder.build()) == [reason]

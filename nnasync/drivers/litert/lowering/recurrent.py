@@ -13,6 +13,8 @@ __all__ = ["LOWERINGS", "activation_of"]
 
 _NONE, _SIGMOID = 0, 6
 _STATES = (18, 19)
+_RECURRENT = 6
+"""Weights [cells, outputs] that every LSTM has."""
 
 
 def activation_of(node: Node) -> int:
@@ -33,6 +35,10 @@ def _lstm_activation(node: Node) -> int:
 
 def _gates(graph: Graph, node: Node, outputs: Sequence[int | None]) -> list[int]:
     """The first 20 inputs of an LSTM; `outputs` are those of the new states."""
+    cells, results = node.tensor(_RECURRENT).shape
+    if results > cells:
+        # The engine writes beyond its scratch memory then, if not for all sizes.
+        raise Unsupported("more outputs than cells")
     inputs = graph.inputs(node, *range(18))
     for position, output in zip(_STATES, outputs, strict=True):
         inputs.append(graph.state(node, position, output, Copy.BYTES))
