@@ -3,18 +3,21 @@
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli
-    streaming                       sources, stages with accounting
+    streaming, service              sources, stages with accounting; devices for other processes
     runtime                         open_runtime(): the composition root
     execution                       calls, launches, bursts of a compiled network
     compilation                     model + devices + preferences -> prepared model and report
-    drivers, importers              cpu (reference), null; tflite
+    partition                       a model over several devices
+    drivers, importers              cpu (reference), engines, service, null; tflite, onnx
     formats, engine, versions       operator tables; an Engine, or an older Device, made a Device
     device                          the contract of the HAL
     model, validation, kernels      build, load, save; legality; the operations
-    burst, workers                  the burst protocol; threads and their core budget
-    fences, memory, scheduler       sync fences; pools and regions; which execution runs next
-    wakeup, tracing, clock          from threads into loops; hooks; deadlines
-    errors, hal                     the exception tree; the words of HAL 1.3
+    burst                           the burst protocol
+    workers, message_queue, buffers threads and their cores; rings between processes; domains
+    fences, memory, cache           sync fences; pools and regions; compiled models, kept
+    scheduler, wakeup               which execution runs next; from threads into loops
+    tracing, clock, packages        hooks; deadlines; what is installed
+    errors, deferred, hal           the exception tree; late imports; the words of HAL 1.3
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """

@@ -26,6 +26,7 @@ import msgspec
 from nnasync.errors import (
     BY_STATUS,
     BadState,
+    DeviceDied,
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
@@ -95,6 +96,7 @@ class BurstResult(msgspec.Struct, frozen=True, array_like=True):
     output_shapes: tuple[OutputShape, ...] = ()
     time_on_device_ns: int = NOT_AVAILABLE
     time_in_driver_ns: int = NOT_AVAILABLE
+    has_died: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -485,6 +487,8 @@ class BurstController:
 
 
 def _error(result: BurstResult) -> NNError:
+    if result.has_died:
+        return DeviceDied(result.message)
     if result.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
         return OutputInsufficientSize(result.message, result.output_shapes)
     try:

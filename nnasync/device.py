@@ -84,14 +84,14 @@ class Buffer(Protocol):
     def token(self) -> int:
         """What stands for the buffer in requests; above 0."""
 
-    async def copy_to(self, memory: Memory) -> None:
+    async def copy_to(self, memory: Memory, /) -> None:
         """Copy the contents to memory of exactly their size.
 
         Raises InvalidArgument for another size, GeneralFailure where nothing was written to the
         buffer or the memory cannot be mapped.
         """
 
-    async def copy_from(self, memory: Memory, dimensions: Shape = ()) -> None:
+    async def copy_from(self, memory: Memory, /, dimensions: Shape = ()) -> None:
         """Copy contents in, from memory of exactly their size.
 
         `dimensions` may be left out where the allocation knew them all. A copy that fails leaves

@@ -134,3 +134,14 @@ def test_compile_and_drop(tmp_path: Path) -> None:
         first, *_, last = found[name]["readings"][1:]
         assert last["descriptors"] <= first["descriptors"]
         assert last["threads"] <= first["threads"]
+
+
+def test_state(shared: Path, tmp_path: Path) -> None:
+    arguments = ("--rounds", "1", "--steps", "2", "--device", "nnasync-reference")
+    text = run(
+        "state.py", *arguments, "--json", str(tmp_path / "figures"), models=shared / "models"
+    )
+    assert "tts_float, service: memory domains" in text
+    found = figures(tmp_path / "figures")
+    assert len(found) == 4
+    assert all(values[0] > 0 for ways in found.values() for values in ways.values())

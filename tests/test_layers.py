@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "nnasync"
 
 LAYERS = [  # from the top; a module may import modules of the rows below its own
     {"cli"},
-    {"streaming", "bench", "sim", "conformance"},
+    {"streaming", "bench", "sim", "conformance", "service"},
     {"runtime"},
     {"execution"},
     {"dump"},

@@ -67,9 +67,11 @@ async def test_devices_that_make_no_sense_are_refused(devices: Any) -> None:
             pass
 
 
-async def test_isolation_is_refused_as_long_as_there_is_none() -> None:
+@pytest.mark.parametrize("isolate", ["nnasync-reference", [5], ["null"]], ids=kind)
+async def test_isolation_of_what_is_no_device_is_refused(isolate: Any) -> None:
     with pytest.raises(InvalidArgument, match="isolate"):
-        nn.open_runtime(isolate=["nnasync-reference"])
+        async with nn.open_runtime(devices=["nnasync-reference"], isolate=isolate):
+            pass
 
 
 @pytest.mark.parametrize(

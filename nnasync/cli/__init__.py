@@ -12,12 +12,34 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nnasync.cli import bench, calibrate, conformance, demo, devices, dump, randomgraph, run, trace
+from nnasync.cli import (
+    bench,
+    calibrate,
+    conformance,
+    demo,
+    devices,
+    dump,
+    randomgraph,
+    run,
+    serve,
+    trace,
+)
 from nnasync.errors import NNError
 
 __all__ = ["main"]
 
-_COMMANDS = (devices, run, trace, bench, calibrate, dump, conformance, randomgraph, demo)
+_COMMANDS = (
+    devices,
+    run,
+    trace,
+    bench,
+    calibrate,
+    dump,
+    conformance,
+    randomgraph,
+    serve,
+    demo,
+)
 _INTERRUPTED = 130
 
 

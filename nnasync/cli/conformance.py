@@ -30,6 +30,7 @@ _EXAMPLES = """examples:
   nnasync conformance cases/ --device nnasync-reference --spec 'conv2d*' --path all --timing
   nnasync conformance V1_2.jsonl.gz --device nnasync-reference --version 1.2 --json result.json
   nnasync conformance --suite hal --device nnasync-reference
+  nnasync conformance --suite hal --device nnasync-reference --isolate
   nnasync conformance --suite hal --device nnasync-reference --only 'bursts' --cases cases/
 """
 _CASES, _HAL = "cases", "hal"
@@ -63,6 +64,9 @@ def add_parser(commands: Any) -> None:
         help="the cases of CASES_DIR, or the direct tests of the HAL (cases)",
     )
     parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    parser.add_argument(
+        "--isolate", action="store_true", help="run the device in a process of its own"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the results to a file")
     _add_cases_options(parser.add_argument_group("--suite cases"))
     _add_hal_options(parser.add_argument_group("--suite hal"))
@@ -142,6 +146,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         selection=Selection(spec=arguments.spec or "*", version=arguments.version),
         paths=tuple(Path) if path == _ALL else (Path(path),),
         timing=bool(arguments.timing),
+        isolate=arguments.isolate,
     )
     report = Report(driver_facts(plan.device).known_gaps)
     progress = _Progress(report)

@@ -31,7 +31,12 @@ _TOLD_EVERY = 5000
 
 async def run_hal_suite(arguments: argparse.Namespace) -> int:
     """Run the suite as the command line says; returns the exit code."""
-    plan = SuitePlan(arguments.device, only=arguments.only or "*", cases=arguments.cases)
+    plan = SuitePlan(
+        arguments.device,
+        only=arguments.only or "*",
+        cases=arguments.cases,
+        isolate=arguments.isolate,
+    )
     report = SuiteReport()
     progress = _Progress(report)
     started_s = time.monotonic()

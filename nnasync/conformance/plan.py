@@ -22,6 +22,7 @@ class Plan(Struct, frozen=True):
     """Which cases to run on which device, and how.
 
     `place` is a case file or a folder of them. The first `skip` of the selected cases are left out.
+    With `isolate` the device runs in a process of its own.
     """
 
     place: str
@@ -30,6 +31,7 @@ class Plan(Struct, frozen=True):
     paths: tuple[Path, ...] = (Path.SYNC,)
     timing: bool = False
     skip: int = 0
+    isolate: bool = False
 
 
 async def run_plan(
@@ -49,7 +51,11 @@ async def run_plan(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnasync-"))
             options = Options(cores=1, state_dir=folder)
         runtime = await stack.enter_async_context(
-            open_runtime(devices=[plan.device], options=options)
+            open_runtime(
+                devices=[plan.device],
+                isolate=[plan.device] if plan.isolate else [],
+                options=options,
+            )
         )
         runner = Runner(
             runtime,

@@ -50,7 +50,8 @@ class EngineBuffer:
 
         A cancelled copy may still be made.
         """
-        await self._copied(functools.partial(self.managed.copy_from, memory, dimensions), memory)
+        copy = functools.partial(self.managed.copy_from, memory, tuple(dimensions))
+        await self._copied(copy, memory)
 
     async def close(self) -> None:
         """Free the buffer; what runs with it goes on."""

@@ -66,7 +66,8 @@ class EngineDevice:
 
         In `state_directory` the digests of cache files are kept; without it, clients of the HAL
         find no compilation cache. Device-managed buffers take at most `buffer_limit_bytes`, by
-        default half of the machine's memory. Raises InvalidArgument for an engine with too many cache files.
+        default half of the machine's memory. Raises InvalidArgument for an engine with too many
+        cache files.
         """
         self.engine = engine
         self.workers = workers
@@ -311,14 +312,16 @@ class EngineDevice:
             for each in prepared_models
         ]
         operand = validation.validate_buffer_desc(desc, models, input_roles, output_roles)
-        with self._lock:
-            if self._buffers is None:
-                self._buffers = buffers.Buffers(self._buffer_limit_bytes)
         roles = [
             (prepared_models[role.model_index], kind, role.io_index)
             for kind, given in (("input", input_roles), ("output", output_roles))
             for role in given
         ]
+        if len(set(roles)) < len(roles):
+            raise InvalidArgument("buffer: a role is given twice, by a prepared model given twice")
+        with self._lock:
+            if self._buffers is None:
+                self._buffers = buffers.Buffers(self._buffer_limit_bytes)
         return buffer.EngineBuffer(
             self._buffers, self._buffers.allocate(operand, roles), self.workers.aside, self.name
         )

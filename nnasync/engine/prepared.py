@@ -12,7 +12,7 @@ from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Out
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
-from nnasync.engine.contract import OutputBuffer, Plan, Target
+from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine.guarded import Health
 from nnasync.engine.heat import Heat
 from nnasync.engine.launched import Done, Launched, timing_of
@@ -35,6 +35,7 @@ from nnasync.hal import (
     OutputShape,
     Priority,
     Request,
+    Shape,
     Timing,
     is_fully_specified,
 )
@@ -83,7 +84,6 @@ class EnginePreparedModel:
         self._gate = Gate(workers, concurrency)
         self._name = name
         self._bindings: dict[int, Binding] = {}
-        self._token_bindings: dict[int, tokens.TokenBinding] = {}
         self._buffers = buffers
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
@@ -264,7 +264,6 @@ class EnginePreparedModel:
         closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
         self._workers.dismiss(self._estimate, closed)
         self._bindings.clear()
-        self._token_bindings.clear()
         for heat in self._heats:
             heat.leave()
         if plan is not None:
@@ -290,9 +289,9 @@ class EnginePreparedModel:
 
     def _bind(self, request: Request) -> Binding:
         plan = self._open_plan()
-        if any(isinstance(pool, int) for pool in request.pools):
-            return self._bind_tokens(plan, request)
         self._validate(request)
+        if any(isinstance(pool, int) for pool in request.pools):
+            return self._kept(request, self._bound_by_tokens(plan, request))
         main = self._model.main
         inputs = [
             None if argument.has_no_value else array_of(request, argument, main.operands[index])
@@ -303,28 +302,28 @@ class EnginePreparedModel:
             for argument, operand in zip(request.outputs, self._outputs(), strict=True)
         ]
         self._check_sizes(outputs)
-        binding = Binding(plan, inputs, outputs)
+        return self._kept(request, Binding(plan, inputs, outputs))
+
+    def _kept(self, request: Request, binding: Binding) -> Binding:
+        """Keep a binding for as long as its request lives."""
         key, bindings = id(request), self._bindings
         binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
         bindings[key] = binding
         return binding
 
-    def _bind_tokens(self, plan: Plan, request: Request) -> Binding:
-        """The binding of a request with tokens; it is looked up here each time, for its checks."""
-        binding = self._token_bindings.get(id(request))
-        if binding is None:
-            self._validate(request)
-            found = self._buffers()
-            if found is None:
-                raise InvalidArgument(
-                    f"{self._name}: a memory token of the request stands for no buffer: the device "
-                    "has allocated none"
-                )
-            binding = tokens.TokenBinding(self, plan, request, found)
-            key, bindings = id(request), self._token_bindings
-            binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
-            bindings[key] = binding
-        binding.check()
+    def _bound_by_tokens(self, plan: Plan, request: Request) -> Binding:
+        known = self._buffers()
+        if known is None:
+            raise InvalidArgument(
+                f"{self._name}: a memory token of the request stands for no buffer: the device has "
+                "allocated none"
+            )
+        binding = tokens.TokenBinding(self, self._model, plan, request, known)
+        try:
+            self._check_sizes(binding.outputs)
+        except OutputInsufficientSize:
+            binding.fail(binding.take())
+            raise
         return binding
 
     def _validate(self, request: Request) -> None:
@@ -332,7 +331,7 @@ class EnginePreparedModel:
         if any(argument.has_no_value for argument in request.outputs):
             raise InvalidArgument(f"{self._name}: an output cannot be omitted")
 
-    def _check_sizes(self, outputs: Sequence[Target]) -> None:
+    def _check_sizes(self, outputs: Sequence[_Shaped]) -> None:
         """Raise OutputInsufficientSize where an output of known shape does not fit in."""
         sufficient = [
             not (
@@ -468,6 +467,11 @@ class EnginePreparedModel:
             self._workers.hold(task, (behind,))
             behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
         return lambda: self._workers.abandon(task)
+
+
+class _Shaped(Protocol):
+    @property
+    def shape(self) -> Shape: ...
 
 
 class _RunNow(Protocol):

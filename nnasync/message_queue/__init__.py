@@ -4,9 +4,11 @@ One side writes, the other reads; a packet is any number of bytes that fits, and
 not at all. A `QueueWriter` or `QueueReader` is made by `create`, which also gives the `Handover`
 for the other process: three file descriptors, which `attach` there turns into the other end.
 
-**Waiting.** Whoever waits first polls for a window, then parks on a pipe. Polling costs a core and
-holds the interpreter lock meanwhile, so a window pays where a core is free and the answer is
-near; a window on an event loop is cut to its stall budget. Parked, a side uses nothing.
+**Waiting.** A reader polls for a window, then parks on a pipe; a writer to a full queue parks at
+once. Polling costs a core and holds the interpreter lock meanwhile, so it pays where a core is
+free and the answer is near: a reader that misses window after window stops polling but for a
+trial now and then, and a window on an event loop is cut to its stall budget. Parked, a side uses
+nothing.
 
 **No lost wake-up.** A side that is about to park writes the position it waits for into the shared
 header, looks again, and only then sleeps. The other side moves its counter, then reads that
@@ -20,12 +22,14 @@ in program order and loads are done in it (TSO), string moves included as far as
 concerned: so the bytes of a packet are there when the counter that covers them is. The one thing
 that TSO permits, a load before an earlier store, is what the parking above must not have: between
 the two there is always a `threading.Lock` taken or released, a locked instruction, which drains the
-store buffer. The lock also lets several threads of a process share an end.
+store buffer. It does happen: of 400,000 rounds in which two processes each stored a word and then
+loaded the other's, both missed the other's store some 300 times, and never with a lock in between.
+The lock also lets several threads of a process share an end.
 
 On other processors, arm64 first of all, loads and stores pass each other freely. There each of
-these places has a lock released and taken again, which is a release before an acquire, in this order
-for all; packets always ring, and nobody polls, so that whoever reads has gone through the
-kernel's lock of the pipe after the writer did. That is untested.
+these places has a lock released and taken again, a release and then an acquire, which nothing
+passes in either direction; packets always ring, and nobody polls, so that whoever reads has gone
+through the kernel's lock of the pipe after the writer did. That is untested.
 
 **A hostile peer** can write anything into the ring at any time. Each side keeps its own counter to
 itself, reads a word of the peer once, and checks it before use; a packet is copied out before
@@ -35,9 +39,9 @@ an eventfd, which cannot be opened anew, the peer could turn that off and have o
 
 **A dead peer** closes its pipes, and who is parked learns it at once from the kernel; `close` on
 either side does the same. What was written before is still read, then DeviceDied is raised. A side
-that only calls `try_read` or `try_write` learns of a close, but not of a kill: whoever knows better,
-a supervisor, closes its own end, which wakes who is parked there. A process that was forked
-without exec keeps the peer's pipes open and hides its death: do not fork beside a queue.
+that only calls `try_read` or `try_write` learns of a close, but not of a kill: whoever knows
+better, a supervisor, closes its own end, which also wakes who is parked there. A process that was
+forked without exec keeps the peer's pipes open and hides its death: do not fork beside a queue.
 """
 
 from nnasync.message_queue.handover import Handover

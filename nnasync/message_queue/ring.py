@@ -41,7 +41,7 @@ VERSION = 1
 HEADER_BYTES = 384
 LENGTH_BYTES = 8
 MIN_CAPACITY = 64
-MAX_CAPACITY = 1 << 30
+MAX_CAPACITY = 1 << 24
 
 ORDERED = platform.machine() in ("x86_64", "AMD64")
 """Whether this processor makes stores visible, and does loads, in the order of the program."""
@@ -99,8 +99,17 @@ def read_capacity(memory: memoryview) -> int:
 class _Side:
     """What both sides have: their position, the circle, and what is wrong with the peer."""
 
-    __slots__ = ("_data", "_fence", "_lengths", "_ordered", "_peer", "_words", "capacity", "fault")
-    __slots__ += ("position",)
+    __slots__ = (
+        "_data",
+        "_fence",
+        "_lengths",
+        "_ordered",
+        "_peer",
+        "_words",
+        "capacity",
+        "fault",
+        "position",
+    )
 
     def __init__(self, memory: memoryview, capacity: int, *, ordered: bool = ORDERED) -> None:
         self.capacity = check_capacity(capacity)
@@ -113,20 +122,34 @@ class _Side:
         self._fence = threading.Lock()
         self._peer = 0
 
+    @property
+    def progress(self) -> int:
+        """Grows whenever this side or, as far as is known here, the other has moved."""
+        return self.position + self._peer
+
     def order(self) -> None:
         """Keep what is before this call before what is after it, on any processor."""
         for _ in range(2):
             with self._fence:
                 pass
 
+    def detach(self) -> None:
+        """Let go of the memory; from now on nothing is there."""
+        words = memoryview(bytearray(HEADER_BYTES)).cast("Q")
+        words[_WRITTEN] = words[_READ] = self._peer = self.position
+        self._words = words
+        self._data = self._lengths = memoryview(b"")
+
     def _accept(self, counter: int, lowest: int, highest: int) -> None:
         """Believe the peer's counter, or break."""
         if not lowest <= counter <= highest or counter % 8:
-            self._break(f"its counter is {counter}, not a multiple of 8 in {lowest}..{highest}")
+            self.break_off(f"its counter is {counter}, not a multiple of 8 in {lowest}..{highest}")
         self._peer = counter
 
-    def _break(self, reason: str) -> NoReturn:
+    def break_off(self, reason: str) -> NoReturn:
+        """Have nothing to do with this peer any more; raises GeneralFailure, as all calls then."""
         self.fault = f"the other side of the message queue broke it: {reason}"
+        self._peer = self.position
         raise GeneralFailure(self.fault)
 
 
@@ -144,8 +167,8 @@ class Producer(_Side):
             raise GeneralFailure(self.fault)
         size = len(message)
         start = self.position
-        stop = start + record_bytes(size)
-        if stop - self._peer > self.capacity and not self._has_space(stop):
+        stop = start + LENGTH_BYTES + ((size + 7) & -8)
+        if stop - self._peer > self.capacity and not self._has_space(size, stop):
             return -1
         at = start % self.capacity
         self._lengths[at >> 3] = size
@@ -182,11 +205,11 @@ class Producer(_Side):
         """Tell the reader that nothing more comes."""
         self._words[_WRITER_CLOSED] = 1
 
-    def _has_space(self, stop: int) -> bool:
+    def _has_space(self, size: int, stop: int) -> bool:
         if stop - self.position > self.capacity:
             raise InvalidArgument(
-                f"a packet of {stop - self.position - LENGTH_BYTES} bytes never fits: the message "
-                f"queue takes up to {self.capacity - LENGTH_BYTES}"
+                f"a packet of {size} bytes never fits: the message queue takes up to "
+                f"{self.capacity - LENGTH_BYTES}"
             )
         self._accept(self._words[_READ], self._peer, self.position)
         if not self._ordered:
@@ -206,9 +229,9 @@ class Consumer(_Side):
             return None
         at = start % self.capacity
         size = self._lengths[at >> 3]
-        stop = start + record_bytes(size)
+        stop = start + LENGTH_BYTES + ((size + 7) & -8)
         if stop > self._peer:
-            self._break(f"a packet of {size} bytes where {self._peer - start} are written")
+            self.break_off(f"a packet of {size} bytes where {self._peer - start} are written")
         begin = at + LENGTH_BYTES
         if begin + size <= self.capacity:
             message = self._data[begin : begin + size].tobytes()
@@ -224,7 +247,7 @@ class Consumer(_Side):
     def watch(self, looks: int) -> bool:
         """Look so many times whether the writer has moved; True as soon as it has."""
         words, position = self._words, self.position
-        for _ in range(looks):
+        for _ in range(looks):  # noqa: SIM110 -- a generator would take twice as long
             if words[_WRITTEN] != position:
                 return True
         return False

@@ -1,13 +1,15 @@
 """A bell between two processes: a pipe, one end rings, the other waits.
 
-Both ends are non-blocking. A ring is a byte; a full pipe has rung enough. An end whose peer is gone
-says so: `hung_up`. The waiting end serves one waiter at a time, a thread or a task; closing it
-from elsewhere wakes the waiter, and the descriptor goes when the waiter has left.
+A ring is a byte that never blocks; a full pipe has rung enough. An end whose peer is gone says so:
+`hung_up`. The waiting end serves one waiter at a time, a thread or a task, and blocks in its read
+only for a thread without a timeout, which saves the poll before it. Closing it from elsewhere wakes
+the waiter, and the descriptor goes when the waiter has left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import stat
@@ -15,19 +17,22 @@ import threading
 
 import anyio
 
-from nnasync.errors import BadState, DeviceDied, InvalidArgument, ResourceExhaustedTransient
+from nnasync.errors import BadState, InvalidArgument, ResourceExhaustedTransient
 
-__all__ = ["Bell", "Ringer", "bell"]
+__all__ = ["Bell", "Ringer", "open_pipe", "reopen"]
 
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _DRAIN_BYTES = 4096
-_LONGEST_SLEEP_S = 5.0
-"""A sleeper looks around so often even if closing could not wake it, for want of a descriptor."""
+_LONGEST_S = 1e6
 
 
 class Ringer:
     """The ringing end; takes its descriptor over."""
 
     __slots__ = ("_fd", "_lock", "hung_up")
+
+    # At the end of the interpreter a module is gone before its last object.
+    _close_fd = staticmethod(os.close)
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -51,7 +56,7 @@ class Ringer:
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            self._close_fd(fd)
 
     __del__ = close
 
@@ -59,33 +64,37 @@ class Ringer:
 class Bell:
     """The waiting end; takes its descriptor over."""
 
-    __slots__ = ("_closed", "_fd", "_lock", "_poll", "_waiting", "hung_up")
+    __slots__ = ("_blocking", "_closed", "_fd", "_lock", "_poll", "_waiting", "hung_up")
+
+    _close_fd = staticmethod(os.close)
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
+        self._blocking = False
         self._waiting = False
         self._closed = False
         self.hung_up = False
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until it rings, the peer hangs up or we close, but not longer than `timeout_s`.
+    def wait(self, timeout_s: float | None) -> bool:
+        """Sleep until it rings, the peer hangs up or we close, or `timeout_s` (if any) is over.
 
         Returns whether it rang or hung up. Raises BadState if somebody else waits.
         """
-        if not self._enter():
+        if not self._enter(blocking=timeout_s is None):
             return False
         try:
-            sleep_s = min(timeout_s, _LONGEST_SLEEP_S)
-            return bool(self._poll.poll(sleep_s * 1e3)) and self._drain()
+            if timeout_s is not None and not self._poll.poll(min(timeout_s, _LONGEST_S) * 1e3):
+                return False
+            return self._drain()
         finally:
             self._leave()
 
     async def wait_async(self) -> None:
         """Let the loop run until it rings, the peer hangs up or we close."""
-        if not self._enter():
+        if not self._enter(blocking=False):
             return
         try:
             await anyio.wait_readable(self._fd)
@@ -100,7 +109,7 @@ class Bell:
                 return
             self._closed = True
             if not self._waiting:
-                os.close(self._fd)
+                self._close_fd(self._fd)
                 return
             with contextlib.suppress(OSError):
                 own = os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | _FLAGS)
@@ -118,12 +127,17 @@ class Bell:
             return False
         return True
 
-    def _enter(self) -> bool:
+    def _enter(self, *, blocking: bool) -> bool:
         with self._lock:
             if self._waiting:
                 raise BadState("somebody waits on this end of the message queue already")
-            self._waiting = not self._closed
-            return self._waiting
+            if self._closed:
+                return False
+            if blocking is not self._blocking:
+                os.set_blocking(self._fd, blocking)
+                self._blocking = blocking
+            self._waiting = True
+            return True
 
     def _leave(self) -> None:
         with self._lock:
@@ -132,10 +146,7 @@ class Bell:
                 os.close(self._fd)
 
 
-_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
-
-
-def bell() -> tuple[int, int]:
+def open_pipe() -> tuple[int, int]:
     """Descriptors of a new pipe, the waiting and the ringing end."""
     try:
         return os.pipe2(_FLAGS)
@@ -143,10 +154,10 @@ def bell() -> tuple[int, int]:
         raise ResourceExhaustedTransient(f"no descriptors for a message queue: {error}") from error
 
 
-def reopened(fd: int, *, writing: bool) -> int:
+def reopen(fd: int, *, writing: bool) -> int:
     """A descriptor of our own for the pipe that a peer sent; theirs stays open.
 
-    Raises InvalidArgument for what is no pipe, DeviceDied where its other end is closed.
+    Raises InvalidArgument for what is no pipe, ResourceExhaustedTransient without descriptors.
     """
     try:
         if not stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -158,10 +169,6 @@ def reopened(fd: int, *, writing: bool) -> int:
 
 
 def _refusal(error: OSError, fd: int) -> Exception:
-    import errno
-
-    if error.errno == errno.ENXIO:
-        return DeviceDied("the process that made the message queue is gone")
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return ResourceExhaustedTransient(f"no descriptors for a message queue: {error}")
     return InvalidArgument(f"file descriptor {fd} of a message queue cannot be opened: {error}")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
+import msgspec
 
 from nnasync.compilation import REFERENCE, calibrated, read_calibration
 from nnasync.deferred import deferred
@@ -15,12 +17,15 @@ from nnasync.device import Device
 from nnasync.drivers import DRIVERS, built_in, default_devices, foreign_devices
 from nnasync.engine import Engine, EngineDevice
 from nnasync.errors import InvalidArgument, NNError
+from nnasync.runtime.options import Options
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
     from nnasync import versions
+    from nnasync.drivers import service
     from nnasync.versions import Errands, OlderDevice
 else:
+    service = deferred("nnasync.drivers.service")
     versions = deferred("nnasync.versions")
 
 __all__ = ["Devices"]
@@ -42,16 +47,25 @@ class Devices:
         wanted: Sequence[str | Engine | Device | OlderDevice] | None,
         workers: Workers,
         folder: Path,
+        *,
+        isolate: Sequence[str] = (),
+        options: Options | None = None,
     ) -> None:
-        """In `folder` are measured figures, and the digests of cache files."""
+        """In `folder` are measured figures, and the digests of cache files.
+
+        Devices that `isolate` names run in processes of their own, with these options.
+        """
         self.all: tuple[Device, ...] = ()
         self._wanted = None if wanted is None else _checked_list(wanted)
+        self._isolate = _checked_names(isolate)
+        self._options = options or Options()
         self._workers = workers
         self._folder = folder
         self._figures: dict[str, Any] = {}
         self._foreign: dict[str, Engine | Device] = {}
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
+        self._services: list[Device] = []
 
     async def look_around(self) -> None:
         """Find what is there; what may take long, such as third parties' drivers, on a thread."""
@@ -69,11 +83,24 @@ class Devices:
         unknown name, or one that two devices have.
         """
         self._errands = errands
-        found: list[Device] = []
         wanted = default_devices(self._foreign) if self._wanted is None else self._wanted
+        self._check_isolated(wanted)
+        try:
+            self.all = await self._found(wanted)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                for device in self._services:
+                    await device.close()
+            raise
+
+    async def _found(
+        self, wanted: Sequence[str | Engine | Device | OlderDevice]
+    ) -> tuple[Device, ...]:
+        found: list[Device] = []
         for item in wanted:
             try:
-                found.append(await self._admitted(self._device(item)))
+                device = await self._isolated(item) if item in self._isolate else self._device(item)
+                found.append(await self._admitted(device))
             except NNError as error:
                 if self._wanted is not None:
                     raise
@@ -81,7 +108,7 @@ class Devices:
         names = [device.name for device in found]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"two devices have the same name: {names}")
-        self.all = tuple(found)
+        return tuple(found)
 
     def named(self, name: str) -> Device:
         """The device of that name; raises InvalidArgument and lists the names there are."""
@@ -106,7 +133,7 @@ class Devices:
     def reference(self) -> Device:
         """The device that says what is right; it runs nothing else if it is not ours to use."""
         for device in self.all:
-            if device.name == REFERENCE:
+            if device.name == REFERENCE and REFERENCE not in self._isolate:
                 return device
         if self._judge is None:
             self._judge = self._device(REFERENCE)
@@ -133,6 +160,21 @@ class Devices:
             return self._over(engine, measured)
         return self._over(wanted) if isinstance(wanted, Engine) else _checked(wanted)
 
+    def _check_isolated(self, wanted: Sequence[object]) -> None:
+        for name in self._isolate:
+            if name not in wanted:
+                names = ", ".join(each for each in wanted if isinstance(each, str))
+                raise InvalidArgument(
+                    f"isolate names {name!r}, which is no device of this runtime: {names}"
+                )
+
+    async def _isolated(self, name: str | Engine | Device | OlderDevice) -> Device:
+        """A device in a process of its own, which has the settings of this runtime."""
+        settings = msgspec.structs.replace(self._options, state_dir=str(self._folder))
+        device = await service.isolate(str(name), msgspec.json.encode(settings).decode())
+        self._services.append(device)
+        return device
+
     def _over(self, engine: Engine, capabilities: Any = None) -> EngineDevice:
         return EngineDevice(
             engine, self._workers, capabilities=capabilities, state_directory=self._folder
@@ -143,6 +185,12 @@ def _checked_list(wanted: Any) -> Sequence[Any]:
     if isinstance(wanted, str) or not isinstance(wanted, Sequence):
         raise InvalidArgument(f"devices= takes a list, such as [{REFERENCE!r}], got {wanted!r}")
     return wanted
+
+
+def _checked_names(isolate: Any) -> Sequence[str]:
+    if isinstance(isolate, str) or not all(isinstance(each, str) for each in isolate):
+        raise InvalidArgument(f"isolate= takes names of devices, such as [{REFERENCE!r}]")
+    return tuple(isolate)
 
 
 def _checked(wanted: Any) -> Device:

@@ -31,7 +31,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.engine import Engine, EngineDevice
 from nnasync.engine.caching import library_version
-from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
+from nnasync.errors import BadState, DeviceUnavailable
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
@@ -84,14 +84,11 @@ def open_runtime(
 ) -> Runtime:
     """A runtime, to be used with `async with`.
 
-    `devices` are names, engines or devices; None means all that are there by default. Raises
-    InvalidArgument for an unknown name.
+    `devices` are names, engines or devices; None means all that are there by default. Those that
+    `isolate` names run in processes of their own, which are started for them, and again after they
+    died. Raises InvalidArgument for an unknown name.
     """
-    if isolate:
-        raise InvalidArgument(
-            f"isolate={list(isolate)}: this version has no driver service; leave it empty"
-        )
-    return Runtime(devices, options or Options(), instruments)
+    return Runtime(devices, options or Options(), instruments, isolate=isolate)
 
 
 def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
@@ -112,10 +109,13 @@ class Runtime:
         devices: Sequence[str | Engine | Device | OlderDevice] | None,
         options: Options,
         instruments: Sequence[Instrument],
+        *,
+        isolate: Sequence[str] = (),
     ) -> None:
         self.options = options
         self.tracer = Tracer(instruments)
         self._wanted = devices
+        self._isolate = isolate
         self._nets: set[weakref.ref[Net]] = set()
         self._leftovers = Leftovers()
         self._folder = Path(options.state_dir).expanduser() if options.state_dir else state_folder()
@@ -138,7 +138,9 @@ class Runtime:
             on_start=functools.partial(settle_in, options),
             ageing_ns=int(options.ageing_ms * 1e6),
         )
-        self._devices = Devices(self._wanted, self._workers, self._folder)
+        self._devices = Devices(
+            self._wanted, self._workers, self._folder, isolate=self._isolate, options=options
+        )
         await self._devices.look_around()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()

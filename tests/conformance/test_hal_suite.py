@@ -367,3 +367,75 @@ def test_a_device_without_a_cache() -> None:
         Verdict.PASSED: 1,
         Verdict.SKIPPED: len(results) - 1,
     }
+
+
+# -- memory domains
+
+
+class LyingBuffers(Liar):
+    """A device whose buffers lie; `wrap` makes one of a true one."""
+
+    def __init__(self, device: Device, wrap: Callable[[Any], Any]) -> None:
+        super().__init__(device)
+        self._wrap = wrap
+
+    async def allocate(self, *arguments: Any) -> Any:
+        return self._wrap(await self.true.allocate(*arguments))
+
+
+class Careless(Liar):
+    """A buffer that forgives whatever is copied, and never fails to have something."""
+
+    async def copy_from(self, *arguments: Any) -> None:
+        try:
+            await self.true.copy_from(*arguments)
+        except InvalidArgument:
+            pass
+
+    async def copy_to(self, *arguments: Any) -> None:
+        try:
+            await self.true.copy_to(*arguments)
+        except (InvalidArgument, GeneralFailure):
+            pass
+
+
+def test_buffers_that_take_everything() -> None:
+    told = failures(results_of("memory domains/copy/*", lambda d: LyingBuffers(d, Careless)))
+    for what in ("wrong sizes", "not initialised", "wrong dimensions"):
+        assert told[f"copy/float32: {what}"].endswith("but is taken")
+    assert "copy/quant8 of open shape: dimensions" in told
+
+
+class Mixed(Liar):
+    """A buffer whose contents change on the way out."""
+
+    async def copy_to(self, memory: Any) -> None:
+        await self.true.copy_to(memory)
+        memory.view[-1] ^= 0x40
+
+
+def test_buffers_that_hold_something_else() -> None:
+    only = "memory domains/*all in buffers"
+    told = failures(results_of(only, lambda d: LyingBuffers(d, Mixed)))
+    reason = told["execute/sync/choice by comparison: all in buffers"]
+    assert reason.startswith("output 0 is not that of the first run")
+
+
+def test_a_device_that_allocates_anything() -> None:
+    class Lax(Liar):
+        async def allocate(self, *arguments: Any) -> Any:
+            return object()
+
+    results = results_of("memory domains/allocate/*", Lax)
+    assert len(failures(results)) == len(results) > 50
+
+
+def test_a_device_without_buffers() -> None:
+    class Without(Liar):
+        async def allocate(self, *arguments: Any) -> Any:
+            await self.true.allocate(*arguments)
+            raise GeneralFailure("no buffers")
+
+    verdicts = Counter(each.verdict for each in results_of("memory domains", Without))
+    assert set(verdicts) == {Verdict.PASSED, Verdict.SKIPPED}
+    assert verdicts[Verdict.SKIPPED] > verdicts[Verdict.PASSED] > 50

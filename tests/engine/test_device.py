@@ -150,18 +150,6 @@ async def test_device_that_closes_while_it_compiles(rigs: Rigs) -> None:
     assert len(failures) == 1
 
 
-async def test_no_buffers_of_its_own(rigs: Rigs) -> None:
-    rig = rigs(null())
-    prepared, role = await rig.prepare(), hal.BufferRole(0, 0)
-    with pytest.raises(GeneralFailure, match="buffers"):
-        await rig.device.allocate(hal.BufferDesc(), [prepared], [role], [])
-    with pytest.raises(InvalidArgument, match="one role at least"):
-        await rig.device.allocate(hal.BufferDesc(), [prepared], [], [])
-    foreign = await rigs(null()).prepare()
-    with pytest.raises(InvalidArgument, match="not one of this device"):
-        await rig.device.allocate(hal.BufferDesc(), [foreign], [role], [])
-
-
 async def test_values_that_are_no_preference_or_priority(rigs: Rigs) -> None:
     device: Any = rigs(null()).device
     with pytest.raises(InvalidArgument, match="preference 3 must be one of"):

@@ -1,8 +1,8 @@
 """The HAL suite: direct tests of a device's contract, beside the cases that test its arithmetic.
 
 `subjects` are the models it works with; `basics`, `models` (with `mutations`), `requests`,
-`bursts`, `quality` and `caching` are its groups of checks; `suite` runs them on a device and
-`report` counts. Driver-managed buffers (memory domains) have no group yet.
+`bursts`, `quality`, `caching` and `domains` are its groups of checks; `suite` runs them on a device
+and `report` counts.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from nnasync.conformance.hal_suite.bench import Bench
 from nnasync.conformance.hal_suite.bursts import bursts
 from nnasync.conformance.hal_suite.caching import caching
 from nnasync.conformance.hal_suite.check import Check, CheckResult, Skipped, Verdict
+from nnasync.conformance.hal_suite.domains import domains
 from nnasync.conformance.hal_suite.models import models
 from nnasync.conformance.hal_suite.quality import quality
 from nnasync.conformance.hal_suite.requests import requests
@@ -36,6 +37,7 @@ GROUPS: Mapping[str, Callable[[Bench], Iterator[Check]]] = {
     "bursts": bursts,
     "quality of service": quality,
     "caching": caching,
+    "memory domains": domains,
 }
 """What makes the checks of a group, by its name."""
 
@@ -48,7 +50,8 @@ class SuitePlan(Struct, frozen=True):
 
     `only` is a glob of checks, as "group/name", or of whole groups. `cases` is a folder of
     conformance cases, some of which become subjects as well. `every` tries one of so many
-    mutations; `rounds` is how often races are run, and limits what else is done to caches.
+    mutations; `rounds` is how often races are run, and limits what else is done to caches. With
+    `isolate` the device runs in a process of its own.
     """
 
     device: str
@@ -56,6 +59,7 @@ class SuitePlan(Struct, frozen=True):
     cases: str | None = None
     every: int = 1
     rounds: int = 100
+    isolate: bool = False
 
 
 async def run_suite(plan: SuitePlan, done: Callable[[CheckResult], object]) -> None:
@@ -66,7 +70,8 @@ async def run_suite(plan: SuitePlan, done: Callable[[CheckResult], object]) -> N
     """
     with tempfile.TemporaryDirectory(prefix="nnasync-") as folder:
         options = Options(cores=1, state_dir=folder)
-        async with open_runtime(devices=[plan.device], options=options) as runtime:
+        isolate = [plan.device] if plan.isolate else []
+        async with open_runtime(devices=[plan.device], isolate=isolate, options=options) as runtime:
             await run_on(runtime.device(plan.device), plan, done)
 
 

@@ -155,7 +155,9 @@ class Connection:
                 received.frombytes(content[: len(content) - len(content) % received.itemsize])
                 self._fds.extend(received)
         if flags & socket.MSG_CTRUNC:
-            raise GeneralFailure(f"file descriptors of {self._who} were lost: none left, or a flood")
+            raise GeneralFailure(
+                f"file descriptors of {self._who} were lost: none left, or a flood"
+            )
         if not data:
             return None
         self.received_bytes += len(data)
@@ -168,6 +170,11 @@ class Connection:
                 frame.close()
             raise
         return frames
+
+    def hang_up(self) -> None:
+        """End both directions, from any thread: what was sent arrives, then both see the end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the socket and drop what waits or has arrived in part; idempotent."""

@@ -6,6 +6,7 @@ death of the service, needs no turn of an event loop.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -15,11 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from nnasync.clock import Watchdog
+from nnasync.clock import Watchdog, now_ns
 from nnasync.drivers.service.connection import Connection, close_all
 from nnasync.drivers.service.messages import (
     Answer,
-    BurstAnswer,
     Cancel,
     Failed,
     FromService,
@@ -28,7 +28,14 @@ from nnasync.drivers.service.messages import (
     encode,
     error_of,
 )
-from nnasync.errors import DeviceDied, DeviceUnavailable, MissedDeadlineTransient, NNError
+from nnasync.errors import (
+    DeviceDied,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+)
 from nnasync.fences import Fence, fresh
 from nnasync.scheduler import NEVER_NS
 
@@ -37,7 +44,7 @@ __all__ = ["Call", "Link", "Listener", "Source"]
 logger = logging.getLogger(__name__)
 
 LATE_NS = 500_000
-"""The service answers at the deadline itself; a client that hears nothing gives up so much later."""
+"""The service answers at the deadline itself; a client that hears nothing gives up a bit later."""
 
 
 class Source(Protocol):
@@ -53,7 +60,7 @@ class Source(Protocol):
 class Listener(Protocol):
     """Hears what the service says unasked."""
 
-    def heard(self, message: LaunchEnded | BurstAnswer) -> None:
+    def heard(self, message: LaunchEnded) -> None:
         """Called on the thread of the link."""
 
     def died(self, error: NNError) -> None:
@@ -96,6 +103,7 @@ class Link:
         self._calls: dict[int, Call] = {}
         self._listeners: dict[int, Listener] = {}
         self._last_words: deque[Any] = deque()
+        self._saying = threading.Lock()
         self._error: NNError | None = None
         self.ended = Fence()
         self.watchdog = Watchdog()
@@ -130,16 +138,24 @@ class Link:
 
     # -- calls
 
+    def check_time(self, deadline_ns: int) -> None:
+        """Raise MissedDeadlinePersistent where nothing can be answered in time any more."""
+        if deadline_ns <= now_ns():
+            raise MissedDeadlinePersistent(f"the deadline of {self.who} had passed at the start")
+
     def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> Call:
         """Send a question, which is made with the number of the call; from any thread."""
+        self._say_last_words()
         call = Call(self.number())
         with self._lock:
             self.check()
             self._calls[call.number] = call
         try:
             self._connection.send(encode(make(call.number)), fds)
-        except BaseException:
+        except BaseException as error:
             self._calls.pop(call.number, None)
+            if isinstance(error, TypeError | OverflowError):
+                raise InvalidArgument(f"this cannot be sent to a service: {error}") from error
             raise
         return call
 
@@ -162,7 +178,7 @@ class Link:
     async def wait(self, call: Call, deadline_ns: int = NEVER_NS) -> None:
         """Wait for the answer to a call; who is cancelled meanwhile cancels it."""
         alarm = None
-        if deadline_ns != NEVER_NS:
+        if deadline_ns != NEVER_NS and not call.fence.done:
 
             def expire() -> None:
                 text = f"{self.who} did not answer by the deadline"
@@ -185,8 +201,13 @@ class Link:
         if self._calls.pop(call.number, None) is not None:
             self.tell(Cancel(call.number))
 
+    def send(self, message: Any) -> None:
+        """Send what has no answer, from any thread; raises DeviceDied, ResourceExhausted."""
+        self._connection.send(encode(message))
+
     def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Send what has no answer, from any thread; nothing happens once the link is over."""
+        self._say_last_words()
         try:
             self._connection.send(encode(message), fds)
         except DeviceDied:
@@ -285,15 +306,21 @@ class Link:
                 poller.modify(socket_fd, select.POLLIN | (select.POLLOUT if writes else 0))
 
     def _say_last_words(self) -> None:
-        while self._last_words and not self._connection.has_waiting:
-            self._connection.send(encode(self._last_words.popleft()))
+        """Send what finalizers left; before a call too, which may need what they give back."""
+        # Also where none are left: another thread may be about to send the last one.
+        with self._saying:
+            while self._last_words and not self._connection.has_waiting:
+                with contextlib.suppress(DeviceDied):
+                    self._connection.send(encode(self._last_words.popleft()))
 
     def _hear(self, message: Any, fds: list[int]) -> None:
         if not isinstance(message, Answer):
-            number = message.launch if isinstance(message, LaunchEnded) else message.burst
-            listener = self._listeners.get(number)
+            listener = self._listeners.get(message.launch)
             if listener is not None:
-                listener.heard(message)
+                try:
+                    listener.heard(message)
+                except Exception:
+                    logger.exception("what %s said was not taken", self.who)
             return
         call = self._calls.pop(message.call, None)
         if call is None:

@@ -9,7 +9,7 @@ import threading
 import weakref
 
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.messages import Form, ForgetMemory, OfferMemory, PoolForm, encode
+from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, PoolForm, encode
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool

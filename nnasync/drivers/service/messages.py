@@ -30,10 +30,10 @@ from nnasync.hal import (
     Priority,
     RequestArgument,
     StatePair,
+    Struct,
     Subgraph,
     Timing,
 )
-from nnasync.scheduler import NEVER_NS
 
 __all__ = [
     "MAGIC",
@@ -42,11 +42,10 @@ __all__ = [
     "Allocate",
     "Allocated",
     "Answer",
-    "BurstAnswer",
     "BurstMemory",
-    "BurstRequestMessage",
     "Cancel",
     "CancelLaunch",
+    "CloseBuffer",
     "CloseBurst",
     "ClosePrepared",
     "CopyBuffer",
@@ -54,7 +53,6 @@ __all__ = [
     "Executed",
     "Failed",
     "Form",
-    "ForgetBuffer",
     "ForgetLaunch",
     "ForgetMemory",
     "ForgetModel",
@@ -90,7 +88,7 @@ PROTOCOL = 1
 T = TypeVar("T")
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Message(Struct, array_like=True, gc=False):
     """Base of all that is sent."""
 
 
@@ -270,33 +268,29 @@ class ForgetLaunch(Message, tag="-launch"):
 
 
 class OpenBurst(Message, tag="burst"):
-    """Serve a burst."""
+    """Serve a burst; the descriptors are of its queues, for requests and for results.
+
+    A packet of the first is a letter and what it stands for: "r" a message of the burst protocol,
+    "+" an encoded `BurstMemory`, "-" an encoded `FreeBurstMemory`; one of the second is a message
+    of the burst protocol.
+    """
 
     call: int
     burst: int
     prepared: int
 
 
-class BurstMemory(Message, tag="slot"):
+class BurstMemory(Message):
     """What is in a slot of a burst from now on."""
 
-    burst: int
     slot: int
     memory: int
 
 
-class FreeBurstMemory(Message, tag="-slot"):
+class FreeBurstMemory(Message):
     """A slot of a burst is free."""
 
-    burst: int
     slot: int
-
-
-class BurstRequestMessage(Message, tag="packet"):
-    """A message of the burst protocol to the server half."""
-
-    burst: int
-    packet: bytes
 
 
 class CloseBurst(Message, tag="-burst"):
@@ -326,9 +320,10 @@ class CopyBuffer(Message, tag="copy"):
     is_from: bool
 
 
-class ForgetBuffer(Message, tag="-buffer"):
+class CloseBuffer(Message, tag="-buffer"):
     """Give a buffer back."""
 
+    call: int
     buffer: int
 
 
@@ -350,13 +345,10 @@ FromClient = (
     | LaunchInfo
     | ForgetLaunch
     | OpenBurst
-    | BurstMemory
-    | FreeBurstMemory
-    | BurstRequestMessage
     | CloseBurst
     | Allocate
     | CopyBuffer
-    | ForgetBuffer
+    | CloseBuffer
 )
 
 
@@ -374,8 +366,6 @@ class Welcome(Message):
     capabilities: Capabilities
     extensions: tuple[Extension, ...]
     cache_files: tuple[int, int]
-    shares_files: bool
-    """Whether it maps memory that its owner can shrink."""
 
 
 class Status(Message):
@@ -433,14 +423,7 @@ class LaunchEnded(Message, tag="ended"):
     failure: Failed | None
 
 
-class BurstAnswer(Message, tag="result"):
-    """A message of the burst protocol to the client half."""
-
-    burst: int
-    packet: bytes
-
-
-FromService = Answer | LaunchEnded | BurstAnswer
+FromService = Answer | LaunchEnded
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -500,6 +483,3 @@ def error_of(failure: Failed) -> NNError:
     if kind is OutputInsufficientSize:
         return OutputInsufficientSize(failure.text, failure.output_shapes)
     return kind(failure.text)
-
-
-NO_DEADLINE = NEVER_NS

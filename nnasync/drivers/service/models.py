@@ -96,8 +96,7 @@ def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
     if isinstance(values, PoolForm):
         values = bytes(pool_of(values, rest.pop(0), copies=True).view)
     pools = tuple(
-        pool_of(each, fd, copies=not trusts)
-        for each, fd in zip(message.pools, rest, strict=True)
+        pool_of(each, fd, copies=not trusts) for each, fd in zip(message.pools, rest, strict=True)
     )
     return Model(
         main=form.main,

@@ -1,0 +1,204 @@
+"""A prepared model with driver-managed buffers of it, for the checks of memory domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from nnasync import hal
+from nnasync.conformance.cases import Case
+from nnasync.conformance.hal_suite.bench import Bench
+from nnasync.conformance.hal_suite.check import Skipped
+from nnasync.conformance.hal_suite.subjects import case_of
+from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.trial import Fault, told
+from nnasync.device import Buffer, Device, PreparedModel
+from nnasync.errors import GeneralFailure, ResourceExhausted
+from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    Array,
+    BufferDesc,
+    BufferRole,
+    DataLocation,
+    ExecutionResult,
+    OperandType,
+    OperationType,
+    Request,
+    RequestArgument,
+    Shape,
+    Struct,
+)
+from nnasync.kernels import Tensor
+from nnasync.memory import Pool
+from nnasync.model import ModelBuilder
+
+__all__ = ["FORMS", "Domain", "Form", "pool_of", "two_outputs"]
+
+SHAPE = (2, 3)
+
+
+class Form(Struct, frozen=True):
+    """What tensors of the small models are like."""
+
+    name: str
+    type: OperandType
+    scale: float = 0.0
+    zero_point: int = 0
+    shape: Shape = SHAPE
+
+    @property
+    def value(self) -> Array:
+        """A tensor of it, of the first dimensions that it allows."""
+        shape = tuple(known or n for known, n in zip(self.shape, SHAPE, strict=True))
+        numbers = np.arange(int(np.prod(shape))).reshape(shape) + 1
+        return numbers.astype(hal.dtype_of(self.type))
+
+    def sum(self) -> Case:
+        """y = a + b."""
+        m = ModelBuilder(f"sum of {self.name}")
+        options = {"type": self.type, "scale": self.scale, "zero_point": self.zero_point}
+        a, b = (m.input(name, self.shape, **options) for name in "ab")  # type: ignore[arg-type]
+        tensor = Tensor(
+            type=self.type, shape=self.shape, scale=self.scale, zero_point=self.zero_point
+        )
+        m.output("y", m.operation(OperationType.ADD, a, b, 0, output=tensor))
+        return case_of(m.build(), [self.value, self.value], shapes=[self.value.shape])
+
+    def like(self, **changes: object) -> Form:
+        """Another form that differs from this one so far."""
+        changed: Form = msgspec.structs.replace(self, **changes)
+        return changed
+
+
+FORMS = (
+    Form("float32", OperandType.TENSOR_FLOAT32),
+    Form("quant8", OperandType.TENSOR_QUANT8_ASYMM, 0.5, 0),
+)
+
+
+def two_outputs() -> Case:
+    """y = a + b and z = a * b."""
+    m = ModelBuilder("sum and product")
+    a, b = m.input("a", SHAPE), m.input("b", SHAPE)
+    m.output("y", m.add(a, b))
+    m.output("z", m.mul(a, b))
+    value = FORMS[0].value
+    return case_of(m.build(), [value, value])
+
+
+def pool_of(value: Array) -> Pool:
+    """Memory of exactly the size of an array, which it holds."""
+    pool = Pool.allocate(value.nbytes)
+    pool.array(value.dtype, value.shape)[...] = value
+    return pool
+
+
+class Domain:
+    """A case on the device, prepared for one check; closes what it has allocated."""
+
+    def __init__(self, bench: Bench, case: Case) -> None:
+        self.bench = bench
+        self.case = case
+        self.memory = Buffers(case)
+        self._buffers: list[Buffer] = []
+        self._prepared: list[PreparedModel] = []
+
+    async def __aenter__(self) -> Self:
+        await self.bench.check_supported(self.case.model)
+        await self.prepare(self.case)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for buffer in self._buffers:
+            await buffer.close()
+        for prepared in self._prepared:
+            await prepared.close()
+        self.memory.close()
+
+    @property
+    def device(self) -> Device:
+        """The device under test."""
+        return self.bench.device
+
+    @property
+    def prepared(self) -> PreparedModel:
+        """The case, prepared."""
+        return self._prepared[0]
+
+    async def prepare(self, case: Case) -> PreparedModel:
+        """Another prepared model, closed at the end."""
+        self._prepared.append(await self.device.prepare_model(case.model))
+        return self._prepared[-1]
+
+    async def allocate(
+        self, *, inputs: Sequence[int] = (), outputs: Sequence[int] = (), dimensions: Shape = ()
+    ) -> Buffer:
+        """A buffer for these inputs and outputs; raises Skipped where the device has none."""
+        roles = [BufferRole(0, index) for index in inputs]
+        written = [BufferRole(0, index) for index in outputs]
+        try:
+            buffer = await self.device.allocate(
+                BufferDesc(dimensions), [self.prepared], roles, written
+            )
+        except (GeneralFailure, ResourceExhausted) as error:
+            raise Skipped(f"the device allocates no such buffer: {told(error)}") from error
+        self._buffers.append(buffer)
+        if buffer.token < 1:
+            raise Fault(f"a token must be above 0, not {buffer.token}")
+        return buffer
+
+    def request(
+        self,
+        *,
+        inputs: Mapping[int, int] | None = None,
+        outputs: Mapping[int, int] | None = None,
+        input_dimensions: Shape = (),
+        output_dimensions: Shape = (),
+    ) -> Request:
+        """The request of the case, with tokens for some of its arguments, by their positions."""
+        request = self.memory.request()
+        pools = list(request.pools)
+        changed = {}
+        for kind, tokens, dimensions in (
+            ("inputs", inputs or {}, input_dimensions),
+            ("outputs", outputs or {}, output_dimensions),
+        ):
+            arguments = list(getattr(request, kind))
+            for position, token in tokens.items():
+                location = DataLocation(len(pools), 0, 0)
+                arguments[position] = RequestArgument(location=location, dimensions=dimensions)
+                pools.append(token)
+            changed[kind] = tuple(arguments)
+        return Request(changed["inputs"], changed["outputs"], tuple(pools))
+
+    async def execute(
+        self, path: Path, request: Request, prepared: PreparedModel | None = None
+    ) -> ExecutionResult:
+        """Execute on a path; raises what the device does."""
+        return await execute(
+            path,
+            prepared or self.prepared,
+            request,
+            measure=False,
+            loop_timeout_ns=DEFAULT_LOOP_TIMEOUT_NS,
+        )
+
+    async def fill(self, buffer: Buffer, value: Array) -> None:
+        """Copy a value into a buffer."""
+        with pool_of(value) as pool:
+            await buffer.copy_from(pool, value.shape)
+
+    async def contents(self, buffer: Buffer, like: Array) -> Array:
+        """What a buffer holds, as an array like another one."""
+        with Pool.allocate(like.nbytes) as pool:
+            await buffer.copy_to(pool)
+            return pool.array(like.dtype, like.shape).copy()

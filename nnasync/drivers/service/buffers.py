@@ -1,0 +1,45 @@
+"""A driver-managed buffer in a driver service."""
+
+from __future__ import annotations
+
+import weakref
+
+from nnasync.drivers.service.link import Link
+from nnasync.drivers.service.memories import Memories
+from nnasync.drivers.service.messages import CloseBuffer, CopyBuffer
+from nnasync.hal import Memory, Shape
+
+__all__ = ["RemoteBuffer"]
+
+
+class RemoteBuffer:
+    """A buffer (memory domain) by its token; given back when closed or dropped."""
+
+    def __init__(self, link: Link, memories: Memories, number: int, token: int) -> None:
+        self._link = link
+        self._memories = memories
+        self._number = number
+        self._token = token
+        self._finalizer = weakref.finalize(self, link.tell_soon, CloseBuffer(0, number))
+        self._finalizer.atexit = False
+
+    @property
+    def token(self) -> int:
+        """What stands for the buffer in requests to this device."""
+        return self._token
+
+    async def copy_to(self, destination: Memory) -> None:
+        """Copy the contents to memory of the same size."""
+        memory = self._memories.number_of(destination)
+        await self._link.call(lambda n: CopyBuffer(n, self._number, memory, (), False))
+
+    async def copy_from(self, source: Memory, dimensions: Shape = ()) -> None:
+        """Copy the contents from memory."""
+        memory = self._memories.number_of(source)
+        shape = tuple(dimensions)
+        await self._link.call(lambda n: CopyBuffer(n, self._number, memory, shape, True))
+
+    async def close(self) -> None:
+        """Give it back; its token means nothing any more."""
+        if self._finalizer.detach() and self._link.error is None:
+            await self._link.call(lambda n: CloseBuffer(n, self._number))

@@ -1,0 +1,67 @@
+"""What one process sends to the other so that it can join a message queue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from nnasync.errors import InvalidArgument
+
+__all__ = ["Handover"]
+
+
+class Handover:
+    """Three open descriptors: the memory, the peer's end of the data pipe, and of the space pipe.
+
+    They are to be closed here once they are sent: an end that is open in two processes hides the
+    death of one. A context manager; `close` may be called any number of times.
+    """
+
+    __slots__ = ("_fds",)
+
+    COUNT = 3
+    """Descriptors of one queue."""
+
+    # At the end of the interpreter a module is gone before its last object.
+    _close_fd = staticmethod(os.close)
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        """Take received descriptors over, in the order of `descriptors`.
+
+        Raises InvalidArgument for another number of them, having closed them all.
+        """
+        self._fds = tuple(fds)
+        if len(self._fds) != self.COUNT:
+            self.close()
+            raise InvalidArgument(
+                f"a message queue comes as {self.COUNT} file descriptors, not {len(fds)}"
+            )
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Memory, data pipe, space pipe; none once closed."""
+        return self._fds
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        fds, self._fds = self._fds, ()
+        for fd in fds:
+            try:
+                self._close_fd(fd)
+            except (OSError, OverflowError):  # what a peer claims to have sent need not be open
+                continue
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    __del__ = close

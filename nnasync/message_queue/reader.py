@@ -1,0 +1,143 @@
+"""The reading end of a message queue."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+
+from nnasync.clock import now_ns
+from nnasync.errors import GeneralFailure
+from nnasync.message_queue.ends import FOREVER_NS, QueueEnd, died, until
+from nnasync.message_queue.ring import ORDERED, Consumer
+from nnasync.message_queue.wake import Bell, Ringer
+
+__all__ = ["POLLING_NS", "QueueReader"]
+
+POLLING_NS = 50_000
+"""How long a reader looks for a packet before it parks; NNAPI's default."""
+
+_LOOKS = 64
+_MISSES = 4
+_PROBE_EVERY = 64
+
+
+class QueueReader(QueueEnd[Consumer]):
+    """Takes packets out, oldest first; made by `create` or `attach`.
+
+    `try_read` may be called from any thread; one thread or task at a time may wait. All reading
+    raises DeviceDied when the queue is closed and empty, GeneralFailure when the writer broke it.
+
+    A window in which nothing came counts as a miss. After several in a row polling is left off, and
+    tried again now and then: a writer that shares the reader's core cannot answer a reader that
+    polls, and one that takes its time is not worth it.
+    """
+
+    __slots__ = ("_kept", "_misses", "_polling_ns")
+
+    _side = Consumer
+    _rings_data = False
+
+    def __init__(self, ring: Consumer, ringer: Ringer, bell: Bell, *, stall_budget_ns: int) -> None:
+        super().__init__(ring, ringer, bell, stall_budget_ns=stall_budget_ns)
+        self._kept: deque[bytes] = deque()
+        self._misses = 0
+        self.polling_ns = POLLING_NS
+
+    @property
+    def polling_ns(self) -> int:
+        """How long it looks for a packet before it parks, in nanoseconds; 0 parks at once.
+
+        Always 0 on processors other than x86-64.
+        """
+        return self._polling_ns
+
+    @polling_ns.setter
+    def polling_ns(self, window_ns: int) -> None:
+        self._polling_ns = window_ns if ORDERED else 0
+        self._misses = 0
+
+    def try_read(self) -> bytes | None:
+        """The next packet, or None if there is none now."""
+        ring = self._ring
+        try:
+            with self._lock:
+                since = ring.position
+                message = ring.read()
+        except GeneralFailure:
+            self.close()
+            raise
+        if message is None:
+            return self._last() if self._gone() or ring.writer_closed() else None
+        if ring.writer_waits(since):
+            self._ringer.ring()
+        return message
+
+    def read_blocking(self, timeout_s: float | None = None) -> bytes | None:
+        """Wait in this thread for the next packet: polling first, then parked; None: out of time.
+
+        Raises BadState if somebody waits already.
+        """
+        until_ns = until(timeout_s)
+        window_ns = self._polling_ns
+        if timeout_s is not None:
+            window_ns = min(window_ns, until_ns - now_ns())
+        message = self._polled(window_ns)
+        while message is None:
+            self._ring.want_data()
+            message = self.try_read()
+            if message is None:
+                if until_ns != FOREVER_NS and now_ns() >= until_ns:
+                    return None
+                self._sleep(until_ns)
+        return message
+
+    async def read(self) -> bytes:
+        """Wait for the next packet: polling within the stall budget, then as the loop waits.
+
+        Cancelling loses no packet. Raises BadState if somebody waits already.
+        """
+        await self._turn()
+        left_ns = self._resumed_ns + self.stall_budget_ns - now_ns()
+        message = self._polled(min(self._polling_ns, left_ns))
+        while message is None:
+            self._ring.want_data()
+            message = self.try_read()
+            if message is None:
+                await self._sleep_async()
+        return message
+
+    def _polled(self, window_ns: int) -> bytes | None:
+        """The next packet, if it comes within the window and polling has been worth it lately."""
+        if window_ns <= 0:
+            return None
+        message = self.try_read()
+        if message is not None or not self._worth_polling():
+            return message
+        until_ns = now_ns() + window_ns
+        while not self._ring.watch(_LOOKS):
+            if now_ns() >= until_ns:
+                self._misses += 1
+                return None
+        self._misses = 0
+        return self.try_read()
+
+    def _worth_polling(self) -> bool:
+        if self._misses < _MISSES:
+            return True
+        self._misses += 1
+        return self._misses % _PROBE_EVERY == 0
+
+    def _keep(self) -> None:
+        ring = self._ring
+        stop = ring.position + ring.capacity
+        with contextlib.suppress(GeneralFailure):
+            while ring.position < stop and (message := ring.read()) is not None:
+                self._kept.append(message)
+
+    def _last(self) -> bytes:
+        """A packet that was written before the queue was closed."""
+        with self._lock:
+            message = self._ring.read()
+            if message is None and self._kept:
+                message = self._kept.popleft()
+        return died(None) if message is None else message

@@ -1,0 +1,13 @@
+"""The driver service: a device of a runtime, served to other processes over Unix sockets.
+
+It stands above the runtime, which it needs whole: workers, devices of any version, idle memory. A
+client of it is `nnasync.drivers.service`.
+"""
+
+from __future__ import annotations
+
+from nnasync.service.limits import Limits
+from nnasync.service.listening import listening
+from nnasync.service.server import serve, serve_connected
+
+__all__ = ["Limits", "listening", "serve", "serve_connected"]

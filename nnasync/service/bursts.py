@@ -1,0 +1,135 @@
+"""A burst that is served: two message queues, a thread that reads one, and the server half."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from nnasync.burst import BurstContext
+from nnasync.device import Device
+from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
+from nnasync.drivers.service.connection import close_all
+from nnasync.drivers.service.messages import BurstMemory, FreeBurstMemory, decode
+from nnasync.engine import EngineDevice
+from nnasync.errors import (
+    BadState,
+    InvalidArgument,
+    NNError,
+    ResourceExhaustedTransient,
+)
+from nnasync.hal import Memory
+from nnasync.memory import Pool
+from nnasync.message_queue import Handover, QueueReader, QueueWriter
+from nnasync.service.memories import Memories
+
+__all__ = ["ServedBurst"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_SLOTS = 1024
+
+
+class ServedBurst:
+    """Both channels of a burst and its callback; a thread of its own runs what is short."""
+
+    def __init__(self, number: int, memories: Memories, fds: Sequence[int]) -> None:
+        """Takes the descriptors over; raises InvalidArgument for what are no queues."""
+        if len(fds) != 2 * Handover.COUNT:
+            close_all(fds)
+            raise InvalidArgument(f"{len(fds)} descriptors came for the two queues of a burst")
+        results = Handover(fds[Handover.COUNT :])
+        try:
+            self._reader = QueueReader.attach(Handover(fds[: Handover.COUNT]))
+            self._writer = QueueWriter.attach(results)
+        except BaseException:
+            results.close()
+            raise
+        self._number = number
+        self._memories = memories
+        self._slots: dict[int, Pool] = {}
+        self._receive: Callable[[bytes], None] | None = None
+        self._context: BurstContext | None = None
+        self._closed = False
+
+    def begin(self, context: BurstContext, device: Device) -> None:
+        """Serve from now on."""
+        self._context = context
+        if self._closed:
+            context.close()
+            return
+        name = f"nnasync-burst-{self._number}"
+        turns = device.workers.turns if isinstance(device, EngineDevice) else None
+
+        def run() -> None:
+            try:
+                while True:
+                    packet = self._reader.read_blocking()
+                    if turns is not None:
+                        # No loop turns on this thread: each packet is a turn of its own.
+                        turns.turned(turns.number)
+                    self._take(packet or b"")
+            except NNError:
+                self.end()
+            except Exception:
+                logger.exception("a burst ends")
+                self.end()
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def end(self) -> None:
+        """End the burst, from any thread."""
+        self._closed = True
+        self._reader.close()
+        self._writer.close()
+        if self._context is not None:
+            self._context.close()
+
+    def _take(self, packet: bytes) -> None:
+        """Do what a packet of the client asks for."""
+        kind, rest = packet[:1], packet[1:]
+        if kind == REQUEST:
+            if self._receive is None:
+                raise BadState("the burst is closed")
+            self._receive(rest)
+            return
+        try:
+            if kind == PUT:
+                self._put(decode(rest, BurstMemory))
+            elif kind == FREE:
+                self._free(decode(rest, FreeBurstMemory).slot)
+        except NNError as error:
+            # Whoever names the slot is told that it is empty.
+            logger.info("a client said something that makes no sense: %s", error)
+
+    def _put(self, message: BurstMemory) -> None:
+        if message.slot < 0 or len(self._slots) >= _MOST_SLOTS:
+            raise InvalidArgument(f"a burst has {_MOST_SLOTS} slots, which begin at 0")
+        self._slots[message.slot] = self._memories.awaited(message.memory)
+
+    def _free(self, slot: int) -> None:
+        self._slots.pop(slot, None)
+        if self._context is not None:
+            self._context.free_memory(slot)
+
+    # -- what the server half sees
+
+    def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
+        """The memory behind each slot."""
+        try:
+            return tuple(self._slots[slot] for slot in slots)
+        except KeyError as error:
+            raise InvalidArgument(f"burst memory slot {error} is not in use") from None
+
+    def send(self, message: bytes) -> None:
+        """Send an answer; raises ResourceExhaustedTransient where the client does not read."""
+        if not self._writer.try_write(message):
+            raise ResourceExhaustedTransient("the client does not take its answers")
+
+    def listen(self, receive: Callable[[bytes], None]) -> None:
+        """Whose requests are received."""
+        self._receive = receive
+
+    def close(self) -> None:
+        """End the channels."""
+        self._receive = None

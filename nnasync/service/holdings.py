@@ -1,0 +1,424 @@
+"""What one client made in a service, by its numbers, and what each of its messages does with it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from nnasync.clock import Deadline
+from nnasync.device import Buffer, Device, FencedExecution, PreparedModel
+from nnasync.drivers.service.connection import Frame, close_all
+from nnasync.drivers.service.messages import (
+    Allocate,
+    Allocated,
+    Answer,
+    CancelLaunch,
+    CloseBuffer,
+    CloseBurst,
+    ClosePrepared,
+    CopyBuffer,
+    Execute,
+    Executed,
+    ForgetLaunch,
+    ForgetMemory,
+    ForgetModel,
+    GetStatus,
+    Info,
+    Launch,
+    LaunchEnded,
+    LaunchInfo,
+    OfferMemory,
+    OfferModel,
+    OpenBurst,
+    PoolForm,
+    Prepare,
+    PrepareFromCache,
+    Status,
+    Supported,
+    Supports,
+    failed,
+)
+from nnasync.drivers.service.models import model_of
+from nnasync.errors import InvalidArgument, NNError
+from nnasync.fences import Fence
+from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, Model
+from nnasync.scheduler import NEVER_NS
+from nnasync.service.bursts import ServedBurst
+from nnasync.service.limits import Limits
+from nnasync.service.memories import Memories, Usage
+
+__all__ = ["ANSWERED", "Holdings"]
+
+logger = logging.getLogger(__name__)
+
+ANSWERED = object()
+"""What a call returns that has sent its answer itself."""
+
+Work = Callable[[], Awaitable[Any]]
+
+
+class Holdings:
+    """All that one client has."""
+
+    def __init__(
+        self, device: Device, limits: Limits, send: Callable[..., None], *, trusts: bool
+    ) -> None:
+        self._device = device
+        self._limits = limits
+        self._send = send
+        self._trusts = trusts
+        self._usage = Usage(limits)
+        self._memories = Memories(limits, self._usage, trusts=trusts)
+        self._models: dict[int, tuple[Model, int]] = {}
+        self._prepared: dict[int, PreparedModel | None] = {}
+        self._launches: dict[int, FencedExecution] = {}
+        self._forgotten: set[int] = set()
+        self._bursts: dict[int, ServedBurst] = {}
+        self._buffers: dict[int, Buffer | None] = {}
+        self._reading = anyio.CapacityLimiter(2)
+        self._answers: dict[type, Callable[[Any, Frame], Work]] = {
+            GetStatus: self._status,
+            OfferModel: self._offer_model,
+            Supports: self._supports,
+            Prepare: self._prepare,
+            PrepareFromCache: self._prepare_from_cache,
+            ClosePrepared: self._close_prepared,
+            Execute: self._execute,
+            Launch: self._launch,
+            LaunchInfo: self._launch_info,
+            OpenBurst: self._open_burst,
+            Allocate: self._allocate,
+            CopyBuffer: self._copy_buffer,
+            CloseBuffer: self._close_buffer,
+        }
+
+    def asked(self, message: Any, frame: Frame) -> Work:
+        """The work that answers a call; raises where it need not even begin."""
+        return self._answers[type(message)](message, frame)
+
+    def told(self, message: Any, frame: Frame) -> None:
+        """Do what has no answer; raises what is wrong about it."""
+        match message:
+            case OfferMemory():
+                self._memories.offer(message, frame)
+            case ForgetMemory():
+                self._memories.forget(message)
+            case ForgetModel():
+                _, size = self._models.pop(message.model, (None, 0))
+                self._usage.bytes -= size
+            case CancelLaunch():
+                launched = self._launches.get(message.launch)
+                if launched is not None:
+                    launched.cancel()
+            case ForgetLaunch():
+                self._forget_launch(message.launch)
+            case CloseBurst():
+                burst = self._bursts.pop(message.burst, None)
+                if burst is not None:
+                    burst.end()
+
+    async def close(self) -> None:
+        """Give all of it back."""
+        for burst in list(self._bursts.values()):
+            burst.end()
+        for launched in list(self._launches.values()):
+            if not launched.fence.done:
+                launched.cancel()
+        self._launches.clear()
+        self._bursts.clear()
+        prepared, self._prepared = self._prepared, {}
+        buffers, self._buffers = self._buffers, {}
+        for each in (*prepared.values(), *buffers.values()):
+            if each is not None:
+                try:
+                    await each.close()
+                except Exception:
+                    logger.exception("what a client left behind cannot be closed")
+        self._models.clear()
+        self._memories.close()
+
+    # -- models
+
+    def _status(self, _message: GetStatus, _frame: Frame) -> Work:
+        async def work() -> Status:
+            return Status(await self._device.get_status())
+
+        return work
+
+    def _offer_model(self, message: OfferModel, frame: Frame) -> Work:
+        _check_new(message.model, self._models, "model")
+        self._limits.check("models", len(self._models))
+        forms = [each for each in (message.values, *message.pools) if isinstance(each, PoolForm)]
+        if len(forms) != len(frame.fds):
+            raise InvalidArgument(f"{len(frame.fds)} descriptors for {len(forms)} pools of a model")
+        size = sum(max(form.size, 0) for form in forms)
+        self._usage.take(size)
+        read = functools.partial(model_of, message, tuple(frame.fds), trusts=self._trusts)
+
+        async def work() -> None:
+            try:
+                model = await anyio.to_thread.run_sync(read, limiter=self._reading)
+                _check_new(message.model, self._models, "model")
+            except BaseException:
+                self._usage.bytes -= size
+                raise
+            self._models[message.model] = (model, size)
+
+        return work
+
+    def _supports(self, message: Supports, _frame: Frame) -> Work:
+        model = self._model(message.model)
+
+        async def work() -> Supported:
+            return Supported(tuple(await self._device.get_supported_operations(model)))
+
+        return work
+
+    def _prepare(self, message: Prepare, frame: Frame) -> Work:
+        model = self._model(message.model)
+        files = _files(message, frame)
+        self._reserve(message.prepared)
+
+        async def work() -> None:
+            await self._keep(
+                message.prepared,
+                self._device.prepare_model(
+                    model,
+                    message.preference,
+                    message.priority,
+                    _deadline(message.deadline_ns),
+                    model_cache=files[0],
+                    data_cache=files[1],
+                    token=message.token,
+                ),
+            )
+
+        return work
+
+    def _prepare_from_cache(self, message: PrepareFromCache, frame: Frame) -> Work:
+        files = _files(message, frame)
+        self._reserve(message.prepared)
+
+        async def work() -> None:
+            await self._keep(
+                message.prepared,
+                self._device.prepare_model_from_cache(
+                    _deadline(message.deadline_ns), files[0], files[1], message.token
+                ),
+            )
+
+        return work
+
+    def _close_prepared(self, message: ClosePrepared, _frame: Frame) -> Work:
+        prepared = self._prepared.get(message.prepared)
+        if prepared is not None:
+            del self._prepared[message.prepared]
+
+        async def work() -> None:
+            if prepared is not None:
+                with anyio.CancelScope(shield=True):
+                    await prepared.close()
+
+        return work
+
+    def _reserve(self, number: int) -> None:
+        _check_new(number, self._prepared, "prepared model")
+        self._limits.check("prepared", len(self._prepared))
+        self._prepared[number] = None
+
+    async def _keep(self, number: int, preparing: Awaitable[PreparedModel]) -> None:
+        try:
+            self._prepared[number] = await preparing
+        except BaseException:
+            self._prepared.pop(number, None)
+            raise
+
+    # -- executions
+
+    def _execute(self, message: Execute, _frame: Frame) -> Work:
+        prepared = self._prepared_model(message.prepared)
+        request = self._memories.request(message.form)
+        run = prepared.execute_synchronously if message.synchronously else prepared.execute
+
+        async def work() -> Executed:
+            result = await run(
+                request,
+                measure=message.measure,
+                deadline=_deadline(message.deadline_ns),
+                loop_timeout_ns=_loop_timeout_ns(message.loop_timeout_ns),
+            )
+            return Executed(result.output_shapes, result.timing)
+
+        return work
+
+    def _launch(self, message: Launch, frame: Frame) -> Work:
+        _check_new(message.launch, self._launches, "launch")
+        self._limits.check("launches", len(self._launches))
+        prepared = self._prepared_model(message.prepared)
+        request = self._memories.request(message.form)
+        fences = _fences(frame, message.fences)
+
+        async def work() -> object:
+            launched = await prepared.execute_fenced(
+                request,
+                fences,
+                measure=message.measure,
+                deadline=_deadline(message.deadline_ns),
+                loop_timeout_ns=_loop_timeout_ns(message.loop_timeout_ns),
+                duration_ns=message.duration_ns,
+            )
+            self._launches[message.launch] = launched
+            fd = launched.fence.export_fd()
+            self._send(Answer(message.call, b""), (fd,))
+            close_all([fd])
+            launched.fence.add_callback(functools.partial(self._launch_ended, message.launch))
+            return ANSWERED
+
+        return work
+
+    def _launch_ended(self, number: int, fence: Fence) -> None:
+        failure = None if fence.error is None else failed(fence.error)
+        self._send(LaunchEnded(number, failure))
+        if number in self._forgotten:
+            self._forgotten.discard(number)
+            self._launches.pop(number, None)
+
+    def _forget_launch(self, number: int) -> None:
+        """Drop a launch that is over; one that is not, when it is."""
+        launched = self._launches.get(number)
+        if launched is None:
+            return
+        self._forgotten.add(number)
+        if launched.fence.done:
+            self._forgotten.discard(number)
+            self._launches.pop(number, None)
+
+    def _launch_info(self, message: LaunchInfo, _frame: Frame) -> Work:
+        launched = self._launches.get(message.launch)
+        if launched is None:
+            raise InvalidArgument(f"launch {message.launch} is not known to the service")
+
+        async def work() -> Info:
+            info = await launched.get_execution_info()
+            return Info(info.status, info.timing_launched, info.timing_fenced)
+
+        return work
+
+    # -- bursts and buffers
+
+    def _open_burst(self, message: OpenBurst, frame: Frame) -> Work:
+        _check_new(message.burst, self._bursts, "burst")
+        self._limits.check("bursts", len(self._bursts))
+        prepared = self._prepared_model(message.prepared)
+        burst = ServedBurst(message.burst, self._memories, frame.take(len(frame.fds)))
+        self._bursts[message.burst] = burst
+
+        async def work() -> None:
+            try:
+                context = await prepared.configure_execution_burst(burst, burst, burst)
+            except BaseException:
+                self._bursts.pop(message.burst, None)
+                burst.end()
+                raise
+            burst.begin(context, self._device)
+
+        return work
+
+    def _allocate(self, message: Allocate, _frame: Frame) -> Work:
+        _check_new(message.buffer, self._buffers, "buffer")
+        self._limits.check("buffers", len(self._buffers))
+        prepared = [self._prepared_model(number) for number in message.prepared]
+        self._buffers[message.buffer] = None
+
+        async def work() -> Allocated:
+            try:
+                buffer = await self._device.allocate(
+                    message.desc, prepared, message.input_roles, message.output_roles
+                )
+            except BaseException:
+                self._buffers.pop(message.buffer, None)
+                raise
+            self._buffers[message.buffer] = buffer
+            return Allocated(buffer.token)
+
+        return work
+
+    def _copy_buffer(self, message: CopyBuffer, _frame: Frame) -> Work:
+        buffer = self._buffers.get(message.buffer)
+        if buffer is None:
+            raise InvalidArgument(f"buffer {message.buffer} is not known to the service")
+        pool = self._memories.pool(message.memory)
+
+        async def work() -> None:
+            if message.is_from:
+                await buffer.copy_from(pool, message.dimensions)
+            else:
+                await buffer.copy_to(pool)
+
+        return work
+
+    def _close_buffer(self, message: CloseBuffer, _frame: Frame) -> Work:
+        buffer = self._buffers.get(message.buffer)
+        if buffer is not None:
+            del self._buffers[message.buffer]
+
+        async def work() -> None:
+            if buffer is not None:
+                with anyio.CancelScope(shield=True):
+                    await buffer.close()
+
+        return work
+
+    # -- by number
+
+    def _model(self, number: int) -> Model:
+        if number not in self._models:
+            raise InvalidArgument(f"model {number} is not known to the service")
+        return self._models[number][0]
+
+    def _prepared_model(self, number: int) -> PreparedModel:
+        prepared = self._prepared.get(number)
+        if prepared is None:
+            raise InvalidArgument(f"prepared model {number} is not known to the service")
+        return prepared
+
+
+def _check_new(number: int, table: dict[int, Any], what: str) -> None:
+    if number <= 0 or number in table:
+        raise InvalidArgument(f"{what} {number} is there already, or is no number above 0")
+
+
+def _files(
+    message: Prepare | PrepareFromCache, frame: Frame
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Descriptors of model cache and data cache, which the frame closes."""
+    models, data = message.model_files, message.data_files
+    if models < 0 or data < 0 or models + data != len(frame.fds):
+        raise InvalidArgument(
+            f"{len(frame.fds)} descriptors for {models} and {data} cache files came"
+        )
+    return tuple(frame.fds[:models]), tuple(frame.fds[models:])
+
+
+def _fences(frame: Frame, count: int) -> list[Fence]:
+    if count != len(frame.fds):
+        raise InvalidArgument(f"{len(frame.fds)} descriptors for {count} fences came")
+    fds = frame.take(count)
+    try:
+        return [Fence.import_fd(fds.pop(0)) for _ in range(count)]
+    except NNError:
+        close_all(fds)
+        raise
+
+
+def _deadline(at_ns: int) -> Deadline | None:
+    return None if at_ns == NEVER_NS else Deadline(at_ns)
+
+
+def _loop_timeout_ns(wanted: int) -> int:
+    return min(max(wanted, 0), MAXIMUM_LOOP_TIMEOUT_NS)

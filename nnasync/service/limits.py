@@ -1,0 +1,42 @@
+"""What one client of a service may have at a time."""
+
+from __future__ import annotations
+
+from nnasync.errors import ResourceExhaustedPersistent, ResourceExhaustedTransient
+from nnasync.hal import Struct
+
+__all__ = ["Limits"]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Numbers of things per client; `clients` is for all of them together.
+
+    Constants are copied, memory of requests is mapped: `bytes` counts both.
+    """
+
+    clients: int = 64
+    models: int = 128
+    prepared: int = 128
+    memories: int = 1024
+    bytes: int = 8 << 30
+    calls: int = 256
+    launches: int = 256
+    bursts: int = 64
+    buffers: int = 256
+
+    def check(self, what: str, now: int) -> None:
+        """Raise ResourceExhaustedTransient where a client has as many as it may."""
+        most: int = getattr(self, what)
+        if now >= most:
+            raise ResourceExhaustedTransient(f"this client has {now} {what}, the most it may have")
+
+    def check_bytes(self, now: int, more: int) -> None:
+        """Raise ResourceExhausted where a client takes more bytes than it may."""
+        if more > self.bytes:
+            raise ResourceExhaustedPersistent(
+                f"{more} bytes are more than the {self.bytes} that a client may have"
+            )
+        if now + more > self.bytes:
+            raise ResourceExhaustedTransient(
+                f"this client has {now} bytes; {more} more are above the {self.bytes} it may have"
+            )

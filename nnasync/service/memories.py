@@ -1,0 +1,123 @@
+"""The memory that a client has handed over, and the requests that name it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from nnasync.drivers.service.connection import Frame
+from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, decode
+from nnasync.drivers.service.models import pool_of
+from nnasync.errors import GeneralFailure, InvalidArgument, NNError, ResourceExhaustedTransient
+from nnasync.fences import fresh
+from nnasync.hal import Request
+from nnasync.memory import Pool
+from nnasync.service.limits import Limits
+
+__all__ = ["Memories", "Usage"]
+
+_REMEMBERED_REQUESTS = 256
+_PATIENCE_S = 1.0
+_REMEMBERED_BYTES = 64 << 10
+"""A longer form is decoded again each time."""
+
+
+class Usage:
+    """Bytes that a client holds."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.bytes = 0
+        self._limits = limits
+
+    def take(self, more: int) -> None:
+        """Count bytes; raises ResourceExhausted where they are too many."""
+        self._limits.check_bytes(self.bytes, more)
+        self.bytes += more
+
+
+class Memories:
+    """Pools by the client's numbers; one that cannot be used is an error for whoever names it."""
+
+    def __init__(self, limits: Limits, usage: Usage, *, trusts: bool) -> None:
+        self._limits = limits
+        self._usage = usage
+        self._trusts = trusts
+        self._pools: dict[int, Pool | NNError] = {}
+        self._came = threading.Condition()
+        self._closed = False
+        self._requests: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
+
+    def offer(self, message: OfferMemory, frame: Frame) -> None:
+        """Map what came; raises where even the error cannot be kept."""
+        (fd,) = frame.take(1)
+        frame.fds.append(fd)
+        if message.memory in self._pools:
+            raise InvalidArgument(f"memory {message.memory} is there already")
+        self._limits.check("memories", len(self._pools))
+        try:
+            self._usage.take(max(message.pool.size, 0))
+            try:
+                pool = pool_of(message.pool, fd, sealed=not self._trusts)
+            except NNError:
+                self._usage.bytes -= max(message.pool.size, 0)
+                raise
+        except NNError as error:
+            self._pools[message.memory] = error
+        else:
+            self._pools[message.memory] = pool
+        with self._came:
+            self._came.notify_all()
+        frame.close()
+
+    def forget(self, message: ForgetMemory) -> None:
+        """Drop memory; what still runs on it keeps it."""
+        pool = self._pools.pop(message.memory, None)
+        if isinstance(pool, Pool):
+            self._usage.bytes -= pool.size
+        requests = self._requests
+        for key in [key for key, (_, used) in requests.items() if message.memory in used]:
+            del requests[key]
+
+    def pool(self, number: int) -> Pool:
+        """The pool of a number; raises why it cannot be used."""
+        pool = self._pools.get(number)
+        if isinstance(pool, Pool):
+            return pool
+        if pool is not None:
+            raise fresh(pool)
+        if len(self._pools) >= self._limits.memories:
+            raise ResourceExhaustedTransient(
+                f"this client has {len(self._pools)} memories, the most it may have"
+            )
+        raise InvalidArgument(f"memory {number} is not known to the service")
+
+    def awaited(self, number: int) -> Pool:
+        """The same on another thread than the loop's, which may not have got so far."""
+        with self._came:
+            self._came.wait_for(lambda: number in self._pools or self._closed, _PATIENCE_S)
+        return self.pool(number)
+
+    def request(self, encoded: bytes) -> Request:
+        """A request of its encoded form, the same for the same bytes: it is bound once."""
+        known = self._requests.get(encoded)
+        if known is not None:
+            return known[0]
+        try:
+            form: Form = decode(encoded, Form)
+        except GeneralFailure as error:
+            raise InvalidArgument(f"no legal request: {error}") from error
+        pools = tuple(self.pool(each) if each > 0 else -each for each in form.pools)
+        request = Request(form.inputs, form.outputs, pools)
+        if len(encoded) <= _REMEMBERED_BYTES:
+            self._requests[encoded] = (request, form.pools)
+            if len(self._requests) > _REMEMBERED_REQUESTS:
+                self._requests.popitem(last=False)
+        return request
+
+    def close(self) -> None:
+        """Drop all of it."""
+        with self._came:
+            self._closed = True
+            self._came.notify_all()
+        self._pools.clear()
+        self._requests.clear()

@@ -1,0 +1,59 @@
+"""The server: takes in clients, each with a session of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+import anyio
+
+from nnasync.device import Device
+from nnasync.drivers.service.connection import peer_uid
+from nnasync.service.limits import Limits
+from nnasync.service.session import Session
+
+__all__ = ["serve", "serve_connected"]
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.1
+
+
+async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
+    """Serve a device to whoever of this user connects, until cancelled."""
+    clients = 0
+
+    async def attend(sock: socket.socket) -> None:
+        nonlocal clients
+        clients += 1
+        try:
+            await Session(device, sock, limits, trusts=False).run()
+        except Exception:
+            logger.exception("the session of a client failed")
+        finally:
+            clients -= 1
+
+    async with anyio.create_task_group() as tasks:
+        while True:
+            await anyio.wait_readable(listener)
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                # No descriptors left; sessions that end give some back.
+                logger.warning("a client cannot be taken in: %s", error)
+                await anyio.sleep(_PAUSE_S)
+                continue
+            uid = peer_uid(sock)
+            if uid != os.geteuid() or clients >= limits.clients:
+                logger.warning("a client of user %d is turned away (%d clients)", uid, clients)
+                sock.close()
+                continue
+            tasks.start_soon(attend, sock)
+
+
+async def serve_connected(device: Device, sock: socket.socket, limits: Limits) -> None:
+    """Serve a device to the process at the other end, which is trusted, until it closes."""
+    await Session(device, sock, limits, trusts=True).run()

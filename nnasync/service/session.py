@@ -1,0 +1,247 @@
+"""One client of a service: a connection, a name space of its own, and all that it made.
+
+What a client says is hostile until it is checked. What makes no sense as a message ends the
+connection; what makes sense but is not allowed is answered with an error. All that the client made
+goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+from nnasync.device import Device
+from nnasync.drivers.service.connection import Connection, Frame
+from nnasync.drivers.service.messages import (
+    MAGIC,
+    PROTOCOL,
+    Answer,
+    Cancel,
+    Failed,
+    FromClient,
+    Hello,
+    Welcome,
+    decode,
+    encode,
+    failed,
+)
+from nnasync.engine.caching import library_version
+from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
+from nnasync.service.holdings import ANSWERED, Holdings
+from nnasync.service.limits import Limits
+from nnasync.wakeup import Wakeup
+from nnasync.workers import contained
+
+__all__ = ["Session"]
+
+logger = logging.getLogger(__name__)
+
+_HELLO_WITHIN_S = 10.0
+
+
+class Session:
+    """One client; `run` ends when it does."""
+
+    def __init__(
+        self, device: Device, sock: socket.socket, limits: Limits, *, trusts: bool
+    ) -> None:
+        """A client that is `trusts`ed may hand over memory that it can shrink, as files are."""
+        self._device = device
+        self._limits = limits
+        self._wakeup = Wakeup.current()
+        self._connection = Connection(sock, "a client", self._blocked)
+        self._holdings = Holdings(device, limits, self.send, trusts=trusts)
+        self._scopes: dict[int, anyio.CancelScope] = {}
+        self._to_write = anyio.Event()
+        self._greeted = anyio.Event()
+        self._hello_came = False
+        self._tasks: anyio.abc.TaskGroup
+
+    async def run(self) -> None:
+        """Serve until the connection ends."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._write)
+                self._tasks.start_soon(self._expect_hello)
+                try:
+                    await self._read()
+                except NNError as error:
+                    logger.warning("the connection of a client ends: %s", error)
+                finally:
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._connection.close()
+            with anyio.CancelScope(shield=True):
+                await self._holdings.close()
+
+    def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
+        """Send something, from any thread; a client that takes nothing any more is dropped."""
+        try:
+            self._connection.send(encode(message), fds)
+        except DeviceDied:
+            pass  # The reader sees the end as well.
+        except NNError as error:
+            logger.warning("a client is dropped: %s", error)
+            self._connection.hang_up()
+
+    # -- reading and writing
+
+    async def _read(self) -> None:
+        while True:
+            await anyio.wait_readable(self._connection.socket)
+            frames = self._connection.receive()
+            if frames is None:
+                return
+            while frames:
+                frame = frames.pop(0)
+                try:
+                    self._take(frame)
+                except BaseException:
+                    for each in (frame, *frames):
+                        each.close()
+                    raise
+            # Others get their turn, also beside a client that never stops.
+            await anyio.lowlevel.checkpoint()
+
+    async def _write(self) -> None:
+        while True:
+            await self._to_write.wait()
+            self._to_write = anyio.Event()
+            with contextlib.suppress(NNError):  # The reader sees the end as well.
+                while not self._connection.flush():
+                    await anyio.wait_writable(self._connection.socket)
+
+    def _blocked(self) -> None:
+        self._wakeup.post(lambda: self._to_write.set())
+
+    async def _expect_hello(self) -> None:
+        with anyio.move_on_after(_HELLO_WITHIN_S):
+            await self._greeted.wait()
+            return
+        self._connection.hang_up()
+
+    # -- messages
+
+    def _take(self, frame: Frame) -> None:
+        """Begin what a message asks for; the frame is closed when that is done."""
+        try:
+            message = decode(frame.message, FromClient)
+        except GeneralFailure as error:
+            self._refuse(frame, error)
+            return
+        if isinstance(message, Hello):
+            frame.close()
+            if self._hello_came:
+                raise GeneralFailure("a client said hello twice")
+            self._hello_came = True
+            self._tasks.start_soon(self._welcome, message)
+            return
+        if not self._greeted.is_set():
+            raise GeneralFailure("a client has to say hello first")
+        call = getattr(message, "call", None)
+        if isinstance(message, Cancel):
+            scope = self._scopes.pop(message.call, None)
+            if scope is not None:
+                scope.cancel()
+        elif call is not None:
+            self._begin(call, message, frame)
+            return
+        else:
+            self._told(message, frame)
+        frame.close()
+
+    def _refuse(self, frame: Frame, error: GeneralFailure) -> None:
+        """Answer a call whose arguments are of the wrong kind; raise for what is no call."""
+        frame.close()
+        parts = decode(frame.message, list[Any])
+        if not self._greeted.is_set() or len(parts) < 2 or type(parts[1]) is not int:
+            raise error
+        self._answer(parts[1], failed(InvalidArgument(str(error))))
+
+    def _told(self, message: Any, frame: Frame) -> None:
+        """Do what has no answer; what is wrong about it shows when it is used."""
+        try:
+            self._holdings.told(message, frame)
+        except NNError as error:
+            logger.info("a client said something that makes no sense: %s", error)
+            frame.close()
+        if frame.fds:
+            raise GeneralFailure("file descriptors came with a message that has none")
+
+    def _begin(self, call: int, message: Any, frame: Frame) -> None:
+        if call < 0 or call in self._scopes:
+            frame.close()
+            raise GeneralFailure(f"a client used the number {call} for two calls at once")
+        try:
+            self._limits.check("calls", len(self._scopes))
+            work = self._holdings.asked(message, frame)
+        except NNError as error:
+            frame.close()
+            self._answer(call, failed(error))
+            return
+        scope = anyio.CancelScope()
+        # Calls that nobody waits for have no number, but count.
+        self._scopes[call or -id(scope)] = scope
+        self._tasks.start_soon(self._run, call, scope, work, frame)
+
+    async def _run(
+        self,
+        call: int,
+        scope: anyio.CancelScope,
+        work: Callable[[], Awaitable[Any]],
+        frame: Frame,
+    ) -> None:
+        """Carry out one call and answer it."""
+        answer: bytes | Failed = b""
+        key = call or -id(scope)
+        try:
+            with scope:
+                result = await work()
+                if result is ANSWERED:
+                    call = 0
+                elif result is not None:
+                    answer = encode(result)
+        except Exception as error:
+            answer = failed(contained(error, self._device.name))
+        finally:
+            if self._scopes.get(key) is scope:
+                del self._scopes[key]
+            frame.close()
+        if not scope.cancelled_caught:
+            self._answer(call, answer)
+
+    def _answer(self, call: int, value: bytes | Failed) -> None:
+        if call:
+            self.send(Answer(call, value))
+
+    async def _welcome(self, hello: Hello) -> None:
+        """Say what the device is, or what is wrong, and then end the connection."""
+        version = library_version()
+        if hello.magic != MAGIC or hello.protocol != PROTOCOL or hello.version != version:
+            error = InvalidArgument(
+                f"the service is nnasync {version} (protocol {PROTOCOL}), the client "
+                f"{hello.version[:40]} (protocol {hello.protocol}); both must be the same"
+            )
+            self._answer(hello.call, failed(error))
+            self._connection.hang_up()
+            return
+        device = self._device
+        welcome = Welcome(
+            version,
+            device.name,
+            device.version,
+            device.type,
+            device.feature_level,
+            await device.get_capabilities(),
+            await device.get_supported_extensions(),
+            await device.get_number_of_cache_files_needed(),
+        )
+        self._greeted.set()
+        self._answer(hello.call, encode(welcome))

@@ -1,0 +1,52 @@
+"""What tests of waiting share: calls in threads, and knowing that somebody sleeps."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio.lowlevel
+
+from nnasync.message_queue import QueueReader, QueueWriter
+
+__all__ = ["PARKED_S", "Queue", "in_thread", "outcome", "until_parked", "until_waiting"]
+
+PARKED_S = 20.0
+"""How long a test waits for another thread at most."""
+
+
+Queue = tuple[QueueWriter, QueueReader]
+
+
+def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run it in a thread; what it returns or raises is put into the list."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, name="nnasync-test")
+    thread.start()
+    return thread, found
+
+
+def until_parked(end: QueueReader | QueueWriter) -> None:
+    """Wait until a thread is about to sleep on this end."""
+    while not end._bell._waiting:
+        os.sched_yield()
+
+
+def outcome(thread: threading.Thread, found: list[Any]) -> Any:
+    thread.join(PARKED_S)
+    assert not thread.is_alive()
+    return found[0]
+
+
+async def until_waiting(end: QueueReader | QueueWriter) -> None:
+    while not end._bell._waiting:
+        await anyio.lowlevel.checkpoint()
