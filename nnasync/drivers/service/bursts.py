@@ -50,7 +50,9 @@ REQUEST, PUT, FREE = b"r", b"+", b"-"
 CAPACITY = 1 << 18
 """Bytes of each queue."""
 WINDOW_NS = 60_000
-"""How long the sender looks for the answer: far below what holds up an event loop."""
+"""How long the sender looks for the answer at least."""
+LONGEST_WINDOW_NS = 400_000
+"""And at most, if answers usually come that late: what may run on the thread of an event loop."""
 _MISSES = 4
 _PROBE_EVERY = 64
 _REMEMBERED = 256
@@ -84,6 +86,7 @@ class RemoteBurst:
         self._lock = threading.Lock()
         self._closed = False
         self._misses = 0
+        self._usual_ns = WINDOW_NS // 2
         self._reading = threading.Lock()
         self._wanted = threading.Event()
         self._writer, self._requests_there = QueueWriter.create(CAPACITY)
@@ -177,23 +180,32 @@ class RemoteBurst:
         if not self._reading.acquire(blocking=False):
             self._wanted.set()
             return
+        began_ns = now_ns()
+        window_ns = min(max(2 * self._usual_ns, WINDOW_NS), LONGEST_WINDOW_NS)
         try:
-            until_ns = now_ns() + WINDOW_NS
             try_read = self._reader.try_read
             while serial in self._sent:
                 packet = try_read()
                 if packet is not None:
-                    self._misses = 0
                     self._hand_on(packet)
-                elif now_ns() >= until_ns:
-                    self._misses += 1
+                elif now_ns() - began_ns >= window_ns:
                     break
+            self._learn(now_ns() - began_ns, window_ns, has_missed=serial in self._sent)
         except NNError:
             pass  # The thread learns the same.
         finally:
             self._reading.release()
         if self._sent:
             self._wanted.set()
+
+    def _learn(self, took_ns: int, window_ns: int, *, has_missed: bool) -> None:
+        """Look longer the next time after a miss, and not at all after several long ones."""
+        if not has_missed:
+            self._misses = 0
+            self._usual_ns += (took_ns - self._usual_ns) // 8
+            return
+        self._usual_ns = min(2 * self._usual_ns, LONGEST_WINDOW_NS)
+        self._misses += window_ns >= LONGEST_WINDOW_NS
 
     def _wait(self) -> None:
         """What the thread does: wait for answers while there are some to come."""
