@@ -37,6 +37,7 @@ def deferred(name: str) -> Any:
 def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """A `__getattr__` for a package that offers names of its modules: `homes` says of which."""
 
+    # The name that Python looks for in a module, made here for several of them.
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

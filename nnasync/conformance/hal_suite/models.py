@@ -33,6 +33,7 @@ def _check(device: Device, name: str, kind: str, mutant: Mutant) -> Check:
     async def run() -> None:
         if kind not in _OF_PREPARING:
             await refused(device.get_supported_operations(mutant.model), InvalidArgument)
+        # Numbers that are no preference or priority are what some mutants are about.
         preference: ExecutionPreference = mutant.preference  # type: ignore[assignment]
         priority: Priority = mutant.priority  # type: ignore[assignment]
         await refused(device.prepare_model(mutant.model, preference, priority), InvalidArgument)

@@ -192,7 +192,7 @@ class RemoteBurst:
                     break
             self._learn(now_ns() - began_ns, window_ns, has_missed=serial in self._sent)
         except NNError:
-            pass  # The thread learns the same.
+            pass  # A broken queue: the thread meets it too, and ends the burst.
         finally:
             self._reading.release()
         if self._sent:

@@ -1,8 +1,8 @@
 """LOGISTIC and TANH of all 8-bit values in 32-bit fixed point, exact to the bit.
 
 The rule turns a value into a number with 4 integer bits, computes without integer bits, and rounds
-to 8 bits. It saturates values at a radius that its scale gives. From a scale of 8 on that is 0, and
-the official rule then makes the lowest result of 0 itself; here 0 gives what it should.
+to 8 bits. It saturates values at a radius that its scale gives; from a scale of 8 on even 0, which
+then becomes the lowest result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ def _steps(arguments: Arguments, function: Function, bits: int, zero: int) -> Ar
     inner = np.clip(x, -radius, radius) << (shift if radius else 0)
     fine = function(saturating_rounding_doubling_high_mul(inner, q), _INTEGER_BITS, 32)
     steps = np.minimum(rounding_divide_by_pot(fine, 31 - bits) + zero, 255)
-    radius = max(radius, 1)
     return np.where(x <= -radius, 0, np.where(x >= radius, 255, steps))
 
 

@@ -111,8 +111,7 @@ def squashed(operation: OperationType, x: int, scale: float) -> set[int]:
     """What the rule may say of a centred value; two results where the real one is near a half."""
     function, steps, zero = SQUASHED[operation]
     q, shift = quantize_multiplier(float(np.float32(scale)) * 2**27)
-    # The official rule saturates 0 as well where a step is more than the radius.
-    radius = max(1, math.floor(Fraction(15 * 2**27, 2**shift)))
+    radius = math.floor(Fraction(15 * 2**27, 2**shift))
     if x <= -radius:
         return {0}
     if x >= radius:

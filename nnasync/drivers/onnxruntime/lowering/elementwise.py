@@ -7,7 +7,7 @@ import numpy as np
 from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported
 from nnasync.drivers.onnxruntime.lowering.emitter import AXIS_FIRST, Emitter
 from nnasync.drivers.onnxruntime.lowering.windows import Lower
-from nnasync.hal import OperandType, OperationType
+from nnasync.hal import OperandType, OperationType, is_quantized
 
 __all__ = ["LOWERINGS"]
 
@@ -21,6 +21,9 @@ _ELEMENTS = {
 }
 
 
+_LARGEST_SCALE = 8
+
+
 def _unary(*types: str) -> Lower:
     """Nodes one behind the other, in the layout of the input."""
 
@@ -31,6 +34,21 @@ def _unary(*types: str) -> Lower:
         for type in types:
             name = emitter.node(type, [name])
         emitter.give_real(call.outputs[0], name, first=first)
+
+    return lower
+
+
+def _curve(type: str) -> Lower:
+    """A node whose fixed-point rule makes the lowest result of 0 itself from a scale of 8 on."""
+    plain = _unary(type)
+
+    def lower(emitter: Emitter, call: Call) -> None:
+        source = call.tensor(0)
+        if is_quantized(source.type) and source.scale >= _LARGEST_SCALE:
+            raise Unsupported(
+                f"has an input of scale {source.scale}, which the rule saturates at 0"
+            )
+        plain(emitter, call)
 
     return lower
 
@@ -220,8 +238,8 @@ LOWERINGS: dict[int, Lower] = {
     _O.RELU: _rectifier(1),
     _O.RELU1: _rectifier(2),
     _O.RELU6: _rectifier(3),
-    _O.LOGISTIC: _unary("Sigmoid"),
-    _O.TANH: _unary("Tanh"),
+    _O.LOGISTIC: _curve("Sigmoid"),
+    _O.TANH: _curve("Tanh"),
     _O.HARD_SWISH: _unary("HardSwish"),
     _O.ELU: _elu,
     _O.ABS: _unary("Abs"),

@@ -27,6 +27,10 @@ __all__ = ["RULES", "check_scale"]
 Apply = Callable[[Scope, Node], Node]
 
 
+_LARGEST_SCALE = 8
+"""From here on the fixed-point rule of LOGISTIC and TANH makes the lowest result of 0 itself."""
+
+
 def check_scale(output: Tensor, scale: float, zero_point: int) -> None:
     """Raise Unsupported unless a quantised output has the one scale that its rule knows.
 
@@ -37,6 +41,12 @@ def check_scale(output: Tensor, scale: float, zero_point: int) -> None:
     zero = zero_point - (0 if output.type == OperandType.TENSOR_QUANT8_ASYMM else 128)
     if (output.scale, output.zero_point) != (scale, zero):
         raise Unsupported(f"an output of scale {output.scale}, not {scale}, is not lowered")
+
+
+def _check_source_scale(source: Tensor) -> None:
+    """Raise Unsupported for an input that the rule saturates at 0."""
+    if is_quantized(source.type) and source.scale >= _LARGEST_SCALE:
+        raise Unsupported(f"a scale of {source.scale}, at which the rule saturates 0")
 
 
 def _clamp(fused: int) -> Lower:
@@ -61,6 +71,7 @@ def _curve(apply: Apply, scale: float = 0.0, zero_point: int = 0) -> Lower:
         output = outputs[0]
         if scale:
             check_scale(output, scale, zero_point)
+            _check_source_scale(arguments.tensor(0))
 
         def build(scope: Scope) -> Result:
             def whole(nodes: Sequence[Node]) -> Node:
