@@ -80,6 +80,7 @@ class Paths:
             self.engine.compiles.set()
             self.engine.release()
         await self.net.close()
+        # Nothing signals that no worker runs any more; this is between measurements.
         while self.rt.statistics().workers.running:  # noqa: ASYNC110
             await anyio.sleep(0.0002)
         return late_ns

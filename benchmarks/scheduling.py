@@ -145,6 +145,7 @@ async def ageing(flood: int, waiting: int, ageing_ms: float, run_ms: float) -> l
         async with anyio.create_task_group() as group:
             for _ in range(flood):
                 group.start_soon(hurry)
+            # Nothing signals the length of a queue; this is before the measurement.
             while rt.statistics().workers.scheduler.queued[2] < flood // 2:  # noqa: ASYNC110
                 await anyio.sleep(run_ms / 1e3)
             for number in range(waiting):

@@ -29,10 +29,11 @@ class CacheFiles:
     def opened(self, flags: int = os.O_RDWR, *, offset: int = 0) -> Iterator[Handles]:
         """Descriptors of all files, at a file offset."""
         with contextlib.ExitStack() as stack:
-            yield tuple(  # type: ignore[misc]
+            model, data = (
                 [_opened(stack, path, flags, offset) for path in paths]
                 for paths in (self.model, self.data)
             )
+            yield model, data
 
     def copy(self, folder: Path) -> CacheFiles:
         """The same files with the same contents in another folder."""

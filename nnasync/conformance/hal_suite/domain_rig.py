@@ -60,8 +60,10 @@ class Form(Struct, frozen=True):
     def sum(self) -> Case:
         """y = a + b."""
         m = ModelBuilder(f"sum of {self.name}")
-        options = {"type": self.type, "scale": self.scale, "zero_point": self.zero_point}
-        a, b = (m.input(name, self.shape, **options) for name in "ab")  # type: ignore[arg-type]
+        a, b = (
+            m.input(name, self.shape, type=self.type, scale=self.scale, zero_point=self.zero_point)
+            for name in "ab"
+        )
         tensor = Tensor(
             type=self.type, shape=self.shape, scale=self.scale, zero_point=self.zero_point
         )

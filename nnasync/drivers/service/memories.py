@@ -63,6 +63,7 @@ class Memories:
                 numbers.pop(key, None)
                 link.tell_soon(ForgetMemory(number))
 
+            # The protocol of memory does not say that references to it may be weak; all may.
             numbers[key] = (weakref.ref(pool, forget), number)  # type: ignore[arg-type]
         return number
 
