@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import msgspec
 from nnasync.cli.arguments import positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
+from nnasync.cli.progress import Progress
 from nnasync.cli.text import table
 from nnasync.conformance import CaseResult, Path, Plan, Report, Selection, driver_facts
 from nnasync.conformance.parallel import run_parallel
@@ -149,13 +149,22 @@ async def _run(arguments: argparse.Namespace) -> int:
         isolate=arguments.isolate,
     )
     report = Report(driver_facts(plan.device).known_gaps)
-    progress = _Progress(report)
+
+    def line() -> str:
+        counts = report.counts
+        return f"{progress.done} cases, {counts.failed} failed, {counts.unsupported} unsupported"
+
+    def done(result: CaseResult) -> None:
+        report.add(result)
+        progress.step()
+
+    progress = Progress(line, every=_TOLD_EVERY)
     started_s = time.monotonic()
     async with interruptible() as interruption:
-        await run_parallel(plan, arguments.jobs or Options().cores, progress.done)
+        await run_parallel(plan, arguments.jobs or Options().cores, done)
     progress.close()
     duration_s = time.monotonic() - started_s
-    if not progress.cases and not interruption.signal:
+    if not progress.done and not interruption.signal:
         raise InvalidArgument(f"no case in {arguments.place} is of these specs and this version")
     if arguments.json:
         data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
@@ -163,34 +172,6 @@ async def _run(arguments: argparse.Namespace) -> int:
         await anyio.Path(arguments.json).write_bytes(encoded + b"\n")
     print(_text(report, plan.device, duration_s))
     return interruption.exit_code or int(bool(report.counts.failed))
-
-
-class _Progress:
-    """Tells on standard error how far it is: on a terminal all the time, else now and then."""
-
-    def __init__(self, report: Report) -> None:
-        self.cases = 0
-        self._report = report
-        self._lively = sys.stderr.isatty()
-        self._told_s = 0.0
-
-    def done(self, result: CaseResult) -> None:
-        self._report.add(result)
-        self.cases += 1
-        now_s = time.monotonic()
-        if self._lively and now_s - self._told_s > 0.1:
-            self._told_s = now_s
-            print(f"\r{self._line()}", end="", file=sys.stderr, flush=True)
-        elif not self._lively and self.cases % _TOLD_EVERY == 0:
-            print(self._line(), file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self._lively:
-            print(f"\r{' ' * len(self._line())}\r", end="", file=sys.stderr, flush=True)
-
-    def _line(self) -> str:
-        counts = self._report.counts
-        return f"{self.cases} cases, {counts.failed} failed, {counts.unsupported} unsupported"
 
 
 # -- what is printed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import anyio
 import msgspec
 
 from nnasync.cli.interruption import interruptible
+from nnasync.cli.progress import Progress
 from nnasync.cli.text import table
 from nnasync.conformance.hal_suite import (
     CheckResult,
@@ -38,13 +38,24 @@ async def run_hal_suite(arguments: argparse.Namespace) -> int:
         isolate=arguments.isolate,
     )
     report = SuiteReport()
-    progress = _Progress(report)
+    latest = ""
+
+    def line() -> str:
+        return f"{progress.done} checks, {report.counts.failed} failed: {latest}"
+
+    def done(result: CheckResult) -> None:
+        nonlocal latest
+        latest = result.group
+        report.add(result)
+        progress.step()
+
+    progress = Progress(line, every=_TOLD_EVERY)
     started_s = time.monotonic()
     async with interruptible() as interruption:
-        await run_suite(plan, progress.done)
+        await run_suite(plan, done)
     progress.close()
     duration_s = time.monotonic() - started_s
-    if not progress.checks and not interruption.signal:
+    if not progress.done and not interruption.signal:
         raise InvalidArgument(f"no check of the HAL suite is called {plan.only!r}")
     if arguments.json:
         data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
@@ -52,33 +63,6 @@ async def run_hal_suite(arguments: argparse.Namespace) -> int:
         await anyio.Path(arguments.json).write_bytes(encoded + b"\n")
     print(_text(report, plan.device, duration_s))
     return interruption.exit_code or int(bool(report.counts.failed))
-
-
-class _Progress:
-    """Tells on standard error how far it is: on a terminal all the time, else now and then."""
-
-    def __init__(self, report: SuiteReport) -> None:
-        self.checks = 0
-        self._report = report
-        self._lively = sys.stderr.isatty()
-        self._told_s = 0.0
-
-    def done(self, result: CheckResult) -> None:
-        self._report.add(result)
-        self.checks += 1
-        now_s = time.monotonic()
-        if self._lively and now_s - self._told_s > 0.1:
-            self._told_s = now_s
-            print(f"\r{self._line(result)}", end="\x1b[K", file=sys.stderr, flush=True)
-        elif not self._lively and self.checks % _TOLD_EVERY == 0:
-            print(self._line(result), file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self._lively:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def _line(self, result: CheckResult) -> str:
-        return f"{self.checks} checks, {self._report.counts.failed} failed: {result.group}"
 
 
 def _text(report: SuiteReport, device: str, duration_s: float) -> str:
