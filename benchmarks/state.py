@@ -1,13 +1,13 @@
 """State of a stream: what it costs to hand the state of one step on to the next.
 
-Three ways, for each network and place of the device (this process, a driver service):
+For each network and place of the device (this process, a driver service), by calls of the network
+and by calls of a burst:
 
-copied    the client copies the state that came out, and writes it in again, as who calls a network
-          with its state as arguments does
-turned    two sets of shared memory take turns as state that goes in and state that comes out;
-          nothing is copied. A burst works like that.
-domains   the state lives in buffers of the device, in pairs that take turns; requests name them by
-          token
+copied    states are outputs of one call, fresh arrays, and arguments of the next
+domains   states are in buffers of the device (memory domains), two of each, which the application
+          hands over in turns; the client never sees them
+kept      the burst has the states by itself: through a service in buffers of the device, in this
+          process in memory of its own, which is not copied either
 
 The networks are `tts_float`, with seven small states, and one that adds to a single large state.
 """
@@ -17,150 +17,119 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, interleave, median, models_folder, publish, spread, table
-from nnasync.device import Buffer, Device, PreparedModel
-from nnasync.hal import (
-    Array,
-    BufferDesc,
-    BufferRole,
-    DataLocation,
-    Model,
-    Operand,
-    OperationType,
-    Request,
-    RequestArgument,
-    StatePair,
-    byte_size,
-    dtype_of,
-)
-from nnasync.memory import Pool, layout
+from nnasync.hal import Array, Model, OperationType
 
-COPIED, TURNED, DOMAINS = "copied through the client", "turned, shared memory", "memory domains"
+CALLS, BURSTS = "net(...)", "burst(...)"
+COPIED, DOMAINS = "copied through the client", "memory domains"
+KEPT = "kept by the burst"
 LARGE = (1, 1 << 18)
 
+Step = Callable[[], Coroutine[Any, Any, Array]]
 
-class Stream:
-    """A network with states on a device, and the three ways to step through it."""
 
-    def __init__(self, model: Model, prepared: PreparedModel, buffers: Sequence[Sequence[Buffer]]):
+class Copying:
+    """A network called with its states as arguments; `call` is the network, or a burst on it."""
+
+    def __init__(self, model: Model, call: Callable[..., Awaitable[Any]], x: Array) -> None:
         main = model.main
-        self._prepared = prepared
-        self._states = model.state
-        self._count = len(main.input_indexes)
-        operands = [main.operands[index] for index in main.input_indexes + main.output_indexes]
-        spare = [operands[pair.input] for pair in model.state]
-        self._place([*operands, *spare])
-        self._tokens = [[buffer.token for buffer in pair] for pair in buffers]
-        self._copied = self._request(0)
-        self._turned = [self._request(turn) for turn in (0, 1)]
-        self._domains = [self._request_by_tokens(turn) for turn in (0, 1)]
-        self._turn = 0
-        self._x = np.ones(operands[0].dimensions, dtype_of(operands[0].type))
+        self._call = call
+        self._x = x
+        self._given = [pair.input for pair in model.state]
+        self._taken = [pair.output for pair in model.state]
+        self._first = next(n for n in range(len(main.output_indexes)) if n not in self._taken)
+        self._arguments: list[Any] = [x] * len(main.input_indexes)
+        for at in self._given:
+            self._arguments[at] = np.zeros(main.operands[main.input_indexes[at]].dimensions, "f4")
 
-    def _place(self, operands: Sequence[Operand]) -> None:
-        sizes = [byte_size(operand.type, operand.dimensions) for operand in operands]
-        offsets, total = layout(sizes)
-        self._pool = Pool.allocate(total)
-        self._places = [DataLocation(0, at, size) for at, size in zip(offsets, sizes, strict=True)]
-        self._arrays = [
-            self._pool.array(dtype_of(operand.type), operand.dimensions, at)
-            for operand, at in zip(operands, offsets, strict=True)
-        ]
-
-    def _request(self, turn: int) -> Request:
-        """States come in where they are and go out to the spare places, or the other way round."""
-        places = list(self._places)
-        for spare, pair in enumerate(self._states, len(places) - len(self._states)):
-            ways = (places[pair.input], places[spare])
-            places[pair.input], places[self._count + pair.output] = ways[turn], ways[1 - turn]
-        return self._made([RequestArgument(location=place) for place in places], [self._pool])
-
-    def _request_by_tokens(self, turn: int) -> Request:
-        placed = [RequestArgument(location=place) for place in self._places]
-        pools: list[Any] = [self._pool]
-        for pair, tokens in zip(self._states, self._tokens, strict=True):
-            for at, token in (
-                (pair.input, tokens[turn]),
-                (self._count + pair.output, tokens[1 - turn]),
-            ):
-                placed[at] = RequestArgument(location=DataLocation(len(pools), 0, 0))
-                pools.append(token)
-        return self._made(placed, pools)
-
-    def _made(self, placed: list[RequestArgument], pools: list[Any]) -> Request:
-        end = len(self._places) - len(self._states)
-        return Request(tuple(placed[: self._count]), tuple(placed[self._count : end]), tuple(pools))
-
-    async def copied(self) -> None:
+    async def step(self) -> Array:
         """One step; the client has the state in between."""
-        self._arrays[0][...] = self._x
-        await self._prepared.execute_synchronously(self._copied)
-        first = len(self._places) - len(self._states)
-        state = [self._arrays[first + at].copy() for at in range(len(self._states))]
-        for pair, value in zip(self._states, state, strict=True):
-            self._arrays[pair.input][...] = value
+        found = await self._call(*self._arguments)
+        for given, taken in zip(self._given, self._taken, strict=True):
+            self._arguments[given] = found[taken]
+        return np.asarray(found[self._first])
 
-    async def turned(self) -> None:
-        """One step; inputs and outputs of state are exchanged afterwards."""
-        self._arrays[0][...] = self._x
-        await self._prepared.execute_synchronously(self._turned[self._turn])
-        self._turn ^= 1
 
-    async def domains(self) -> None:
-        """One step; the client never sees the state."""
-        self._arrays[0][...] = self._x
-        await self._prepared.execute_synchronously(self._domains[self._turn])
-        self._turn ^= 1
+class Handing:
+    """The same network; its states are in buffers, two of each, which take turns."""
 
-    def output(self) -> Array:
-        """The first output of the last step."""
-        return self._arrays[self._count].copy()
-
-    def reset(self) -> None:
-        """State zero in shared memory, and the first turn."""
-        self._pool.view[:] = bytes(self._pool.size)
+    def __init__(self, model: Model, net: nn.Net, x: Array, pairs: Sequence[Any]) -> None:
+        main = model.main
+        self._net = net
+        outputs = range(len(main.output_indexes))
+        self._first = next(n for n in outputs if n not in {pair.output for pair in model.state})
+        self._turns = []
+        for turn in (0, 1):
+            given: list[Any] = [x] * len(main.input_indexes)
+            out: list[Any] = [None for _ in outputs]
+            for state, buffers in zip(model.state, pairs, strict=True):
+                given[state.input], out[state.output] = buffers[turn], buffers[1 - turn]
+            self._turns.append((given, out))
         self._turn = 0
 
+    async def step(self) -> Array:
+        """One step; the client never sees the state."""
+        given, out = self._turns[self._turn]
+        found = await self._net(*given, out=out)
+        self._turn ^= 1
+        return np.asarray(found[self._first])
 
-async def buffers_of(device: Device, prepared: PreparedModel, pair: StatePair) -> list[Buffer]:
-    """Two buffers for a state, each to be read and to be written."""
-    roles = [BufferRole(0, pair.input)], [BufferRole(0, pair.output)]
-    return [await device.allocate(BufferDesc(), [prepared], *roles) for _ in range(2)]
+
+async def pairs_of(runtime: nn.Runtime, net: nn.Net, model: Model) -> list[list[Any]]:
+    """Two buffers of zeros for each state of a network whose states are arguments."""
+    pairs = []
+    for state in model.state:
+        roles = net.input(state.input), net.output(state.output)
+        pair = [await runtime.allocate(*roles) for _ in range(2)]
+        for each in pair:
+            if each.is_shared:
+                sys.exit(f"the device has no buffers: {each.reason}")
+            await each.write(np.zeros(each.shape, each.dtype))
+        pairs.append(pair)
+    return pairs
 
 
 @asynccontextmanager
-async def opened(model: Model, name: str, *, isolated: bool) -> AsyncIterator[Stream]:
-    """A stream whose three ways agree."""
-    isolate = [name] if isolated else []
-    async with nn.open_runtime(devices=[name], isolate=isolate) as runtime:
-        device = runtime.device(name)
-        prepared = await device.prepare_model(model)
-        buffers = [await buffers_of(device, prepared, pair) for pair in model.state]
-        stream = Stream(model, prepared, buffers)
-        for pair, (first, _) in zip(model.state, buffers, strict=True):
-            operand = model.main.operands[model.main.input_indexes[pair.input]]
-            with Pool.allocate(byte_size(operand.type, operand.dimensions)) as zeros:
-                await first.copy_from(zeros)
-        found = []
-        for step in (stream.copied, stream.turned, stream.domains):
-            stream.reset()
-            for _ in range(4):
-                await step()
-            found.append(stream.output())
-        if not all(np.allclose(found[0], other, atol=1e-5) for other in found[1:]):
+async def opened(model: Model, name: str, *, isolated: bool) -> AsyncIterator[dict[str, Step]]:
+    """The ways to step through a stream, which agree."""
+    plain = msgspec.structs.replace(model, state=())
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(
+            nn.open_runtime(devices=[name], isolate=[name] if isolated else [])
+        )
+        stream, net = await runtime.compile(model), await runtime.compile(plain)
+        x = np.ones(stream.inputs[0].shape, stream.inputs[0].dtype)
+        copying = await stack.enter_async_context(net.burst())
+        burst = await stack.enter_async_context(stream.burst())
+
+        async def carried() -> Array:
+            return np.asarray(await burst(x))
+
+        ways = {
+            f"{CALLS}, {COPIED}": Copying(model, net, x).step,
+            f"{CALLS}, {DOMAINS}": Handing(model, net, x, await pairs_of(runtime, net, model)).step,
+            f"{BURSTS}, {COPIED}": Copying(model, copying, x).step,
+            f"{BURSTS}, {KEPT}": carried,
+        }
+        found = {}
+        for way, step in ways.items():
+            found[way] = [await step() for _ in range(4)][-1]
+        first = next(iter(found.values()))
+        if not all(np.allclose(first, other, atol=1e-5) for other in found.values()):
             sys.exit("the ways do not agree")
-        yield stream
+        yield ways
 
 
-def timed(step: Callable[[], Awaitable[None]], steps: int) -> Callable[[], Awaitable[float]]:
+def timed(step: Step, steps: int) -> Callable[[], Awaitable[float]]:
     """Microseconds of a step, on average over so many."""
 
     async def run() -> float:
@@ -194,22 +163,16 @@ async def measure(options: argparse.Namespace) -> None:
     rows, figures = [], {}
     for network, model in models.items():
         for isolated in (False, True):
-            async with opened(model, options.device, isolated=isolated) as stream:
-                steps = options.steps
-                contestants = {
-                    COPIED: timed(stream.copied, steps),
-                    TURNED: timed(stream.turned, steps),
-                    DOMAINS: timed(stream.domains, steps),
-                }
+            async with opened(model, options.device, isolated=isolated) as ways:
+                contestants = {way: timed(step, options.steps) for way, step in ways.items()}
                 results = await interleave(contestants, options.rounds)
             where = f"{network}, {'service' if isolated else 'in process'}"
-            base = median(results[COPIED])
             figures[where] = results
-            rows += [
-                (f"{where}: {way}", spread(values), f"{median(values) / base:.2f}")
-                for way, values in results.items()
-            ]
-    text = table(["microseconds a step", "median (quartiles)", "ratio"], rows)
+            for way, values in results.items():
+                base = median(results[f"{way.split(', ')[0]}, {COPIED}"])
+                ratio = f"{median(values) / base:.2f}"
+                rows.append((f"{where}: {way}", spread(values), ratio))
+    text = table(["microseconds a step", "median (quartiles)", "to copied"], rows)
     publish(f"State of a stream on {options.device}", text, figures, options.json)
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from nnasync.execution import Burst as Burst
     from nnasync.execution import Execution as Execution
     from nnasync.execution import Net as Net
+    from nnasync.execution.buffer import Buffer as Buffer
     from nnasync.fences import Fence as Fence
     from nnasync.fences import merge as merge
     from nnasync.hal import ErrorStatus as ErrorStatus
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadState",
+    "Buffer",
     "Burst",
     "CallerError",
     "Cancelled",
@@ -114,6 +116,7 @@ __all__ = [
 
 _HOMES: dict[str, str] = {
     "BadState": "errors:BadState",
+    "Buffer": "execution.buffer:Buffer",
     "Burst": "execution:Burst",
     "CallerError": "errors:CallerError",
     "Cancelled": "errors:Cancelled",
@@ -178,6 +181,10 @@ def _imported(module: str) -> ModuleType:
         return importlib.import_module(module)
     finally:
         if collects:
+            if not gc.get_freeze_count():
+                # Into the oldest generation; else the next three looks would go through it.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -8,9 +8,8 @@ engine, such as one in another process, implements these protocols itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from nnasync.burst import BurstCallback, BurstContext, Channel
 from nnasync.clock import Deadline
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -30,15 +29,22 @@ from nnasync.hal import (
     Priority,
     Request,
     Shape,
+    Struct,
     Timing,
 )
+
+if TYPE_CHECKING:
+    from nnasync.burst import BurstCallback, BurstContext, Channel
 
 __all__ = [
     "Buffer",
     "Device",
+    "DistantBuffer",
     "ExecutionInfo",
     "FencedExecution",
     "InlinePreparedModel",
+    "Lowering",
+    "LoweringDevice",
     "PreparedModel",
 ]
 
@@ -101,6 +107,17 @@ class Buffer(Protocol):
 
     async def close(self) -> None:
         """Give the buffer back: its token means nothing any more."""
+
+
+@runtime_checkable
+class DistantBuffer(Buffer, Protocol):
+    """A buffer in another process, which can be read without an event loop."""
+
+    def start_copy_to(self, memory: Memory, /) -> Fence:
+        """Begin what `copy_to` does, on any thread; the fence tells how it went.
+
+        Raises what keeps it from beginning.
+        """
 
 
 class PreparedModel(Protocol):
@@ -260,3 +277,42 @@ class Device(Protocol):
 
     async def close(self) -> None:
         """Close the device; executions in flight end with DeviceUnavailable."""
+
+
+class Lowering(Struct, frozen=True):
+    """One of the ways in which an engine can run a model; the framework measures and keeps one.
+
+    name: such as "float32" or "bf16", without the number of threads. threads: how many cores one
+    execution keeps busy. is_exact: results are bit-stable from run to run and from machine to
+    machine, within what the conformance tests tolerate. reduces_precision: floating point of the
+    model is computed with less than float32 (bfloat16), which only the application may allow.
+    """
+
+    name: str
+    threads: int = 1
+    is_exact: bool = False
+    reduces_precision: bool = False
+
+
+@runtime_checkable
+class LoweringDevice(Device, Protocol):
+    """A device that knows several ways to run a model, and prepares it in the one that is asked."""
+
+    async def lowerings(
+        self, model: Model, preference: ExecutionPreference
+    ) -> tuple[Lowering, ...]:
+        """The ways to run a supported model, the most promising one first; none if it has one."""
+
+    async def prepare_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        *,
+        model_cache: Sequence[int] = (),
+        data_cache: Sequence[int] = (),
+        token: bytes = b"",
+        lowering: Lowering | None = None,
+    ) -> PreparedModel:
+        """Compile a model in one of these ways; raises InvalidArgument for any other."""

@@ -9,6 +9,7 @@ the thread it runs in; nothing here keeps a finished loop alive.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import sys
@@ -17,13 +18,19 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
-
-import anyio.lowlevel
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nnasync import errors, hal
 from nnasync.clock import now_ns
+from nnasync.deferred import deferred
 from nnasync.tracing import Tracer
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio import lowlevel
+else:
+    anyio = deferred("anyio")
+    lowlevel = deferred("anyio.lowlevel")
 
 __all__ = [
     "Statistics",
@@ -31,10 +38,14 @@ __all__ = [
     "Wakeup",
     "cancellation_pending",
     "checkpoint_if_cancelled",
+    "in_thread",
+    "shield",
     "yield_now",
 ]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _get_ident = threading.get_ident
 _running_loop = asyncio._get_running_loop
@@ -241,7 +252,7 @@ def _one_turn() -> Generator[None, None, None]:
 async def yield_now() -> None:
     """Let the loop run one turn; a cancellation is delivered here."""
     if _running_loop() is None or _trio_token() is not None:
-        await anyio.lowlevel.checkpoint()
+        await lowlevel.checkpoint()
     else:
         await _one_turn()
 
@@ -265,16 +276,51 @@ async def checkpoint_if_cancelled() -> None:
     """Raise the loop's cancellation if one is pending for this task; otherwise go on at once."""
     if cancellation_pending():
         await yield_now()
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await lowlevel.checkpoint_if_cancelled()
+
+
+def shield() -> contextlib.AbstractContextManager[object]:
+    """A scope inside of which the task does not hear of scopes that are cancelled around it."""
+    if _running_loop() is not None and _trio_token() is None and _backend() is None:
+        return contextlib.nullcontext()
+    return anyio.CancelScope(shield=True)
+
+
+async def in_thread(work: Callable[[], T], name: str) -> T:
+    """What `work` returns or raises on a daemon thread of its own, which is named."""
+    waiter, outcome = Waiter(), _Outcome[T]()
+
+    def run() -> None:
+        try:
+            outcome.value = work()
+        except BaseException as error:
+            outcome.error = error
+        waiter.wake()
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    await waiter
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
+
+
+class _Outcome(Generic[T]):
+    value: T
+    error: BaseException | None = None
+
+
+def _backend() -> Any:
+    """Anyio's backend for asyncio; None where it is not imported, and so has no scopes."""
+    return sys.modules.get("anyio._backends._asyncio")
 
 
 def _scope_cancelled(task: asyncio.Task[Any]) -> bool:
     """Whether a scope of anyio is cancelled around the task.
 
     Reads the backend's own table, at a fifth of the cost of the public query, which it falls back
-    to should the table look different. A backend that is not imported has no scopes.
+    to should the table look different.
     """
-    backend: Any = sys.modules.get("anyio._backends._asyncio")
+    backend = _backend()
     if backend is None:
         return False
     try:

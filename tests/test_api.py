@@ -218,3 +218,50 @@ def test_importing_loads_no_engine_and_little_else() -> None:
     code = "import sys, nnasync; print(sorted(m for m in sys.modules if m.startswith('nnasync')))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "['nnasync']"
+
+
+WARM_START = """
+import sys
+import numpy as np
+import nnasync as nn
+model, cache = sys.argv[1:]
+async def main():
+    async with nn.open_runtime(devices=["litert-cpu", "nnasync-reference"]) as rt:
+        net = await rt.compile(model, cache_dir=cache)
+        first, = net.inputs
+        await net(np.ones(first.shape, first.dtype))
+        print(net.report().cache_hit, *sorted(sys.modules))
+nn.run(main)
+"""
+NOT_NEEDED = {
+    "anyio",
+    "pathlib",
+    "random",
+    "importlib.metadata",
+    "nnasync.buffers",
+    "nnasync.burst",
+    "nnasync.cache.handles",
+    "nnasync.compilation.compiler",
+    "nnasync.compilation.trials",
+    "nnasync.drivers.litert.programs",
+    "nnasync.drivers.service",
+    "nnasync.execution.burst",
+    "nnasync.execution.flexible",
+    "nnasync.importers.tflite",
+    "nnasync.kernels",
+    "nnasync.partition",
+    "nnasync.service",
+    "nnasync.versions",
+}
+"""What a network out of the cache answers without."""
+
+
+def test_a_warm_start_imports_what_it_needs_only(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="needs LiteRT")
+    nn.save(doubler(), tmp_path / "doubler.nnm")
+    command = [sys.executable, "-c", WARM_START, f"{tmp_path}/doubler.nnm", f"{tmp_path}/cache"]
+    for expected in ("False", "True"):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        hit, *modules = done.stdout.split()
+        assert hit == expected
+    assert NOT_NEEDED & set(modules) == set()

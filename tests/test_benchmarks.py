@@ -141,7 +141,8 @@ def test_state(shared: Path, tmp_path: Path) -> None:
     text = run(
         "state.py", *arguments, "--json", str(tmp_path / "figures"), models=shared / "models"
     )
-    assert "tts_float, service: memory domains" in text
+    assert "tts_float, service: net(...), memory domains" in text
+    assert "tts_float, service: burst(...), kept by the burst" in text
     found = figures(tmp_path / "figures")
     assert len(found) == 4
     assert all(values[0] > 0 for ways in found.values() for values in ways.values())

@@ -47,7 +47,7 @@ def drain(queue: Scheduler, now_ns: int = 0) -> list[Job]:
 
 
 def entries(queue: Scheduler) -> int:
-    return sum(len(heap) for heap in queue._heaps)
+    return queue._lanes[0].heap_entries
 
 
 # -- order

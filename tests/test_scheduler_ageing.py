@@ -193,4 +193,4 @@ def test_ages_of_what_left_leave_the_memory(count: int) -> None:
         queue.submit(each, 0)
     for each in reversed(jobs):
         queue.withdraw(each)
-        assert len(queue._ages[MEDIUM]) <= 2 * queue.queued(ALL) + 64
+        assert queue._lanes[0].age_entries <= 2 * queue.queued(ALL) + 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import math
@@ -18,6 +19,7 @@ import pytest
 import trio
 
 from nnasync import errors
+from nnasync import wakeup as wakeups
 from nnasync.tracing import Timeline, Tracer
 from nnasync.wakeup import (
     Waiter,
@@ -382,3 +384,36 @@ def test_trio_as_a_guest_of_asyncio_is_taken_for_trio() -> None:
         return bool(outcome.unwrap())
 
     assert asyncio.run(main())
+
+
+# -- threads and shields
+
+
+async def test_work_in_a_thread_of_its_own_answers_or_raises() -> None:
+    here = threading.get_ident()
+    assert await wakeups.in_thread(threading.get_ident, "test-work") != here
+
+    def fail() -> None:
+        raise LookupError(threading.current_thread().name)
+
+    with pytest.raises(LookupError, match="test-work"):
+        await wakeups.in_thread(fail, "test-work")
+
+
+async def test_a_shield_keeps_a_cancelled_scope_out() -> None:
+    told: list[str] = []
+    with anyio.CancelScope() as scope:
+        try:
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+        finally:
+            with wakeups.shield():
+                await anyio.lowlevel.checkpoint()
+                told.append("inside")
+    assert told == ["inside"]
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])
+async def test_without_scopes_there_is_nothing_to_shield(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeups, "_backend", lambda: None)
+    assert isinstance(wakeups.shield(), contextlib.nullcontext)

@@ -18,7 +18,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Array, Memory, Operand, Shape
-from nnasync.memory import ALIGNMENT
+from nnasync.memory import ALIGNMENT, mapped
 
 __all__ = ["Claims", "Closing", "ManagedBuffer", "Read", "Role", "Written", "bytes_of"]
 
@@ -300,10 +300,4 @@ def bytes_of(memory: Memory, *, writable: bool = False) -> Array:
     """A pool as bytes; raises GeneralFailure where it cannot be read, or written."""
     if memory.name not in _COPIED:
         raise GeneralFailure(f"memory of kind {memory.name!r} cannot be copied; use {_COPIED}")
-    try:
-        view = memory.view
-    except (NNError, OSError, ValueError) as error:
-        raise GeneralFailure(f"the memory of a copy cannot be mapped: {error}") from error
-    if writable and view.readonly:
-        raise GeneralFailure("the memory of a copy cannot be written")
-    return np.frombuffer(view, np.uint8)
+    return np.frombuffer(mapped(memory, "the memory of a copy", writable=writable), np.uint8)

@@ -13,12 +13,17 @@ differs by a bit from what was written for this token.
 
 from __future__ import annotations
 
-from nnasync.cache.handles import HandleCache
+from typing import TYPE_CHECKING
+
 from nnasync.cache.keys import CacheKey, FileKind, derive_token, file_name, operations_digest
 from nnasync.cache.outcome import Hit, Miss
 from nnasync.cache.sealed import fill, view
 from nnasync.cache.store import DEFAULT_LIMIT_BYTES, Store, StoreStatistics
 from nnasync.cache.writing import Writing
+from nnasync.deferred import names
+
+if TYPE_CHECKING:
+    from nnasync.cache.handles import HandleCache as HandleCache
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
@@ -36,3 +41,5 @@ __all__ = [
     "operations_digest",
     "view",
 ]
+
+__getattr__ = names(__name__, {"HandleCache": "handles"})

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -123,7 +122,7 @@ class Directory:
     def create_temporary(self) -> TemporaryFile:
         """A file that is not part of any entry yet; raises OSError."""
         while True:
-            name = _PREFIX + secrets.token_hex(8)
+            name = _PREFIX + os.urandom(8).hex()
             fd = os.open(name, _CREATE_FILE, 0o600, dir_fd=self._fd)
             file = TemporaryFile(self, name, fd)
             try:

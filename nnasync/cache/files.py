@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 
 from nnasync.cache.directory import Directory, TemporaryFile
@@ -85,7 +84,7 @@ class NewFiles:
     def __init__(self, directory: Directory, token: bytes) -> None:
         self._directory = directory
         self._token = token
-        self._generation = secrets.token_bytes(GENERATION_BYTES)
+        self._generation = os.urandom(GENERATION_BYTES)
         self._files: list[tuple[TemporaryFile, str]] = []
 
     def write(

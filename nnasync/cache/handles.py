@@ -8,7 +8,6 @@ files have no header: their whole content is the driver's.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
 
 from nnasync.cache.files import load_each
@@ -83,7 +82,7 @@ class HandleCache:
             device_name=self._name,
             device_version=self._version,
             model_digest=b"",
-            generation=secrets.token_bytes(GENERATION_BYTES),
+            generation=os.urandom(GENERATION_BYTES),
             encrypted=False,
             model=tuple(_file_record(FileKind.MODEL, content) for content in model),
             data=tuple(_file_record(FileKind.DATA, content) for content in data),

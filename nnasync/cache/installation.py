@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 
 from nnasync.cache.outcome import Rejected
@@ -79,11 +78,11 @@ class Installation:
 
     def _create(self) -> bytes:
         """Write a secret beside the name, then give it the name in one step."""
-        temporary = self.path(f".{_KEY_NAME}-{secrets.token_hex(8)}")
+        temporary = self.path(f".{_KEY_NAME}-{os.urandom(8).hex()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with open(fd, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
+                file.write(os.urandom(_KEY_BYTES))
                 file.flush()
                 os.fsync(fd)
             self._name(temporary)

@@ -12,10 +12,10 @@ of two writings, or of two entries, cannot be mixed, whatever moment a writer is
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 import hmac
 import struct
-import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -23,6 +23,7 @@ import msgspec
 from nnasync.cache.keys import CacheKey, FileKind
 from nnasync.cache.outcome import Rejected
 from nnasync.hal import MAX_NUMBER_OF_CACHE_FILES, Struct
+from nnasync.hal.decoders import msgpack_decoder
 
 __all__ = [
     "FORMAT",
@@ -90,7 +91,7 @@ class Checksum:
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
         """Go on with more bytes."""
-        self._value = zlib.crc32(data, self._value)
+        self._value = binascii.crc32(data, self._value)
 
     def digest(self) -> bytes:
         """Four bytes."""
@@ -138,7 +139,7 @@ def _is_sound(file: FileRecord) -> bool:
     return 0 <= file.size < 2**63 and len(file.nonce) in (0, NONCE_BYTES)
 
 
-_DECODER = msgspec.msgpack.Decoder(Record)
+_DECODER = msgpack_decoder(Record)
 
 
 def sign(secret: bytes, directory: bytes, token: bytes, data: bytes) -> bytes:

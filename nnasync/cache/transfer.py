@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -91,7 +90,7 @@ def save(
         raise Rejected(f"{size} bytes are too many to be encrypted")
     file = FileRecord(size, b"")
     if cipher is not None:
-        file = FileRecord(size + _TAG_BYTES, b"", secrets.token_bytes(NONCE_BYTES))
+        file = FileRecord(size + _TAG_BYTES, b"", os.urandom(NONCE_BYTES))
     head = header(file)
     write_all(target, head)
     digest = digest_of(kind)

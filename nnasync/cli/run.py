@@ -36,6 +36,7 @@ _EXAMPLES = """examples:
   nnasync run speech.tflite --input random --repeat 1000 --priority high --deadline-ms 5
   nnasync run model.tflite --input photo.jpg --output result.npz --json
   nnasync run model.tflite --repeat 100 --trace trace.json   open it at https://ui.perfetto.dev
+  nnasync run model.tflite --isolate litert-cpu --trace trace.json   of both processes
 """
 
 
@@ -58,7 +59,7 @@ def add_parser(commands: Any) -> None:
         help="value of an input: .npy, .npz, raw .bin, a picture, sound, or random or zeros "
         "(default: zeros)",
     )
-    parser.add_argument("--device", metavar="NAME", help="use this device only")
+    _add_devices(parser.add_mutually_exclusive_group())
     parser.add_argument(
         "--priority", choices=[p.name.lower() for p in Priority], default="medium", help="medium"
     )
@@ -98,6 +99,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=_command)
+
+
+def _add_devices(group: Any) -> None:
+    group.add_argument("--device", metavar="NAME", help="use this device only")
+    group.add_argument(
+        "--isolate", metavar="NAME", help="use this device only, in a process of its own"
+    )
 
 
 class Runs(Struct):
@@ -143,7 +151,10 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
             model = await anyio.to_thread.run_sync(load, arguments.model)
     async with contextlib.AsyncExitStack() as stack:
         with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
-            opening = open_runtime(instruments=tracer.instruments)
+            isolated = [arguments.isolate] if arguments.isolate else []
+            opening = open_runtime(
+                devices=isolated or None, isolate=isolated, instruments=tracer.instruments
+            )
             runtime = await stack.enter_async_context(opening)
         with tracer.mark(layer, Phase.COMPILATION, f"compile {arguments.model}"):
             net = await _compiled(runtime, model, arguments)

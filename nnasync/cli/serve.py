@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from nnasync.cli.arguments import positive
 from nnasync.cli.interruption import interruptible
 from nnasync.compilation import state_folder
-from nnasync.errors import InvalidArgument
 from nnasync.runtime import Options, open_runtime, run
-from nnasync.service import Limits, listening, serve, serve_connected
+from nnasync.service import Limits, for_service, listening, serve
 
 __all__ = ["add_parser"]
 
@@ -49,9 +45,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
     )
-    # How a runtime starts the service of an isolated device.
-    parser.add_argument("--connected", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--settings", default="{}", help=argparse.SUPPRESS)
     parser.set_defaults(command=_command)
 
 
@@ -60,35 +53,23 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    options = _options(arguments)
+    options = Options() if arguments.cores is None else Options(cores=arguments.cores)
     async with (
         interruptible(),
-        open_runtime(devices=[arguments.device], options=options) as runtime,
+        open_runtime(devices=[arguments.device], options=for_service(options)) as runtime,
     ):
         device = runtime.device(arguments.device)
-        if arguments.connected is not None:
-            await serve_connected(device, socket.socket(fileno=arguments.connected), Limits())
-        else:
-            path = _path(arguments)
-            with listening(path) as listener:
-                print(f"{device.name} listens at {path}", flush=True)
-                await serve(device, listener, Limits())
+        path = _path(arguments)
+        with listening(path) as listener:
+            print(f"{device.name} listens at {path}", flush=True)
+            await serve(device, listener, Limits())
     return 0
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    settings = msgspec.json.decode(arguments.settings, type=dict[str, Any])
-    if arguments.cores is not None:
-        settings["cores"] = arguments.cores
-    try:
-        return Options(**settings)
-    except TypeError as error:
-        raise InvalidArgument(f"--settings: {error}") from error
 
 
 def _path(arguments: argparse.Namespace) -> Path:
     if arguments.socket is not None:
         return Path(arguments.socket).expanduser().absolute()
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    base = Path(folder) / "nnasync" if os.path.isabs(folder) else state_folder() / "run"
+    own = os.path.join(folder, "nnasync")
+    base = Path(own if os.path.isabs(folder) else os.path.join(state_folder(), "run"))
     return base.absolute() / f"{arguments.device}.socket"

@@ -7,22 +7,23 @@ patience that ends: then the compilation goes on without the cache and says so i
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from nnasync.cache import CacheKey, Hit, Miss, Store, Writing, derive_token
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.state import machine
-from nnasync.device import Device, PreparedModel
-from nnasync.errors import NNError
+from nnasync.device import Device, Lowering, PreparedModel
+from nnasync.errors import MissedDeadline, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.wakeup import shield
+from nnasync.workers import Aside
 
-__all__ = ["CompilationCache", "prepare_cached"]
+__all__ = ["CompilationCache", "device_key", "load_prepared", "prepare_cached"]
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ class CompilationCache:
     def __init__(
         self,
         store: Store,
+        aside: Aside,
         *,
         token: bytes,
         model_digest: bytes,
@@ -48,6 +50,7 @@ class CompilationCache:
     ) -> None:
         """`versions` are those of all devices; `conditions` what else decides on the plan."""
         self._store = store
+        self._aside = aside
         self._digest = model_digest
         self._deadline = deadline
         self._patience_s = _PATIENCE_S if patience_s is None else patience_s
@@ -113,7 +116,7 @@ class CompilationCache:
             if not block.__exit__(type(error), error, error.__traceback__):
                 raise
         else:
-            with anyio.CancelScope(shield=True):
+            with shield():
                 await self._on_thread(lambda: block.__exit__(None, None, None), None)
 
     def first_time(self, name: str) -> bool:
@@ -132,11 +135,13 @@ class CompilationCache:
         if self._deadline is not None:
             remaining_s = self._deadline.remaining_ns(now_ns()) / 1e9
             patience_s = min(patience_s, max(0.0, remaining_s))
-        with anyio.move_on_after(patience_s):
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        self._answers = False
-        self.reason = self._silence()
-        return otherwise
+        until = Deadline(now_ns() + int(patience_s * 1e9))
+        try:
+            return await self._aside.run(work, "the compilation cache", until)
+        except MissedDeadline:
+            self._answers = False
+            self.reason = self._silence()
+            return otherwise
 
     def _silence(self) -> str:
         return f"the cache directory {self._store.path} did not answer in time"
@@ -149,27 +154,31 @@ async def prepare_cached(
     priority: Priority,
     deadline: Deadline | None,
     cache: CompilationCache | None,
+    lowering: Lowering | None = None,
 ) -> PreparedModel:
     """Have a device load a model that it kept, or else compile and keep it.
 
     As NNAPI does it: where files are there the device is not given the model, unless it cannot load
-    them. Without a cache, or for a device without cache files, it is only compiled. Raises what
-    `prepare_model` raises.
+    them. Without a cache, or for a device without cache files, it is only compiled. Only a device
+    that has it is asked for a lowering. Raises what `prepare_model` raises.
     """
+    prepare: Callable[..., Awaitable[PreparedModel]] = device.prepare_model
+    if lowering is not None:
+        prepare = functools.partial(prepare, lowering=lowering)
     if cache is None:
-        return await device.prepare_model(model, preference, priority, deadline)
+        return await prepare(model, preference, priority, deadline)
     counts = await device.get_number_of_cache_files_needed()
     if counts == (0, 0):
         cache.reason = cache.reason or f"{device.name} has no cache files"
-        return await device.prepare_model(model, preference, priority, deadline)
-    key = cache.key(device.name, device.version)
+        return await prepare(model, preference, priority, deadline)
+    key = device_key(cache, device, lowering)
     token = derive_token(key)
-    if cache.first_time(device.name):
+    if cache.first_time(key.variant + device.name):
         prepared = await load_prepared(device, key, counts, deadline, cache)
         if prepared is not None:
             return prepared
     async with cache.writing(key, counts) as writing:
-        return await device.prepare_model(
+        return await prepare(
             model,
             preference,
             priority,
@@ -178,6 +187,12 @@ async def prepare_cached(
             data_cache=writing.data_fds,
             token=token,
         )
+
+
+def device_key(cache: CompilationCache, device: Device, lowering: Lowering | None) -> CacheKey:
+    """The key of what a device keeps by itself, of the whole model."""
+    variant = "" if lowering is None else f"{lowering.name}, {lowering.threads} threads"
+    return cache.key(device.name, device.version, variant=variant)
 
 
 async def load_prepared(
@@ -197,5 +212,7 @@ async def load_prepared(
                 deadline, found.model_fds, found.data_fds, derive_token(key)
             )
         except NNError as error:
-            cache.tried(device.name, f"{device.name} cannot load what it kept: {error}")
+            cache.tried(
+                key.variant + device.name, f"{device.name} cannot load what it kept: {error}"
+            )
             return None

@@ -7,13 +7,14 @@ with anything in it that makes no sense the devices report what they were shippe
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import msgspec
 
 from nnasync.compilation.state import machine, read_state, write_state
 from nnasync.hal import Capabilities, OperandType, PerformanceInfo, lookup, update
+from nnasync.hal.decoders import json_decoder
 
 __all__ = [
     "RELAXED",
@@ -44,13 +45,13 @@ class Calibration(msgspec.Struct, frozen=True):
     format: int = _FORMAT
 
 
-def read_calibration(folder: Path) -> dict[str, dict[str, PerformanceInfo]]:
+def read_calibration(folder: str | os.PathLike[str]) -> dict[str, dict[str, PerformanceInfo]]:
     """The figures of this machine, by device; empty where there are none or they make no sense."""
     data = read_state(_path(folder), _MAX_BYTES)
     if data is None:
         return {}
     try:
-        found = msgspec.json.decode(data, type=Calibration)
+        found = json_decoder(Calibration).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return {}
     if found.format != _FORMAT or found.machine != machine():
@@ -58,7 +59,9 @@ def read_calibration(folder: Path) -> dict[str, dict[str, PerformanceInfo]]:
     return found.devices if all(map(_is_sound, found.devices.values())) else {}
 
 
-def write_calibration(folder: Path, devices: dict[str, dict[str, PerformanceInfo]]) -> bool:
+def write_calibration(
+    folder: str | os.PathLike[str], devices: dict[str, dict[str, PerformanceInfo]]
+) -> bool:
     """Replace the figures of this machine; False if that failed."""
     data = msgspec.json.encode(Calibration(machine(), devices))
     return write_state(_path(folder), data)
@@ -94,8 +97,8 @@ def figures_in(capabilities: Capabilities, names: Iterable[str]) -> dict[str, Pe
     }
 
 
-def _path(folder: Path) -> Path:
-    return folder / f"calibration-{machine()}.json"
+def _path(folder: str | os.PathLike[str]) -> str:
+    return os.path.join(folder, f"calibration-{machine()}.json")
 
 
 def _is_sound(figures: Mapping[str, PerformanceInfo]) -> bool:

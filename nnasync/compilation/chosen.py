@@ -7,13 +7,13 @@ while the network is in use already.
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Awaitable, Callable
 
-import anyio
-import anyio.to_thread
 import msgspec
 
+from nnasync.clock import Watchdog, now_ns
 from nnasync.compilation.contenders import (
     Choosing,
     Contender,
@@ -21,13 +21,19 @@ from nnasync.compilation.contenders import (
     PlanContender,
     Wish,
 )
+from nnasync.compilation.manifest import Stage
 from nnasync.compilation.recalling import Found, Recall
 from nnasync.compilation.report import Compilation, Report
-from nnasync.engine import EnginePreparedModel
+from nnasync.engine import EngineDevice, EnginePreparedModel
+from nnasync.engine.adaptive import AdaptivePlan
 from nnasync.engine.staged import StagedPlan
 from nnasync.errors import GeneralFailure
+from nnasync.fences import Fence
+from nnasync.wakeup import in_thread
 
 __all__ = ["NO_CACHE", "Chosen", "recalled"]
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 0.3
 
@@ -65,9 +71,11 @@ class Chosen:
         if isinstance(prepared, EnginePreparedModel) and median_ns is not None:
             prepared.estimate.observe(int(median_ns))
         later = None
-        if best is not None and self._staged is not None:
-            later = functools.partial(_follow, self._staged, best, patience_s)
-        compilation = Compilation(self._wish.model, prepared, contender.device, self._report, later)
+        device = contender.device
+        if best is not None and self._staged is not None and isinstance(device, EngineDevice):
+            watchdog = device.workers.watchdog
+            later = functools.partial(_follow, self._staged, best, patience_s, watchdog)
+        compilation = Compilation(self._wish.model, prepared, device, self._report, later)
         fallbacks = self._wish.fallbacks
         if fallbacks is None:
             return compilation
@@ -81,17 +89,32 @@ class Chosen:
         contender = self._choosing.contender
         if not isinstance(contender, PlanContender):
             raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
-        await anyio.to_thread.run_sync(staged.replace, contender.plan())
+        plan = contender.plan()
+        await in_thread(lambda: staged.replace(plan), "nnasync-taking-over")
         return self._report
 
 
 async def _follow(
-    staged: StagedPlan, best: Callable[[], Awaitable[Chosen]], patience_s: float
+    staged: StagedPlan,
+    best: Callable[[], Awaitable[Chosen]],
+    patience_s: float,
+    watchdog: Watchdog,
 ) -> Report:
     """Wait for the first plan to be used enough, make the best one, and bring it in."""
-    with anyio.move_on_after(patience_s):
-        await staged.ripe
+    await _at_last(staged.ripe, patience_s, watchdog)
     return await (await best()).take_over(staged)
+
+
+async def _at_last(fence: Fence, patience_s: float, watchdog: Watchdog) -> None:
+    """Wait for a fence; it is signaled when the patience is over."""
+    if patience_s == math.inf:
+        await fence
+        return
+    alarm = watchdog.arm(now_ns() + int(patience_s * 1e9), fence.signal)
+    try:
+        await fence
+    finally:
+        alarm.disarm()
 
 
 def recalled(
@@ -99,7 +122,11 @@ def recalled(
     recall: Recall,
     choose: Callable[[], Awaitable[Chosen]],
 ) -> Compilation:
-    """What was found in the cache; where the best stage cannot be loaded `choose` makes it anew."""
+    """What was found in the cache; where the best stage cannot be loaded `choose` makes it anew.
+
+    The first answer does not wait for what comes after it: a plan that is faster but takes longer
+    to load, or the form of a plan for runs beside others.
+    """
     manifest, following = found.manifest, found.manifest.stages[found.stage + 1 :]
 
     def chosen(contender: Contender, number: int, staged: StagedPlan | None) -> Chosen:
@@ -121,9 +148,35 @@ def recalled(
         contender = await recall.load(following[0], found.wish, None)
         if contender is None:
             return await choose()
+        if isinstance(contender, EngineContender) and following[0].narrow is not None:
+            await _complete(contender.narrow_later(), contender, following[0], recall)
         return chosen(contender, found.stage + 1, None)
 
-    staged = None
-    if following and isinstance(found.contender, EngineContender):
-        staged = found.contender.stage(ripe_after=1)
-    return chosen(found.contender, found.stage, staged).compilation(best, patience_s=_PATIENCE_S)
+    first, stage = found.contender, manifest.stages[found.stage]
+    if not isinstance(first, EngineContender):
+        return chosen(first, found.stage, None).compilation()
+    if following:
+        staged = first.stage(ripe_after=1)
+        return chosen(first, found.stage, staged).compilation(best, patience_s=_PATIENCE_S)
+    if stage.narrow is None:
+        return chosen(first, found.stage, None).compilation()
+    plan = first.narrow_later()
+    compilation = chosen(first, found.stage, None).compilation()
+
+    async def later() -> Report:
+        await _at_last(Fence(), _PATIENCE_S, first.engine_device.workers.watchdog)
+        await _complete(plan, first, stage, recall)
+        return compilation.report
+
+    return msgspec.structs.replace(compilation, later=later)
+
+
+async def _complete(
+    plan: AdaptivePlan, contender: EngineContender, stage: Stage, recall: Recall
+) -> None:
+    """Load the form of a plan for runs beside others; without it they are like those alone."""
+    narrow = await recall.narrow(stage, contender.engine_device)
+    if narrow is None:
+        logger.info("%s has lost its plan for runs beside others", contender.name)
+    else:
+        plan.complete(narrow)

@@ -165,7 +165,7 @@ class _Compiler:
             first = not self._field.rejections
             reason = "first device that takes the whole model" if first else _FALLBACK
             return Choosing(contender, reason)
-        raise failure or GeneralFailure(self._nobody())
+        raise failure or self._nobody()
 
     async def _compete(self, verdicts: Verdicts | None) -> Choosing:
         """Take the contender that won before, or let them compete now."""
@@ -263,7 +263,7 @@ class _Compiler:
             self._losers.append(contender)
             self._longest_ns = max(self._longest_ns, now_ns() - began_ns)
         if not self._losers:
-            raise failure or GeneralFailure(self._nobody())
+            raise failure or self._nobody()
         return ready
 
     def _deadline_of(self, ready: Sequence[Contender]) -> Deadline | None:
@@ -420,7 +420,8 @@ class _Compiler:
             reason = f"runs in one piece: no segments: {error}"
             self._field.rejections.append(Rejection(contender.name, -1, reason))
 
-    def _nobody(self) -> str:
+    def _nobody(self) -> NNError:
+        """What to raise where nobody takes the model: that a device is gone, if one is."""
         names = ", ".join(device.name for device in self._devices) or "none"
         reasons = [
             f"{rejection.device}: operation {rejection.operation}: {rejection.reason}"
@@ -431,7 +432,8 @@ class _Compiler:
             if candidate.verdict.startswith("not allowed")
         ]
         model = self._wish.model.name
-        return (
+        kind = GeneralFailure if self._field.lost is None else type(self._field.lost)
+        return kind(
             f"no device takes the whole model {model!r} (devices: {names}): "
             f"{'; '.join(reasons[:8])}"
         )

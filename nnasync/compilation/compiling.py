@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import anyio.to_thread
 import msgspec
 
 from nnasync.clock import Deadline
@@ -26,8 +25,11 @@ from nnasync.device import Device
 from nnasync.hal import ExecutionPreference, Model, Priority
 
 if TYPE_CHECKING:
+    from anyio import to_thread
+
     from nnasync.compilation import compiler
 else:
+    to_thread = deferred("anyio.to_thread")
     compiler = deferred("nnasync.compilation.compiler")
 
 __all__ = ["compile_model"]
@@ -107,4 +109,4 @@ class _Order(msgspec.Struct, frozen=True):
         """The wish with the model itself."""
         if isinstance(self.source, Model):
             return self.wish(self.source)
-        return self.wish(await anyio.to_thread.run_sync(self.source))
+        return self.wish(await to_thread.run_sync(self.source))

@@ -5,7 +5,7 @@ A contender prepares itself, runs trials, and then becomes the prepared model or
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -14,13 +14,19 @@ from nnasync.compilation.caching import CompilationCache, prepare_cached
 from nnasync.compilation.choice import WHOLE, Choice, Part, tell_lowering
 from nnasync.compilation.fallback import REFERENCE, Fallbacks
 from nnasync.compilation.report import Partition
-from nnasync.compilation.trials import EngineTrial, OutsideTrial, Trial
+from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import EngineDevice, Lowering, Plan
 from nnasync.engine.adaptive import AdaptivePlan
 from nnasync.engine.staged import StagedPlan
 from nnasync.errors import BadState
 from nnasync.hal import ExecutionPreference, Model, Priority
+
+if TYPE_CHECKING:
+    from nnasync.compilation import trials
+    from nnasync.compilation.trials import Trial
+else:
+    trials = deferred("nnasync.compilation.trials")
 
 __all__ = [
     "REFERENCE",
@@ -114,9 +120,10 @@ class Choosing(msgspec.Struct, frozen=True):
 class _Whole:
     """What contenders have in common that run the model on one device."""
 
-    def __init__(self, device: Device, wish: Wish) -> None:
+    def __init__(self, device: Device, wish: Wish, lowering: Lowering | None) -> None:
         self.wish = wish
         self._device = device
+        self._lowering = lowering
 
     @property
     def name(self) -> str:
@@ -127,30 +134,6 @@ class _Whole:
     def device(self) -> Device:
         """The device."""
         return self._device
-
-    def partitions(self, reason: str) -> tuple[Partition, ...]:
-        """All operations run here."""
-        count = len(self.wish.model.main.operations)
-        return (Partition(self._device.name, tuple(range(count)), reason),)
-
-
-class EngineContender(_Whole):
-    """A device over an engine, with one of its lowerings."""
-
-    def __init__(
-        self,
-        device: EngineDevice,
-        wish: Wish,
-        lowering: Lowering | None,
-        plan: Plan | None = None,
-    ) -> None:
-        """`plan` is there where it need not be compiled any more."""
-        super().__init__(device, wish)
-        self._engine_device = device
-        self._lowering = lowering
-        self._plan = plan
-        self._narrow: tuple[Lowering | None, Plan] | None = None
-        self._partitions: tuple[Partition, ...] = ()
 
     @property
     def lowering(self) -> str:
@@ -171,6 +154,36 @@ class EngineContender(_Whole):
         return self.name, WHOLE if self._lowering is None else self._lowering.name
 
     @property
+    def choice(self) -> Choice:
+        """Device and lowering."""
+        name, version = self._device.name, self._device.version
+        lowering = self._lowering or Lowering(WHOLE)
+        return Choice((Part(name, version, lowering.name, lowering.threads),))
+
+    def partitions(self, reason: str) -> tuple[Partition, ...]:
+        """All operations run here."""
+        count = len(self.wish.model.main.operations)
+        return (Partition(self._device.name, tuple(range(count)), reason),)
+
+
+class EngineContender(_Whole):
+    """A device over an engine, with one of its lowerings."""
+
+    def __init__(
+        self,
+        device: EngineDevice,
+        wish: Wish,
+        lowering: Lowering | None,
+        plan: Plan | None = None,
+    ) -> None:
+        """`plan` is there where it need not be compiled any more."""
+        super().__init__(device, wish, lowering)
+        self._engine_device = device
+        self._plan = plan
+        self._narrow: tuple[Lowering | None, Plan] | None = None
+        self._partitions: tuple[Partition, ...] = ()
+
+    @property
     def engine_lowering(self) -> Lowering | None:
         """The lowering; None if the engine knows one way only."""
         return self._lowering
@@ -185,6 +198,13 @@ class EngineContender(_Whole):
         if other._plan is None:
             await other.prepare(deadline)
         self._narrow = other.engine_lowering, other._open_plan()
+
+    def narrow_later(self) -> AdaptivePlan:
+        """Have a plan finish that is to be completed by a form with fewer threads."""
+        workers = self._engine_device.workers
+        plan = AdaptivePlan(self._open_plan(), None, lambda: workers.is_busy)
+        self._plan = plan
+        return plan
 
     def plans(self) -> list[tuple[Lowering | None, Plan]]:
         """The plan, and the one beside it, each with its lowering; none if it is in parts."""
@@ -222,13 +242,6 @@ class EngineContender(_Whole):
         """All operations, or the parts of the plan that came in place of the first."""
         return self._partitions or super().partitions(reason)
 
-    @property
-    def choice(self) -> Choice:
-        """Device and lowering."""
-        name, version = self._device.name, self._device.version
-        lowering = self._lowering or Lowering(WHOLE)
-        return Choice((Part(name, version, lowering.name, lowering.threads),))
-
     async def prepare(self, deadline: Deadline | None) -> None:
         """Compile a plan on a thread."""
         wish = self.wish
@@ -238,7 +251,7 @@ class EngineContender(_Whole):
 
     def trial(self) -> Trial:
         """Runs of the bare plan."""
-        return EngineTrial(self._device.name, self.wish.model, self._open_plan())
+        return trials.EngineTrial(self._device.name, self.wish.model, self._open_plan())
 
     def finish(self) -> PreparedModel:
         """The plan as a prepared model of the device."""
@@ -259,35 +272,34 @@ class EngineContender(_Whole):
 class OutsideContender(_Whole):
     """A device that is no engine of this process."""
 
-    def __init__(self, device: Device, wish: Wish, prepared: PreparedModel | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        wish: Wish,
+        lowering: Lowering | None = None,
+        prepared: PreparedModel | None = None,
+    ) -> None:
         """`prepared` is there where it need not be prepared any more."""
-        super().__init__(device, wish)
+        super().__init__(device, wish, lowering)
         self._prepared = prepared
         self.cache: CompilationCache | None = None
-
-    lowering = WHOLE
-    is_reduced = False
-
-    @property
-    def family(self) -> tuple[str, str]:
-        """The device alone."""
-        return self.name, WHOLE
-
-    @property
-    def choice(self) -> Choice:
-        """The device."""
-        return Choice((Part(self._device.name, self._device.version),))
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
         wish = self.wish
         self._prepared = await prepare_cached(
-            self._device, wish.model, wish.preference, wish.priority, deadline, self.cache
+            self._device,
+            wish.model,
+            wish.preference,
+            wish.priority,
+            deadline,
+            self.cache,
+            self._lowering,
         )
 
     def trial(self) -> Trial:
         """Executions of the prepared model."""
-        return OutsideTrial(self._device.name, self.wish.model, self._open())
+        return trials.OutsideTrial(self._device.name, self.wish.model, self._open())
 
     def finish(self) -> PreparedModel:
         """The prepared model, falling back if it may."""

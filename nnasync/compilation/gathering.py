@@ -18,9 +18,11 @@ from nnasync.compilation.contenders import (
 )
 from nnasync.compilation.outside_steps import stand_in
 from nnasync.compilation.report import Candidate, Rejection
-from nnasync.device import Device
+from nnasync.device import Device, LoweringDevice
 from nnasync.engine import EngineDevice, Lowering
 from nnasync.errors import (
+    DeviceDied,
+    DeviceUnavailable,
     InvalidArgument,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
@@ -44,6 +46,7 @@ class Field:
         self.candidates: list[Candidate] = []
         self.rejections: list[Rejection] = []
         self.support: list[tuple[Device, tuple[bool, ...]]] = []
+        self.lost: DeviceDied | DeviceUnavailable | None = None
 
 
 async def gather(
@@ -76,13 +79,15 @@ async def gather(
             elif isinstance(device, EngineDevice) and has_plans(device):
                 field.contenders.append(EngineContender(device, wish, lowering))
             else:
-                field.contenders.append(OutsideContender(device, wish))
+                field.contenders.append(OutsideContender(device, wish, lowering))
     return field
 
 
 async def lowerings_of(device: Device, wish: Wish) -> list[Lowering | None]:
     """The lowerings of a device for a model; [None] for one that knows one way only."""
-    if not isinstance(device, EngineDevice) or not has_plans(device):
+    if isinstance(device, EngineDevice) and not has_plans(device):
+        return [None]
+    if not isinstance(device, LoweringDevice):
         return [None]
     try:
         found = list(await device.lowerings(wish.model, wish.preference))
@@ -118,6 +123,8 @@ async def _supported(device: Device, wish: Wish, field: Field) -> tuple[bool, ..
     except InvalidArgument:
         raise
     except NNError as error:
+        if isinstance(error, DeviceDied | DeviceUnavailable):
+            field.lost = error
         field.rejections.append(Rejection(device.name, -1, f"cannot say what it supports: {error}"))
         _turn_down(field, device, WHOLE, "cannot say what it supports")
         return None

@@ -82,11 +82,12 @@ async def _keep_stage(cache: CompilationCache, choosing: Choosing) -> Stage:
         return stage
     shares = _shares(contender)
     ready_ns = sum(_loading_ns(device) for device in {share.device for share in shares})
-    for share in shares:
-        ready_ns += await _keep_plan(cache, choosing, share)
+    loading_ns = [await _keep_plan(cache, choosing, share) for share in shares]
     narrow = None
     if isinstance(contender, EngineContender) and len(shares) > 1:
-        narrow = _part(shares[1])
+        # It is loaded when the first answers are out.
+        narrow, loading_ns = _part(shares[1]), loading_ns[:1]
+    ready_ns += sum(loading_ns)
     return msgspec.structs.replace(stage, narrow=narrow, ready_ns=ready_ns)
 
 

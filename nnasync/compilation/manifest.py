@@ -13,6 +13,7 @@ from nnasync.compilation.choice import Choice, Part
 from nnasync.compilation.report import Candidate, Partition, Rejection
 from nnasync.engine.caching import skeleton_of
 from nnasync.hal import ExtensionNameAndPrefix, Model, StatePair, Struct, Subgraph
+from nnasync.hal.decoders import msgpack_decoder
 
 __all__ = ["MANIFEST", "Manifest", "Outline", "Stage", "decode_manifest", "encode_manifest"]
 
@@ -85,7 +86,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes | memoryview) -> Manifest | None:
     """What `encode_manifest` gave; None for anything that makes no sense."""
     try:
-        manifest = msgspec.msgpack.decode(data, type=Manifest)
+        manifest = msgpack_decoder(Manifest).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     is_sound = (

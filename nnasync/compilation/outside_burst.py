@@ -31,13 +31,14 @@ from nnasync.engine import EnginePreparedModel
 from nnasync.engine.guarded import Health, decided
 from nnasync.errors import BY_STATUS, GeneralFailure, NNError
 from nnasync.hal import ErrorStatus, Memory, Request, RequestArgument
+from nnasync.hal.decoders import msgpack_decoder
 
 __all__ = ["FallbackBurst", "shares_memory"]
 
 _encoder = msgspec.msgpack.Encoder()
-_arguments = msgspec.msgpack.Decoder(Arguments)
-_requests = msgspec.msgpack.Decoder(BurstRequest | BurstCancel)
-_results = msgspec.msgpack.Decoder(BurstResult)
+_arguments = msgpack_decoder(Arguments)
+_requests = msgpack_decoder(BurstRequest | BurstCancel)
+_results = msgpack_decoder(BurstResult)
 
 _UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _NOWHERE = Arguments((), (), ())

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-import anyio.to_thread
 import msgspec
 
 from nnasync.cache import CacheKey, Miss, operations_digest, view
 from nnasync.clock import Deadline
-from nnasync.compilation.caching import CompilationCache, load_prepared
-from nnasync.compilation.choice import Part
+from nnasync.compilation.caching import CompilationCache, device_key, load_prepared
+from nnasync.compilation.choice import WHOLE, Part
 from nnasync.compilation.contenders import Contender, EngineContender, OutsideContender, Wish
 from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
 from nnasync.deferred import deferred
@@ -21,8 +20,11 @@ from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model
 
 if TYPE_CHECKING:
+    from anyio import to_thread
+
     from nnasync.compilation import partitioning
 else:
+    to_thread = deferred("anyio.to_thread")
     partitioning = deferred("nnasync.compilation.partitioning")
 
 __all__ = ["MANIFEST_FILES", "Found", "Recall", "entry_key", "load_plan", "manifest_key"]
@@ -97,30 +99,31 @@ class Recall:
             self._cache.reason = f"{parts[0].device} is not there any more"
             return None
         counts = await device.get_number_of_cache_files_needed()
-        key = self._cache.key(device.name, device.version)
+        part = parts[0]
+        named = None if part.lowering == WHOLE else Lowering(part.lowering, part.threads)
+        key = device_key(self._cache, device, named)
         prepared = await load_prepared(device, key, counts, deadline, self._cache)
-        return None if prepared is None else OutsideContender(device, wish, prepared)
+        return None if prepared is None else OutsideContender(device, wish, named, prepared)
 
     async def _load_whole(
         self, stage: Stage, device: EngineDevice, wish: Wish, deadline: Deadline | None
     ) -> EngineContender | None:
-        part = stage.choice.parts[0]
-        contenders = []
-        for each in [part] if stage.narrow is None else [part, stage.narrow]:
-            found = await load_plan(self._cache, device, each, deadline)
-            if found is None:
-                return None
-            contenders.append(EngineContender(device, wish, found[1], found[0]))
-        if len(contenders) == 2:
-            await contenders[0].narrow_beside(contenders[1], deadline)
-        return contenders[0]
+        found = await load_plan(self._cache, device, stage.choice.parts[0], deadline)
+        return None if found is None else EngineContender(device, wish, found[1], found[0])
+
+    async def narrow(self, stage: Stage, device: EngineDevice) -> Plan | None:
+        """The plan of a stage for runs beside others; None where it has none, or not any more."""
+        if stage.narrow is None:
+            return None
+        found = await load_plan(self._cache, device, stage.narrow, None)
+        return None if found is None else found[0]
 
     async def _load_shared(
         self, stage: Stage, engines: Sequence[EngineDevice], deadline: Deadline | None
     ) -> Contender | None:
         wish = await self._loaded()
         try:
-            contender = await anyio.to_thread.run_sync(
+            contender = await to_thread.run_sync(
                 partitioning.spelled_out, stage.choice, engines, wish
             )
             plans: dict[int, Plan] = {}

@@ -14,7 +14,6 @@ import logging
 import os
 import platform
 import stat
-from pathlib import Path
 
 __all__ = ["machine", "read_state", "state_folder", "write_state"]
 
@@ -23,18 +22,18 @@ logger = logging.getLogger(__name__)
 _MODE = 0o700
 
 
-def state_folder() -> Path:
+def state_folder() -> str:
     """Where the state of this user is kept; the folder need not exist yet."""
     wanted = os.environ.get("NNASYNC_STATE_DIR")
     if wanted:
-        return Path(wanted)
+        return wanted
     home = os.environ.get("XDG_STATE_HOME", "")
     # By its specification a relative path is to be ignored.
-    base = Path(home) if os.path.isabs(home) else Path("~/.local/state").expanduser()
-    return base / "nnasync"
+    base = home if os.path.isabs(home) else os.path.expanduser("~/.local/state")
+    return os.path.join(base, "nnasync")
 
 
-def read_state(path: Path, limit: int) -> bytes | None:
+def read_state(path: str | os.PathLike[str], limit: int) -> bytes | None:
     """The content of a regular file of ours with at most `limit` bytes, else None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -54,16 +53,16 @@ def read_state(path: Path, limit: int) -> bytes | None:
     return data if len(data) <= limit else None
 
 
-def write_state(path: Path, data: bytes) -> bool:
+def write_state(path: str | os.PathLike[str], data: bytes) -> bool:
     """Replace a file; False if that failed, which is logged and harms nobody."""
     import tempfile
 
-    temporary = ""
+    folder, temporary = os.path.dirname(path), ""
     try:
-        path.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)
-        if path.parent.stat().st_uid == os.geteuid():
-            path.parent.chmod(_MODE)
-        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+        os.makedirs(folder, mode=_MODE, exist_ok=True)
+        if os.stat(folder).st_uid == os.geteuid():
+            os.chmod(folder, _MODE)
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)
         with open(descriptor, "wb") as file:
             file.write(data)
         os.replace(temporary, path)
@@ -80,9 +79,10 @@ def write_state(path: Path, data: bytes) -> bool:
 def machine() -> str:
     """The processor, as far as the speed of engines depends on it, as a short digest."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
     except OSError:
         lines = []
     kept = {line for line in lines if line.split("\t")[0] in ("model name", "flags", "Features")}
-    words = (platform.machine(), platform.processor(), f"{os.cpu_count()}", *sorted(kept))
+    words = (platform.machine(), f"{os.cpu_count()}", *sorted(kept))
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]

@@ -12,13 +12,13 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from nnasync.compilation.choice import Choice
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.state import machine, read_state, write_state
+from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]
 
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True):
 class Verdicts:
     """The verdicts in a folder; its methods read and write files."""
 
-    def __init__(self, folder: Path, *, max_entries: int = _MAX_ENTRIES) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, max_entries: int = _MAX_ENTRIES) -> None:
         self._folder = folder
         self._max_entries = max_entries
 
@@ -63,7 +63,7 @@ class Verdicts:
         if data is None:
             return None
         try:
-            verdict = msgspec.json.decode(data, type=Verdict)
+            verdict: Verdict = json_decoder(Verdict).decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         if not _answers(verdict, question):
@@ -79,9 +79,9 @@ class Verdicts:
         if len(data) <= _MAX_BYTES and write_state(self._path(question), data):
             self._drop_oldest()
 
-    def _path(self, question: Question) -> Path:
+    def _path(self, question: Question) -> str:
         words = msgspec.json.encode((_FORMAT, machine(), question))
-        return self._folder / f"{hashlib.sha256(words).hexdigest()}.json"
+        return os.path.join(self._folder, f"{hashlib.sha256(words).hexdigest()}.json")
 
     def _drop_oldest(self) -> None:
         with contextlib.suppress(OSError):

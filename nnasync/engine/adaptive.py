@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nnasync.engine.contract import BoundCall, Plan, Target
+from nnasync.engine.gathering import reads_in_place
 from nnasync.hal import Array
 from nnasync.workers import StopFlag
 
@@ -17,25 +18,38 @@ __all__ = ["AdaptivePlan"]
 
 
 class AdaptivePlan:
-    """A wide plan, a narrow plan of the same model, and `is_busy` to choose between them."""
+    """A wide plan, a narrow plan of the same model, and `is_busy` to choose between them.
 
-    def __init__(self, wide: Plan, narrow: Plan, is_busy: Callable[[], bool]) -> None:
+    The narrow plan may come later; all runs are wide until then.
+    """
+
+    def __init__(self, wide: Plan, narrow: Plan | None, is_busy: Callable[[], bool]) -> None:
         self._wide = wide
         self._narrow = narrow
         self._is_busy = is_busy
+
+    def reads_in_place(self, array: Array) -> bool:
+        """Whether both forms do."""
+        forms = (self._wide, self._narrow)
+        return all(form is None or reads_in_place(form, array) for form in forms)
+
+    def complete(self, narrow: Plan) -> None:
+        """Bring the narrow plan, from any thread."""
+        self._narrow = narrow
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """Bind both forms; the narrow one only when it is needed for the first time."""
         return _AdaptiveCall(
             self._wide.bind(inputs, outputs),
-            lambda: self._narrow.bind(inputs, outputs),
+            lambda: None if self._narrow is None else self._narrow.bind(inputs, outputs),
             self._is_busy,
         )
 
     def trim(self) -> None:
         """Give idle scratch memory of both back."""
         self._wide.trim()
-        self._narrow.trim()
+        if self._narrow is not None:
+            self._narrow.trim()
 
 
 class _AdaptiveCall:
@@ -44,7 +58,10 @@ class _AdaptiveCall:
     __slots__ = ("_bind_narrow", "_is_busy", "_narrow", "_stopped", "_wide")
 
     def __init__(
-        self, wide: BoundCall, bind_narrow: Callable[[], BoundCall], is_busy: Callable[[], bool]
+        self,
+        wide: BoundCall,
+        bind_narrow: Callable[[], BoundCall | None],
+        is_busy: Callable[[], bool],
     ) -> None:
         self._wide = wide
         self._bind_narrow = bind_narrow
@@ -55,7 +72,7 @@ class _AdaptiveCall:
     def run(self, stop: StopFlag) -> bool:
         call = self._stopped
         if call is None:
-            call = self._narrow_call() if self._is_busy() else self._wide
+            call = (self._narrow_call() if self._is_busy() else None) or self._wide
         self._stopped = call
         finished = call.run(stop)
         if finished:
@@ -67,7 +84,7 @@ class _AdaptiveCall:
         if call is not None:
             call.rewind()
 
-    def _narrow_call(self) -> BoundCall:
+    def _narrow_call(self) -> BoundCall | None:
         if self._narrow is None:
             self._narrow = self._bind_narrow()
         return self._narrow

@@ -1,4 +1,9 @@
-"""A request bound to arrays: validated once, kept while the request object lives."""
+"""A request bound to arrays: validated once, kept while the request object lives.
+
+Memory is checked when it is bound: what cannot be read, or written, fails the execution with
+GeneralFailure. An image is an array too, of (height, width, channels) or with a 1 before, with
+whatever padding its rows have; `gathering` brings that to engines that want none.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,21 @@ from typing import ClassVar
 import numpy as np
 
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
-from nnasync.errors import InvalidArgument
+from nnasync.engine.gathering import bound
+from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import (
     Array,
+    Memory,
     Operand,
     OutputShape,
     Request,
     RequestArgument,
+    Shape,
     combine_dimensions,
     dtype_of,
     is_fully_specified,
 )
+from nnasync.memory import IMAGE, Pool, mapped
 from nnasync.workers import StopFlag, contained
 
 __all__ = ["Binding", "SizedCall", "array_of", "target_of"]
@@ -67,8 +76,8 @@ class Binding:
         try:
             if self._open:
                 outputs = [_own(output) for output in self._outputs]
-                return SizedCall(self._plan.bind(self._inputs, outputs), outputs)
-            return self._plan.bind(self._inputs, self._outputs)
+                return SizedCall(bound(self._plan, self._inputs, outputs), outputs)
+            return bound(self._plan, self._inputs, self._outputs)
         except Exception as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__
@@ -110,25 +119,35 @@ def _own(output: Target) -> Target:
 def array_of(request: Request, argument: RequestArgument, operand: Operand) -> Array:
     """The piece of a pool that an input names, as an array of the operand's type.
 
-    A length of 0 stands for the rest of the pool.
+    A length of 0 stands for the rest of the pool. Raises GeneralFailure for memory that cannot be
+    read.
     """
     dimensions = argument.dimensions or operand.dimensions
+    pool = _pool(request, argument)
+    view = mapped(pool, "the memory of an input")
+    if pool.name == IMAGE:
+        return _pixels(pool, dimensions)
     dtype = dtype_of(operand.type)
     nbytes = math.prod(dimensions) * dtype.itemsize
     offset = argument.location.offset
-    memory = _pool(request, argument)[offset : offset + nbytes]
+    memory = np.frombuffer(view, np.uint8)[offset : offset + nbytes]
     return memory.view(dtype).reshape(dimensions)
 
 
 def target_of(request: Request, argument: RequestArgument, operand: Operand) -> Target:
     """Where an output goes: an array if its shape is known, else the memory for it.
 
-    Raises OutputInsufficientSize where a known shape does not fit in.
+    Raises OutputInsufficientSize where a known shape does not fit in, GeneralFailure for memory
+    that cannot be written.
     """
     dimensions = combine_dimensions(operand.dimensions, argument.dimensions) or ()
     dtype = dtype_of(operand.type)
     location = argument.location
-    memory = _pool(request, argument)[location.offset : location.offset + location.length]
+    pool = _pool(request, argument)
+    view = mapped(pool, "the memory of an output", writable=True)
+    if pool.name == IMAGE:
+        return _pixels(pool, dimensions)
+    memory = np.frombuffer(view, np.uint8)[location.offset : location.offset + location.length]
     buffer = OutputBuffer(memory, dtype, dimensions)
     if not is_fully_specified(operand.type, dimensions):
         return buffer
@@ -136,8 +155,16 @@ def target_of(request: Request, argument: RequestArgument, operand: Operand) -> 
     return buffer if array is None else array
 
 
-def _pool(request: Request, argument: RequestArgument) -> Array:
+def _pixels(pool: Memory, dimensions: Shape) -> Array:
+    """The pixels of an RGB image, whose size has been checked."""
+    if not isinstance(pool, Pool) or pool.image_layout is None:
+        raise GeneralFailure(f"an image of which only others know how it lies: {pool.name!r}")
+    (pixels,) = pool.planes
+    return pixels if len(dimensions) == pixels.ndim else pixels[np.newaxis]
+
+
+def _pool(request: Request, argument: RequestArgument) -> Memory:
     pool = request.pools[argument.location.pool_index]
     if isinstance(pool, int):
         raise InvalidArgument("this device allocates no buffers, so it knows no memory tokens")
-    return np.frombuffer(pool.view, np.uint8)
+    return pool

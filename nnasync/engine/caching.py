@@ -17,10 +17,12 @@ import functools
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from nnasync.cache import HandleCache, Miss, fill, view
+from nnasync.cache import Miss, fill, view
+from nnasync.deferred import deferred
 from nnasync.engine.contract import CacheFiles, CachingEngine, Lowering, Plan
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import (
@@ -35,8 +37,14 @@ from nnasync.hal import (
     Struct,
     Subgraph,
 )
+from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import version_of
 from nnasync.workers import contained
+
+if TYPE_CHECKING:
+    from nnasync.cache import handles
+else:
+    handles = deferred("nnasync.cache.handles")
 
 __all__ = ["Compiled", "Descriptors", "PlanFiles", "Restored", "library_version", "skeleton_of"]
 
@@ -227,10 +235,10 @@ class PlanFiles:
             return self.restore(verified)
 
     @functools.cached_property
-    def _handles(self) -> HandleCache:
+    def _handles(self) -> handles.HandleCache:
         if self._state_directory is None:
             raise GeneralFailure(f"{self._engine.name} has no directory for digests")
-        return HandleCache(self._state_directory, self._engine.name, self._writer)
+        return handles.HandleCache(self._state_directory, self._engine.name, self._writer)
 
     @functools.cached_property
     def _writer(self) -> str:
@@ -274,7 +282,7 @@ class PlanFiles:
     def _opened(self, data: memoryview) -> Compiled:
         """What an envelope says; raises GeneralFailure for one that another version wrote."""
         try:
-            envelope = msgspec.msgpack.decode(data, type=_Envelope)
+            envelope = msgpack_decoder(_Envelope).decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise GeneralFailure(
                 f"the cache has no envelope that is known here: {error}"

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from nnasync.device import Lowering
 from nnasync.errors import OutputInsufficientSize
 from nnasync.hal import (
     Array,
@@ -34,21 +35,6 @@ __all__ = [
     "deliver",
     "fit",
 ]
-
-
-class Lowering(Struct, frozen=True):
-    """One of the ways in which an engine can run a model; the framework measures and keeps one.
-
-    name: such as "float32" or "bf16", without the number of threads. threads: how many cores one
-    execution keeps busy. is_exact: results are bit-stable from run to run and from machine to
-    machine, within what the conformance tests tolerate. reduces_precision: floating point of the
-    model is computed with less than float32 (bfloat16), which only the application may allow.
-    """
-
-    name: str
-    threads: int = 1
-    is_exact: bool = False
-    reduces_precision: bool = False
 
 
 class OutputBuffer:
@@ -127,6 +113,11 @@ class Plan(Protocol):
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call that reads and writes these C-contiguous arrays; None is an omitted input.
+
+        A plan may have a method `reads_in_place(array) -> bool`, which is asked about inputs whose
+        memory is read-only, and about images with padded rows: only the rows are apart, and each
+        has its padding behind it, the last too. Where it is false the input is copied before each
+        run. Without it, a plan gets the former as they are, and copies of the latter.
 
         An output whose shape the model and the request leave open is an `OutputBuffer`: the run
         sets its `shape`, and raises OutputInsufficientSize if it is too small (`deliver` does).

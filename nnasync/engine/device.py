@@ -20,6 +20,7 @@ from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
+    ModelError,
     NNError,
 )
 from nnasync.hal import (
@@ -130,7 +131,10 @@ class EngineDevice:
         return self._files.counts if self._files else (0, 0)
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """What the engine says; a wrong number of answers counts as nothing supported."""
+        """What the engine says; a wrong number of answers counts as nothing supported.
+
+        An operation whose constants lie in memory that cannot be read is not supported.
+        """
         return await self._in_thread(lambda: self._supported(model), None)
 
     async def prepare_model(
@@ -143,11 +147,13 @@ class EngineDevice:
         model_cache: Sequence[int] = (),
         data_cache: Sequence[int] = (),
         token: bytes = b"",
+        lowering: Lowering | None = None,
     ) -> PreparedModel:
         """Compile on a thread; answers at the deadline even if the engine does not.
 
         Cache files that cannot be written fail nothing; NNASYNC_VLOG=driver says why. Raises
-        InvalidArgument for a token that is not 32 bytes.
+        InvalidArgument for a token that is not 32 bytes and a lowering that the engine does not
+        offer, GeneralFailure for constants that cannot be read.
         """
         validation.validate_preference(preference)
         validation.validate_priority(priority)
@@ -156,14 +162,15 @@ class EngineDevice:
             _check_token(token)
 
         def compiled() -> Plan:
+            validation.check_constants(model)
             validation.validate_model(model)
-            return self.engine.compile(model, preference)
+            return self._compiled(model, preference, lowering)
 
         plan = await self._in_thread(compiled, deadline)
         prepared = self.adopt(model, plan, priority)
         files = self._files
         if wants_cache and files and files.keeps_digests:
-            made = Compiled(model, None, preference, priority)
+            made = Compiled(model, lowering, preference, priority)
             reason = await self._written(
                 lambda given: files.save(token, plan, made, given),
                 model_cache,
@@ -344,12 +351,36 @@ class EngineDevice:
         with self._lock:
             return list(self._prepared)
 
+    def _compiled(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
+    ) -> Plan:
+        """A plan of the engine, in a lowering that it offers."""
+        engine = self.engine
+        if lowering is None:
+            return engine.compile(model, preference)
+        if not isinstance(engine, LoweringEngine):
+            raise InvalidArgument(f"{self.name} knows one way to run a model, not {lowering.name}")
+        offered = engine.lowerings(model, preference)
+        if lowering not in offered:
+            names = ", ".join(f"{each.name} with {each.threads} threads" for each in offered)
+            raise InvalidArgument(
+                f"{self.name} does not offer {lowering.name[:40]} with {lowering.threads} threads "
+                f"for this model, but: {names}"
+            )
+        return engine.compile(model, preference, lowering)
+
     def _supported(self, model: Model) -> tuple[bool, ...]:
-        validation.validate_model(model)
-        answers = tuple(map(bool, self.engine.supported_operations(model)))
-        if len(answers) != len(model.main.operations):
-            return (False,) * len(model.main.operations)
-        return answers
+        readable, have_memory = validation.supportable(model)
+        try:
+            validation.validate_model(readable)
+        except ModelError:
+            if readable is model:
+                raise
+            return (False,) * len(have_memory)
+        answers = tuple(map(bool, self.engine.supported_operations(readable)))
+        if len(answers) != len(have_memory):
+            return (False,) * len(have_memory)
+        return tuple(a and b for a, b in zip(answers, have_memory, strict=True))
 
     async def _written(
         self,

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
+from nnasync.engine.gathering import reads_in_place
 from nnasync.errors import CallerError, DeviceError, GeneralFailure, NNError, Refused
 from nnasync.fences import fresh
 from nnasync.hal import Array
@@ -170,6 +171,10 @@ class GuardedPlan:
         self.told = told
         self.name = name
         self.health = health or Health()
+
+    def reads_in_place(self, array: Array) -> bool:
+        """Whether the device's plan does; that of the reference does."""
+        return reads_in_place(self.plan, array)
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call of the device's plan; where binding fails, it is tried again by each run."""

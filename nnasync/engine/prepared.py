@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
@@ -44,9 +42,12 @@ from nnasync.validation import validate_request
 from nnasync.workers import Call, StopFlag, Task, Workers, contained
 
 if TYPE_CHECKING:
+    from nnasync import burst as bursts
     from nnasync.buffers import Buffers
+    from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
     from nnasync.engine import tokens
 else:
+    bursts = deferred("nnasync.burst")
     tokens = deferred("nnasync.engine.tokens")
 
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
@@ -93,6 +94,8 @@ class EnginePreparedModel:
         )
         self._samples_at_trim = 0
         self._heats: list[Heat] = []
+        self.client = 0
+        """Whose executions these are, by the number that the workers gave; set before the first."""
 
     @property
     def model(self) -> Model:
@@ -251,7 +254,12 @@ class EnginePreparedModel:
         """The same, at once and from any thread."""
         self._open_plan()
         heat = Heat(self._workers)
-        server = BurstServer(functools.partial(self._begin, heat), callback, result_channel)
+
+        def run_now(request: Request, *, measure: bool, deadline_ns: int) -> ExecutionResult | None:
+            heat.touch()
+            return self.run_now(request, measure=measure, deadline_ns=deadline_ns)
+
+        server = bursts.BurstServer(self._begin, callback, result_channel, run_now=run_now)
         request_channel.listen(server.receive)
         context = _BurstContext(server, self.run_now, heat)
         heat.belongs_to(context)
@@ -374,7 +382,7 @@ class EnginePreparedModel:
             self._plan is not None
             and not self._loops
             and (self._health is None or not self._health.suspects)
-            and self._workers.may_inline(self._priority, self._estimate, budget_ns)
+            and self._workers.may_inline(self._priority, self._estimate, budget_ns, self.client)
         )
 
     def _enters_inline(self, budget_ns: float) -> bool:
@@ -393,7 +401,9 @@ class EnginePreparedModel:
             binding = self._bindings.get(id(request)) or self._bind(request)
             call = binding.take()
             try:
-                device_ns = self._workers.run_inline(call, self._estimate, deadline_ns, self._name)
+                device_ns = self._workers.run_inline(
+                    call, self._estimate, deadline_ns, self._name, self.client
+                )
             except BaseException:
                 binding.fail(call)
                 raise
@@ -411,6 +421,7 @@ class EnginePreparedModel:
     def _task(self, binding: Binding, deadline_ns: int, loop_timeout_ns: int) -> Task:
         call = binding.take()
         task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
+        task.client = self.client
         task.stop.loop_timeout_ns = loop_timeout_ns
         if binding.is_managed:
             task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
@@ -427,7 +438,6 @@ class EnginePreparedModel:
 
     def _begin(
         self,
-        heat: Heat,
         request: Request,
         *,
         measure: bool,
@@ -437,14 +447,6 @@ class EnginePreparedModel:
         release: Callable[[], None],
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst."""
-        heat.touch()
-        is_next = behind is None or behind.done
-        if is_next:
-            result = self.run_now(request, measure=measure, deadline_ns=deadline_ns)
-            if result is not None:
-                reply(result)
-                release()
-                return None
         task = self._task(self._binding(request), deadline_ns, DEFAULT_LOOP_TIMEOUT_NS)
 
         def answer(fence: Fence) -> None:
@@ -457,7 +459,7 @@ class EnginePreparedModel:
 
         task.fence.add_callback(answer)
         task.when_released(release)
-        if behind is None or is_next:
+        if behind is None or behind.done:
             try:
                 self._gate.submit(task, held=False)
             except NNError as error:

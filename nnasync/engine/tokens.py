@@ -22,6 +22,7 @@ from nnasync import hal
 from nnasync.buffers import Buffers, ManagedBuffer
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
+from nnasync.engine.gathering import bound
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -196,10 +197,20 @@ class TokenBinding(Binding):
         self.claims.end(self._reads, [(buffer, None) for buffer in self._writes])
 
     def bound(self) -> _Bound:
-        """A call of the plan on the memory that the buffers have now; they are claimed."""
+        """A call of the plan on the memory of the buffers, which are claimed; they get enough."""
+        if self._has_fixed_memory and self._ready:
+            found = self._idle_call()
+            if found is not None:
+                return found
+        while True:
+            try:
+                return self._bound_now()
+            except OutputInsufficientSize as error:
+                self.grow(error)
+
+    def _bound_now(self) -> _Bound:
+        """A call on the memory that the buffers have."""
         found = self._idle_call()
-        if found is not None and self._has_fixed_memory:
-            return found
         for use in self.outputs:
             if isinstance(use, _Use) and use.is_settled:
                 use.buffer.grow(use.nbytes)
@@ -211,7 +222,7 @@ class TokenBinding(Binding):
         outputs = [_target(output) for output in self.outputs]
         inputs = [each.array() if isinstance(each, _Use) else each for each in self._uses[0]]
         try:
-            return _Bound(self._plan.bind(inputs, outputs), outputs, memories)
+            return _Bound(bound(self._plan, inputs, outputs), outputs, memories)
         except Exception as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__

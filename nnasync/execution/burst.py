@@ -1,9 +1,10 @@
 """A burst as a user sees it: a stream of calls that carries the state of its model.
 
-Calls run in order, one at a time; up to `depth` may be in flight. The state of the stream is two
-sets of buffers: an execution reads one and writes the other, and only its success swaps them. So a
-call that missed its deadline, failed or was cancelled leaves the state as it was, even if the
-device goes on writing for a while; the next execution begins only when the device has let go.
+Calls run in order, one at a time; up to `depth` may be in flight. An execution reads the state of
+the stream (`execution.state`) on one side and writes it on another, and only its success makes that
+the one that counts. So a call that missed its deadline, failed or was cancelled leaves the state as
+it was, even if the device goes on writing for a while; the next execution begins only when the
+device has let go.
 
 A call that finds the stream idle is sent at once and may have run when `send` returns; then
 nothing is awaited. The others wait in a queue of the client, because what they are to read is
@@ -17,7 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
@@ -29,8 +30,9 @@ from nnasync.burst import (
     LocalChannel,
     Outcome,
 )
-from nnasync.clock import Alarm, Deadline
-from nnasync.device import PreparedModel
+from nnasync.clock import Deadline, now_ns
+from nnasync.deferred import deferred
+from nnasync.device import Device, PreparedModel
 from nnasync.errors import (
     BadState,
     CallerError,
@@ -38,28 +40,29 @@ from nnasync.errors import (
     DeviceUnavailable,
     InvalidArgument,
     MissedDeadlinePersistent,
+    MissedDeadlineTransient,
     NNError,
     ResourceExhaustedTransient,
 )
-from nnasync.execution.ports import Ports, check_out, copy_in, in_order
-from nnasync.execution.slots import Slot
+from nnasync.execution.calls import BurstSlot, Call, Ways
+from nnasync.execution.ports import Ports, check_out, in_order, out_in_order
+from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
-from nnasync.hal import (
-    Array,
-    DataLocation,
-    ExecutionResult,
-    Model,
-    Request,
-    RequestArgument,
-)
-from nnasync.memory import Pool, layout
+from nnasync.hal import Array, ExecutionResult, Model
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
-__all__ = ["DEFAULT_DEPTH", "Burst", "BurstStatistics"]
+if TYPE_CHECKING:
+    from nnasync.execution import buffer, distant
+else:
+    buffer = deferred("nnasync.execution.buffer")
+    distant = deferred("nnasync.execution.distant")
 
-DEFAULT_DEPTH = 8
+__all__ = ["Burst", "BurstStatistics"]
+
+_LATE_NS = 500_000
+"""A device in another process answers at the deadline itself; this is how long that may take."""
 
 
 class BurstStatistics(msgspec.Struct, frozen=True):
@@ -70,93 +73,6 @@ class BurstStatistics(msgspec.Struct, frozen=True):
     failed: int
     in_flight: int
     hot: bool
-
-
-class _State:
-    """Two sets of state buffers in one pool; `current` is the one that holds the state."""
-
-    def __init__(self, ports: Ports) -> None:
-        self.ports = ports.state_inputs
-        sizes = [port.dtype.itemsize * int(np.prod(port.shape)) for port in self.ports]
-        offsets, total = layout(sizes * 2)
-        self.pool = Pool.allocate(max(total, 1))
-        count = len(sizes)
-        self.locations = [
-            [DataLocation(1, offsets[side * count + n], sizes[n]) for n in range(count)]
-            for side in (0, 1)
-        ]
-        self.arrays: list[list[Array]] = [
-            [
-                self.pool.array(port.dtype, port.shape, offsets[side * count + n])
-                for n, port in enumerate(self.ports)
-            ]
-            for side in (0, 1)
-        ]
-        self.current = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """Make the state zero, which is the zero point where it is quantised."""
-        for array, port in zip(self.arrays[self.current], self.ports, strict=True):
-            array.fill(port.zero_point)
-
-
-class _Call:
-    """One call on its way."""
-
-    __slots__ = (
-        "alarm",
-        "deadline_ns",
-        "following",
-        "given_up",
-        "measure",
-        "outcome",
-        "sender",
-        "serial",
-        "slot",
-        "waiter",
-    )
-
-    def __init__(self, slot: _BurstSlot, deadline_ns: int, *, measure: bool) -> None:
-        self.slot = slot
-        self.deadline_ns = deadline_ns
-        self.measure = measure
-        self.outcome: Outcome | None = None
-        self.given_up = False
-        self.serial = 0
-        self.sender = 0
-        self.following: _Call | None = None
-        self.waiter: Waiter | None = None
-        self.alarm: Alarm | None = None
-
-    def settle(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        if self.alarm is not None:
-            self.alarm.disarm()
-        waiter = self.waiter
-        if waiter is not None:
-            waiter.wake()
-
-
-class _BurstSlot(Slot):
-    """A slot whose requests read and write the state of a stream, one request for each side."""
-
-    __slots__ = ("encoded", "requests")
-
-    def __init__(self, model: Model, ports: Ports, state: _State | None) -> None:
-        super().__init__(model, ports)
-        self.encoded: list[bytes | None] = [None, None]
-        if state is None:
-            self.requests = [self.request, self.request]
-        else:
-            self.requests = [self._on_side(model, state, side) for side in (0, 1)]
-
-    def _on_side(self, model: Model, state: _State, side: int) -> Request:
-        inputs, outputs = list(self.request.inputs), list(self.request.outputs)
-        for n, pair in enumerate(model.state):
-            inputs[pair.input] = RequestArgument(location=state.locations[side][n])
-            outputs[pair.output] = RequestArgument(location=state.locations[1 - side][n])
-        return Request(tuple(inputs), tuple(outputs), (self.pool, state.pool))
 
 
 class Burst:
@@ -171,8 +87,9 @@ class Burst:
         *,
         depth: int,
         owner: object = None,
+        device: Device | None = None,
     ) -> None:
-        """`owner` is kept for as long as the burst is."""
+        """`owner` is kept for as long as the burst is; `device` may have the state in buffers."""
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
         self._model = model
@@ -180,30 +97,37 @@ class Burst:
         self._prepared = prepared
         self._depth = depth
         self._owner = owner
+        self._device = device
         self._workers = workers
         self._wakeup = Wakeup.current()
-        self._state = _State(ports) if model.state else None
+        self._state = StreamState(ports) if model.state else None
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
         self._heated: HeatedBurstContext | None = None
+        self._prompt: BurstController | None = None
         self._open = False
         self._lock = threading.Lock()
-        self._idle: list[_BurstSlot] = []
-        self._pending: deque[_Call] = deque()
-        self._running: _Call | None = None
-        self._last: _Call | None = None
+        self._idle: list[BurstSlot] = []
+        self._pending: deque[Call] = deque()
+        self._running: Call | None = None
+        self._last: Call | None = None
         self._in_flight = 0
         self._submitted = self._succeeded = self._failed = 0
 
     async def __aenter__(self) -> Self:
         if self._controller is not None:
             raise BadState("a burst can be entered once; open another with net.burst()")
+        if self._state is not None and self._device is not None:
+            self._state = await distant.moved_away(
+                self._state, self._ports, self._device, self._prepared
+            )
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
         context = await self._prepared.configure_execution_burst(controller, requests, results)
         controller.attach(context)
         self._inline = context if isinstance(context, InlineBurstContext) else None
         self._heated = context if isinstance(context, HeatedBurstContext) else None
+        self._prompt = controller if controller.is_prompt else None
         self._controller = controller
         self._open = True
         return self
@@ -231,18 +155,23 @@ class Burst:
         if cancellation_pending():
             await checkpoint_if_cancelled()
             self._check(deadline)
-        outs = check_out(self._ports.outputs, out)
         deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        slot = self._filled(arrays)
-        if self._inline is not None and self._running is None:
-            result = self._run_now(self._inline, slot, deadline_ns, measure=measure)
-            if result is not None:
-                return self._value(slot, result, outs, measure=measure)
-        call = _Call(slot, deadline_ns, measure=measure)
+        slot, ways, outs, mixed = self._filled(arrays, out)
+        answer: ExecutionResult | int | None = None
+        if self._running is None and not self._workers.turns.is_half_spent():
+            if self._inline is not None:
+                answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
+            elif self._prompt is not None:
+                answer = self._ask(self._prompt, slot, ways, deadline_ns, measure=measure)
+        if isinstance(answer, ExecutionResult):
+            return self._value(slot, answer, outs, mixed, measure=measure)
+        call = Call(slot, ways, deadline_ns, measure=measure)
         self._in_flight += 1
         self._submitted += 1
         try:
-            if self._takes_lead(call):
+            if answer is not None:
+                self._follow(call, answer)
+            elif self._takes_lead(call):
                 if self._workers.turns.is_half_spent():
                     await self._turn_of(call)
                 self._send(call)
@@ -250,23 +179,19 @@ class Burst:
                 await self._wait(call)
         finally:
             self._in_flight -= 1
-        return self._finish(call, outs)
+        return self._finish(call, outs, mixed)
 
     def state(self) -> dict[str, Array]:
-        """Copies of the stream's state, by the names of the model's state inputs."""
-        state = self._settled_state()
-        arrays = state.arrays[state.current]
-        return {port.name: array.copy() for port, array in zip(state.ports, arrays, strict=True)}
+        """Copies of the stream's state, by the names of the model's state inputs.
+
+        Waits for a device in another process, which has the state, for a second at most. Raises
+        BadState while calls are in flight, DeviceUnavailable where the device does not answer.
+        """
+        return self._settled_state().read()
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
-        state = self._settled_state()
-        ordered = in_order(state.ports, [values], "state")
-        fresh_arrays = [np.empty(port.shape, port.dtype) for port in state.ports]
-        for array, value, port in zip(fresh_arrays, ordered, state.ports, strict=True):
-            copy_in(array, value, port)
-        for target, array in zip(state.arrays[state.current], fresh_arrays, strict=True):
-            np.copyto(target, array)
+        self._settled_state().load(values)
 
     def reset(self) -> None:
         """Set the state to zeroes, as at the beginning of the stream."""
@@ -297,7 +222,7 @@ class Burst:
         if self._controller is not None:
             self._controller.close(error)
         self._idle.clear()
-        self._inline = self._heated = None
+        self._inline = self._heated = self._prompt = None
 
     def __del__(self) -> None:
         # On whatever thread collects, amidst anything: closing is left to the loop.
@@ -327,13 +252,17 @@ class Burst:
             )
 
     def _run_now(
-        self, inline: InlineBurstContext, slot: _BurstSlot, deadline_ns: int, *, measure: bool
+        self,
+        inline: InlineBurstContext,
+        slot: BurstSlot,
+        ways: Ways,
+        deadline_ns: int,
+        *,
+        measure: bool,
     ) -> ExecutionResult | None:
         """Run on this thread where nothing is under way: no other thread looks at the stream."""
-        if self._workers.turns.is_half_spent():
-            return None
         state = self._state
-        request = slot.requests[0 if state is None else state.current]
+        request = ways.requests[0 if state is None else state.current]
         try:
             result = inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
         except NNError:
@@ -344,23 +273,87 @@ class Burst:
         if result is not None:
             self._submitted += 1
             if state is not None:
-                state.current ^= 1
+                state.advance()
+                self._last = None
         return result
 
-    def _filled(self, arrays: Sequence[Any]) -> _BurstSlot:
-        values = in_order(self._ports.inputs, arrays, "input")
+    def _ask(
+        self,
+        prompt: BurstController,
+        slot: BurstSlot,
+        ways: Ways,
+        deadline_ns: int,
+        *,
+        measure: bool,
+    ) -> ExecutionResult | int:
+        """Ask a device next door where nothing is under way; a serial number: it answers later."""
+        began_ns = now_ns()
+        try:
+            outcome = prompt.ask(
+                self._arguments(prompt, ways), measure=measure, deadline_ns=deadline_ns
+            )
+        except NNError:
+            self._submitted += 1
+            self._failed += 1
+            self._discard(slot)
+            raise
+        self._workers.turns.spend(now_ns() - began_ns)
+        if isinstance(outcome, int):
+            return outcome
+        self._submitted += 1
+        if isinstance(outcome, NNError):
+            self._failed += 1
+            self._discard(slot)
+            raise outcome
+        if self._state is not None:
+            self._state.advance()
+        self._last = None
+        return outcome
+
+    def _follow(self, call: Call, serial: int) -> None:
+        """Have a call that was asked, and not answered at once, end as one that was sent."""
+        call.serial = serial
+        with self._lock:
+            self._running, self._last = call, None
+        if self._prompt is not None:
+            self._prompt.follow(serial, lambda outcome: self._ended(call, outcome))
+        self._watch(call)
+
+    def _filled(
+        self, arrays: Sequence[Any], out: Any
+    ) -> tuple[BurstSlot, Ways, Sequence[Any] | None, buffer.Mixed | None]:
+        """A slot with the inputs in it, the requests on it, and how to read the outputs."""
+        ports = self._ports
+        values = in_order(ports.inputs, arrays, "input")
         try:
             slot = self._idle.pop()
         except IndexError:
-            slot = _BurstSlot(self._model, self._ports, self._state)
+            slot = BurstSlot(self._model, ports, self._state)
         try:
-            slot.write(self._ports.inputs, values)
+            if out is None or out.__class__ is np.ndarray or not buffer.are_among(out):
+                outs = check_out(ports.outputs, out)
+                try:
+                    slot.write(ports.inputs, values)
+                except InvalidArgument:
+                    if not buffer.are_among(values):
+                        raise
+                else:
+                    return slot, slot.ways, outs, None
+            outs = out_in_order(ports.outputs, out)
+            key = buffer.places_of(values, outs)
+            known = slot.mixed.get(key)
+            if known is None:
+                pieces = buffer.pieces_of(ports, self._prepared, values, outs)
+                mixed = buffer.Mixed(slot, ports, values, outs)
+                known = slot.remember(key, mixed, slot.ways_with(pieces))
+            mixed, ways = known
+            mixed.fill(values, outs)
         except CallerError:
             self._idle.append(slot)
             raise
-        return slot
+        return slot, ways, outs, mixed
 
-    def _takes_lead(self, call: _Call) -> bool:
+    def _takes_lead(self, call: Call) -> bool:
         """Whether the stream is idle and the call is to be sent; else it is queued and watched."""
         with self._lock:
             if self._running is None:
@@ -377,7 +370,7 @@ class Burst:
                 call.alarm.disarm()
         return False
 
-    async def _turn_of(self, call: _Call) -> None:
+    async def _turn_of(self, call: Call) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
         try:
             await self._workers.turns.next()
@@ -388,9 +381,9 @@ class Burst:
             self._idle.append(call.slot)
             raise
 
-    def _send(self, call: _Call) -> None:
+    def _send(self, call: Call) -> None:
         """Send a call, and those that follow it for as long as the answers come within `send`."""
-        sending: _Call | None = call
+        sending: Call | None = call
         while sending is not None:
             sending.sender = threading.get_ident()
             self._send_one(sending)
@@ -398,18 +391,13 @@ class Burst:
             following, sending.following = sending.following, None
             sending = following
 
-    def _send_one(self, call: _Call) -> None:
+    def _send_one(self, call: Call) -> None:
         controller = self._controller
-        side = 0 if self._state is None else self._state.current
         try:
             if controller is None or not self._open:
                 raise DeviceUnavailable("the burst is closed")
-            slot = call.slot
-            arguments = slot.encoded[side]
-            if arguments is None:
-                arguments = slot.encoded[side] = controller.encode(slot.requests[side])
             call.serial = controller.send(
-                arguments,
+                self._arguments(controller, call.ways),
                 lambda outcome: self._ended(call, outcome),
                 measure=call.measure,
                 deadline_ns=call.deadline_ns,
@@ -420,18 +408,46 @@ class Burst:
         if call.given_up and call.outcome is None:
             # It was given up on the loop before its serial number was there to cancel it by.
             controller.cancel(call.serial)
+        self._watch(call)
 
-    def _ended(self, call: _Call, outcome: Outcome) -> None:
+    def _arguments(self, controller: BurstController, ways: Ways) -> bytes:
+        """A request on the side of the state that counts now, encoded once."""
+        side = 0 if self._state is None else self._state.current
+        arguments = ways.encoded[side]
+        if arguments is None:
+            arguments = ways.encoded[side] = controller.encode(ways.requests[side])
+        return arguments
+
+    def _watch(self, call: Call) -> None:
+        """Answer a call at its deadline for a device in another process, which may hang."""
+        if self._prompt is None or call.deadline_ns == NEVER_NS:
+            return
+        call.alarm = self._workers.watchdog.arm(
+            call.deadline_ns + _LATE_NS, lambda: self._expire(call)
+        )
+        if call.outcome is not None:
+            call.alarm.disarm()
+
+    def _expire(self, call: Call) -> None:
+        with self._lock:
+            if call.outcome is not None or call.given_up:
+                return
+            call.given_up = True
+        if self._controller is not None:
+            self._controller.cancel(call.serial)
+        call.settle(MissedDeadlineTransient("the device did not answer by the deadline"))
+
+    def _ended(self, call: Call, outcome: Outcome) -> None:
         """The device answered: commit the state, send the next call, wake the waiter."""
         with self._lock:
             if self._state is not None and not isinstance(outcome, NNError) and not call.given_up:
-                self._state.current ^= 1
+                self._state.advance()
                 self._last = call
             following = self._next()
             self._running = following
             if following is not None:
                 self._last = None
-            call.outcome = outcome
+            call.answer(outcome)
         if call.sender == threading.get_ident():
             # Sent from here, each call would nest in the answer of the one before.
             call.following = following
@@ -439,7 +455,7 @@ class Burst:
             self._send(following)
         call.settle(outcome)
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> Call | None:
         while self._pending:
             call = self._pending.popleft()
             if call.outcome is None and not call.given_up:
@@ -448,7 +464,7 @@ class Burst:
                 return call
         return None
 
-    def _withdraw(self, call: _Call, error: NNError) -> None:
+    def _withdraw(self, call: Call, error: NNError) -> None:
         """Answer a call that waits in the queue; one that was sent is left to the device."""
         with self._lock:
             if call is self._running or call.outcome is not None:
@@ -456,7 +472,7 @@ class Burst:
             call.given_up = True
         call.settle(error)
 
-    async def _wait(self, call: _Call) -> None:
+    async def _wait(self, call: Call) -> None:
         call.waiter = Waiter()
         if call.outcome is not None:
             return
@@ -466,13 +482,13 @@ class Burst:
             self._give_up(call)
             raise
 
-    def _give_up(self, call: _Call) -> None:
+    def _give_up(self, call: Call) -> None:
         with self._lock:
             call.given_up = True
             sent = call is self._running
             if call is self._last and self._state is not None:
                 # It succeeded, but its waiter was cancelled before it heard of that.
-                self._state.current ^= 1
+                self._state.go_back()
                 self._last = None
         if call.alarm is not None:
             call.alarm.disarm()
@@ -481,7 +497,7 @@ class Burst:
         self._discard(call.slot)
         self._failed += 1
 
-    def _finish(self, call: _Call, outs: Sequence[Array] | None) -> Any:
+    def _finish(self, call: Call, outs: Sequence[Any] | None, mixed: buffer.Mixed | None) -> Any:
         outcome = call.outcome
         if outcome is None:
             raise BadState("the burst ended without answering this call")
@@ -489,27 +505,28 @@ class Burst:
             self._failed += 1
             self._discard(call.slot)
             raise fresh(outcome) from outcome
-        return self._value(call.slot, outcome, outs, measure=call.measure)
+        return self._value(call.slot, outcome, outs, mixed, measure=call.measure)
 
     def _value(
         self,
-        slot: _BurstSlot,
+        slot: BurstSlot,
         result: ExecutionResult,
-        outs: Sequence[Array] | None,
+        outs: Sequence[Any] | None,
+        mixed: buffer.Mixed | None,
         *,
         measure: bool,
     ) -> Any:
-        value = slot.read(outs)
+        value = slot.read(outs) if mixed is None or outs is None else mixed.read(outs)
         self._idle.append(slot)
         self._succeeded += 1
         return (value, result.timing) if measure else value
 
-    def _discard(self, slot: _BurstSlot) -> None:
+    def _discard(self, slot: BurstSlot) -> None:
         """Forget a slot that the device may still use; its memory goes when the device lets go."""
         if self._controller is not None:
             self._controller.free(slot.pool)
 
-    def _settled_state(self) -> _State:
+    def _settled_state(self) -> StreamState:
         if self._state is None:
             raise BadState("this network carries no state")
         if self._in_flight:

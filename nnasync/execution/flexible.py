@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from nnasync.clock import Deadline
+from nnasync.deferred import deferred
 from nnasync.device import PreparedModel
 from nnasync.errors import (
     GeneralFailure,
@@ -21,11 +23,12 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     OutputInsufficientSize,
 )
-from nnasync.execution.ports import Port, Ports, as_array, check_out
+from nnasync.execution.ports import Port, Ports, as_array, check_out, out_in_order
 from nnasync.hal import (
     Array,
     DataLocation,
     ExecutionResult,
+    Memory,
     Model,
     OutputShape,
     Request,
@@ -33,6 +36,16 @@ from nnasync.hal import (
     Timing,
 )
 from nnasync.memory import Pool, layout
+
+if TYPE_CHECKING:
+    from nnasync.execution import images
+else:
+    images = deferred("nnasync.execution.images")
+
+if TYPE_CHECKING:
+    from nnasync.execution import buffer
+else:
+    buffer = deferred("nnasync.execution.buffer")
 
 __all__ = ["FlexibleCalls"]
 
@@ -56,12 +69,14 @@ class FlexibleCalls:
 
         Raises InvalidArgument for inputs that do not fit, and whatever the device raises.
         """
+        outs = None if out is None else out_in_order(self._ports.outputs, out)
+        held = [None] * len(self._ports.outputs) if outs is None else self._held(outs)
         arrays = [
-            None if value is None else _fitting(value, port)
+            None if value is None else self._given(value, port)
             for value, port in zip(values, self._ports.inputs, strict=True)
         ]
         for attempt in range(_ATTEMPTS):
-            request = self._request(arrays)
+            request = self._request(arrays, held)
             try:
                 result = await self._prepared.execute_synchronously(
                     request, measure=measure, deadline=deadline
@@ -74,29 +89,47 @@ class FlexibleCalls:
                     raise
                 raise MissedDeadlineTransient(f"with enough memory at last, {error}") from error
             else:
-                return self._read(request, result, out), result.timing
+                return self._read(request, result, outs), result.timing
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")
 
-    def _request(self, arrays: Sequence[Array | None]) -> Request:
-        """A request over fresh memory with the inputs in it."""
+    def _given(self, value: Any, port: Port) -> Array | buffer.Buffer:
+        if value.__class__ is np.ndarray or not isinstance(value, buffer.Buffer):
+            return _fitting(value, port)
+        value.check(self._prepared, "input", port)
+        return value
+
+    def _held(self, outs: Sequence[Any]) -> list[buffer.Buffer | None]:
+        """The buffers among outputs, which get a shape from the run."""
+        found = [each if buffer.are_among(each) else None for each in outs]
+        for each, port in zip(found, self._ports.outputs, strict=True):
+            if each is not None:
+                each.check(self._prepared, "output", port)
+        return found
+
+    def _request(
+        self,
+        arrays: Sequence[Array | buffer.Buffer | None],
+        held: Sequence[buffer.Buffer | None],
+    ) -> Request:
+        """A request over fresh memory with the inputs in it, and over buffers."""
         if self._ports.state_inputs:
             raise InvalidArgument("a network with states needs known shapes; fix them in the model")
-        sizes = [0 if array is None else array.nbytes for array in arrays]
-        offsets, total = layout([*sizes, *self._sizes])
-        pool = Pool.allocate(max(total, 1))
-        inputs = []
-        for array, offset in zip(arrays, offsets, strict=False):
-            if array is None:
-                inputs.append(RequestArgument(has_no_value=True))
-                continue
-            np.copyto(pool.array(array.dtype, array.shape, offset), array)
-            location = DataLocation(0, offset, array.nbytes)
-            inputs.append(RequestArgument(location=location, dimensions=array.shape))
-        outputs = [
-            RequestArgument(location=DataLocation(0, offset, size))
-            for offset, size in zip(offsets[len(arrays) :], self._sizes, strict=True)
+        sizes = [array.nbytes if isinstance(array, np.ndarray) else 0 for array in arrays]
+        sizes += [size if each is None else 0 for size, each in zip(self._sizes, held, strict=True)]
+        offsets, total = layout(sizes)
+        pools: list[Memory | int] = [Pool.allocate(max(total, 1))]
+        inputs = [
+            _input(array, offset, pools) for array, offset in zip(arrays, offsets, strict=False)
         ]
-        return Request(tuple(inputs), tuple(outputs), (pool,))
+        outputs = []
+        for each, offset, size in zip(
+            held, offsets[len(arrays) :], sizes[len(arrays) :], strict=True
+        ):
+            if each is None:
+                outputs.append(RequestArgument(location=DataLocation(0, offset, size)))
+            else:
+                outputs.append(RequestArgument(location=_all_of(each, pools)))
+        return Request(tuple(inputs), tuple(outputs), tuple(pools))
 
     def _grow(self, shapes: Sequence[OutputShape]) -> bool:
         """Note how much the outputs need; whether that is more than they had."""
@@ -108,27 +141,49 @@ class FlexibleCalls:
                 grown = True
         return grown
 
-    def _read(self, request: Request, result: ExecutionResult, out: Any) -> Any:
+    def _read(self, request: Request, result: ExecutionResult, outs: Sequence[Any] | None) -> Any:
         pool = request.pools[0]
         if not isinstance(pool, Pool):
             raise GeneralFailure("the request has lost its memory")
-        arrays = [
-            pool.array(port.dtype, shape.dimensions, argument.location.offset)
-            for port, shape, argument in zip(
-                self._ports.outputs, result.output_shapes, request.outputs, strict=True
-            )
-        ]
-        if out is not None:
-            ports = [
-                Port(port.name, array.shape, port.dtype, port.scale, port.zero_point, port.position)
-                for port, array in zip(self._ports.outputs, arrays, strict=True)
-            ]
-            targets = check_out(ports, out) or ()
-            for target, array in zip(targets, arrays, strict=True):
-                target[...] = array
-            return targets[0] if len(targets) == 1 else tuple(targets)
-        copies = tuple(array.copy() for array in arrays)
-        return copies[0] if len(copies) == 1 else copies
+        targets = [None] * len(self._ports.outputs) if outs is None else outs
+        found = []
+        for port, shape, argument, target in zip(
+            self._ports.outputs, result.output_shapes, request.outputs, targets, strict=True
+        ):
+            if argument.location.pool_index:
+                found.append(target)
+                target.written(shape.dimensions)
+                continue
+            array = pool.array(port.dtype, shape.dimensions, argument.location.offset)
+            check_out([msgspec.structs.replace(port, shape=array.shape)], (target,))
+            found.append(array)
+        values = [_taken(*each) for each in zip(targets, found, strict=True)]
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+def _taken(target: Any, found: Any) -> Any:
+    if target is None:
+        return found.copy()
+    if target is not found:
+        target[...] = found
+    return target
+
+
+def _input(array: Array | buffer.Buffer | None, offset: int, pools: list[Any]) -> RequestArgument:
+    """An input that is copied to this place in the first pool, or is in a buffer."""
+    if array is None:
+        return RequestArgument(has_no_value=True)
+    if not isinstance(array, np.ndarray):
+        return RequestArgument(location=_all_of(array, pools), dimensions=array.shape)
+    np.copyto(pools[0].array(array.dtype, array.shape, offset), array)
+    location = DataLocation(0, offset, array.nbytes)
+    return RequestArgument(location=location, dimensions=array.shape)
+
+
+def _all_of(held: buffer.Buffer, pools: list[Any]) -> DataLocation:
+    if held.pool not in pools[1:]:
+        pools.append(held.pool)
+    return DataLocation(pools.index(held.pool), 0, held.length)
 
 
 def _known_bytes(port: Port) -> int:
@@ -136,7 +191,7 @@ def _known_bytes(port: Port) -> int:
 
 
 def _fitting(value: Any, port: Port) -> Array:
-    array = as_array(value, port)
+    array = as_array(images.pixels_of(value, port) if type(value) is Pool else value, port)
     fits = port.shape == array.shape
     if not port.is_settled:
         fits = not port.shape or (

@@ -9,7 +9,7 @@ from typing import Any, Self
 from nnasync.device import ExecutionInfo, FencedExecution
 from nnasync.errors import BadState, NNError
 from nnasync.execution.ports import Port
-from nnasync.execution.slots import Lease, OutputRegion, Slot, output_regions
+from nnasync.execution.slots import Lease, Slot, output_regions
 from nnasync.fences import Fence
 from nnasync.hal import ErrorStatus, Struct, Timing
 
@@ -24,20 +24,37 @@ class Execution:
     execution is closed, or it and its regions are dropped.
     """
 
-    __slots__ = ("__weakref__", "_launched", "_lease", "_outputs", "_ports")
+    __slots__ = ("__weakref__", "_launched", "_lease", "_outputs", "_outs", "_ports")
 
-    def __init__(self, launched: FencedExecution, lease: Lease, ports: Sequence[Port]) -> None:
+    def __init__(
+        self,
+        launched: FencedExecution,
+        lease: Lease,
+        ports: Sequence[Port],
+        outs: Sequence[Any] | None = None,
+    ) -> None:
+        """`outs` has a buffer for each output that is in one, else None."""
         self._launched = launched
+        self._outs = outs
         self._lease = lease
         self._ports = ports
-        self._outputs: tuple[OutputRegion, ...] | None = None
+        self._outputs: tuple[Any, ...] | None = None
 
     @property
-    def outputs(self) -> tuple[OutputRegion, ...]:
-        """The outputs in place; raises BadState once the execution is closed."""
+    def outputs(self) -> tuple[Any, ...]:
+        """The outputs in place, regions or the buffers they were meant for.
+
+        Raises BadState once the execution is closed.
+        """
         outputs = self._outputs
         if outputs is None:
-            outputs = self._outputs = output_regions(self._slot(), self._lease, self._ports)
+            outputs = output_regions(self._slot(), self._lease, self._ports)
+            if self._outs is not None:
+                outputs = tuple(
+                    region if out is None else out
+                    for region, out in zip(outputs, self._outs, strict=True)
+                )
+            self._outputs = outputs
         return outputs
 
     @property
@@ -50,9 +67,12 @@ class Execution:
         return await self._launched.get_execution_info()
 
     async def result(self) -> Any:
-        """Wait for the fence and return copies of the outputs; a tuple if there are several."""
+        """Wait for the fence and return copies of the outputs; a tuple if there are several.
+
+        Buffers are returned as they are.
+        """
         await self.fence
-        return self._slot().read(None)
+        return self._slot().read(self._outs)
 
     def cancel(self) -> None:
         """End the work; the fence fails with Cancelled unless it is done already."""

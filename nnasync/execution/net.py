@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 
 from nnasync.clock import Deadline
-from nnasync.compilation import Compilation, Report
+from nnasync.compilation import Compilation, Fallback, Report
+from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, NNError
-from nnasync.execution.burst import DEFAULT_DEPTH, Burst
-from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.launch import Execution, FailedLaunch
-from nnasync.execution.ports import Port, check_out, copy_in, in_order, ports_of
-from nnasync.execution.slots import Holding, Lease, OutputRegion, Slot, Slots
+from nnasync.execution.ports import (
+    Port,
+    check_out,
+    copy_in,
+    in_order,
+    out_in_order,
+    ports_of,
+)
+from nnasync.execution.slots import Holding, Lease, OutputRegion, Piece, Slot, Slots, moved
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS, Model
-from nnasync.memory import Region
+from nnasync.memory import Pool, Region
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
-__all__ = ["Net"]
+if TYPE_CHECKING:
+    from nnasync.execution import buffer, flexible, images
+    from nnasync.execution import burst as bursts
+    from nnasync.execution.burst import Burst
+    from nnasync.execution.flexible import FlexibleCalls
+else:
+    buffer = deferred("nnasync.execution.buffer")
+    bursts = deferred("nnasync.execution.burst")
+    flexible = deferred("nnasync.execution.flexible")
+    images = deferred("nnasync.execution.images")
+
+__all__ = ["DEFAULT_DEPTH", "Net"]
+
+DEFAULT_DEPTH = 8
+"""Executions of a burst in flight, unless it is told otherwise."""
 
 
 class Net:
@@ -41,26 +63,40 @@ class Net:
         workers: Workers,
         *,
         on_close: Callable[[Net], Closing],
-        on_drop: Callable[[], object],
+        on_drop: Callable[[PreparedModel], object],
+        is_pinned: bool = False,
     ) -> None:
-        """`on_drop` is called on the loop when the network was collected without being closed."""
-        self._compilation = compilation
-        prepared: PreparedModel = compilation.prepared
-        self._prepared = prepared
-        self._inline = prepared if isinstance(prepared, InlinePreparedModel) else None
+        """`on_drop` is called on the loop when the network was collected without being closed.
+
+        `is_pinned`: the application named the devices.
+        """
         self._ports = ports_of(compilation.model)
         self._slots = Slots(compilation.model, self._ports)
-        self._flexible = (
-            None
-            if self._ports.are_settled
-            else FlexibleCalls(compilation.model, self._ports, self._prepared)
-        )
+        self._fell_back: tuple[Fallback, ...] = ()
+        self._use(compilation)
         self._wakeup = Wakeup.current()
         self._workers = workers
         self._on_close = on_close
         self._on_drop = on_drop
+        self._is_pinned = is_pinned
         self._closed = False
+
+    def _use(self, compilation: Compilation) -> None:
+        prepared = compilation.prepared
+        self._compilation = compilation
         self._report = compilation.report
+        self._prepared: PreparedModel = prepared
+        self._inline = prepared if isinstance(prepared, InlinePreparedModel) else None
+        self._flexible = (
+            None
+            if self._ports.are_settled
+            else flexible.FlexibleCalls(compilation.model, self._ports, prepared)
+        )
+
+    @property
+    def prepared(self) -> PreparedModel:
+        """What runs the calls that begin now."""
+        return self._prepared
 
     @property
     def model(self) -> Model:
@@ -77,9 +113,17 @@ class Net:
         """Names, shapes and dtypes of the outputs; states are not among them."""
         return self._ports.outputs
 
+    def input(self, which: str | int = 0) -> buffer.Role:
+        """An input, by name or number, as a use of a buffer that `rt.allocate` makes."""
+        return self._role("input", self._ports.inputs, which)
+
+    def output(self, which: str | int = 0) -> buffer.Role:
+        """An output, by name or number, as a use of a buffer that `rt.allocate` makes."""
+        return self._role("output", self._ports.outputs, which)
+
     def report(self) -> Report:
         """Where the model runs, and why, and what fell back so far."""
-        fallbacks = self._compilation.fallbacks()
+        fallbacks = (*self._fell_back, *self._compilation.fallbacks())
         if not fallbacks:
             return self._report
         return msgspec.structs.replace(self._report, fallbacks=fallbacks)
@@ -87,6 +131,17 @@ class Net:
     def optimised(self, report: Report) -> None:
         """Note that another plan has taken over; called by the runtime."""
         self._report = report
+
+    def take_over(self, compilation: Compilation) -> bool:
+        """Run calls from now on by another compilation of the same model; called by the runtime.
+
+        What is under way, on what stands in for the device, ends as it began. False if this is
+        closed.
+        """
+        if not self._closed:
+            self._fell_back = self.report().fallbacks
+            self._use(compilation)
+        return not self._closed
 
     async def __call__(
         self,
@@ -97,23 +152,33 @@ class Net:
     ) -> Any:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
-        Takes one value per input, or one mapping by name: whatever numpy can read. `out` is written
-        instead of fresh arrays. None omits an optional input. Where the model leaves shapes open,
-        the inputs bring theirs along. With `measure=True` returns (result, Timing). States start
-        from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted, DeviceError.
+        Takes one value per input, or one mapping by name: whatever numpy can read, buffers, and
+        images (`memory.Pool.image`), which are read in place.
+        `out`, arrays and buffers, is written instead of fresh arrays: one per output, None for a
+        fresh one, or some by name. None omits an optional input. Where the model leaves shapes
+        open, the inputs bring theirs along. With `measure=True` returns (result, Timing). States
+        start from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
+        DeviceError.
         """
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
         if self._flexible is not None:
             return await self._call_flexibly(self._flexible, arrays, deadline, out, measure=measure)
+        if out is not None and out.__class__ is not np.ndarray and buffer.are_among(out):
+            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+        if len(arrays) == 1 and arrays[0].__class__ is Pool:
+            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
         outs = check_out(self._ports.outputs, out)
         try:
             slot = self._filled(arrays)
         except InvalidArgument:
-            if all(value is not None for value in in_order(self._ports.inputs, arrays, "input")):
+            values = in_order(self._ports.inputs, arrays, "input")
+            if buffer.are_among(values):
+                return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+            if all(value is not None for value in values):
                 raise
-            calls = FlexibleCalls(self.model, self._ports, self._prepared)
+            calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
             return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
         result = None
         if self._inline is not None:
@@ -130,6 +195,7 @@ class Net:
     async def launch(
         self,
         *arrays: Any,
+        out: Any = None,
         wait_for: Sequence[Fence | Execution] = (),
         deadline: Deadline | None = None,
         duration: float | None = None,
@@ -138,10 +204,10 @@ class Net:
     ) -> Execution:
         """Launch behind fences and return at once; outcome and outputs come through the fence.
 
-        Takes arrays, which are copied, and regions, which are read in place when the fences are
-        signaled; `launch(first.outputs, wait_for=[first.fence])` chains. `duration` limits the
-        time after the last fence, `loop_timeout` each WHILE loop, in seconds. Raises CallerError
-        and Refused only.
+        Takes arrays, which are copied, and regions, buffers and images, which are read in place
+        when the fences are signaled; `launch(first.outputs, wait_for=[first.fence])` chains. `out`
+        names buffers for outputs, as in a call. `duration` limits the time after the last fence,
+        `loop_timeout` each WHILE loop, in seconds. Raises CallerError and Refused only.
         """
         self._check(deadline)
         if cancellation_pending():
@@ -151,11 +217,12 @@ class Net:
         fences = () if wait_for == () else _fences(wait_for)
         loop_timeout_ns = _loop_timeout_ns(loop_timeout)
         duration_ns = _nanoseconds(duration, "duration")
+        outs = None if out is None else self._buffers_of(out)
         slot = self._slots.take()
-        regions, sources = self._place(slot, values)
+        pieces, sources = self._place(slot, values, outs)
         if self._workers.turns.is_half_spent():
             await self._workers.turns.next()
-        request = slot.request_with(regions)
+        request = slot.request_with(pieces)
         launched: FencedExecution | None = None
         if self._inline is not None and duration_ns is None and _all_met(fences):
             deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
@@ -173,18 +240,27 @@ class Net:
             except DeviceError as error:
                 launched = FailedLaunch(error)
         fence = launched.fence
+        if outs is not None:
+            fence.add_callback(buffer.Writing(self._ports.outputs, outs))
         if not fence.done:
             for source in sources:
-                source.read_until(fence)
+                if isinstance(source, Lease):
+                    source.read_until(fence)
             fence.add_callback(Holding((self, *sources)))
-        return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs)
+        return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
 
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
         self._check(None)
         self._require_shapes("a burst")
-        return Burst(
-            self.model, self._ports, self._prepared, self._workers, depth=depth, owner=self
+        return bursts.Burst(
+            self.model,
+            self._ports,
+            self._prepared,
+            self._workers,
+            depth=depth,
+            owner=self,
+            device=None if self._inline else self._compilation.device,
         )
 
     def get_ready(self) -> None:
@@ -215,7 +291,7 @@ class Net:
         if getattr(self, "_closed", True):
             return
         self._closed = True
-        self._wakeup.post(self._on_drop)
+        self._wakeup.post(functools.partial(self._on_drop, self._prepared))
         warnings.warn(
             f"network {self.model.name!r} was dropped without being closed: call close(), or keep "
             "it for as long as its runtime is open",
@@ -264,30 +340,104 @@ class Net:
             raise
         return slot
 
-    def _place(
-        self, slot: Slot, values: Sequence[Any]
-    ) -> tuple[list[tuple[int, Region]], list[Lease]]:
-        """Copy arrays into the slot; regions are returned with what keeps them alive."""
-        regions: list[tuple[int, Region]] = []
-        sources: list[Lease] = []
-        for target, value, port in zip(slot.inputs, values, self._ports.inputs, strict=True):
-            if not isinstance(value, Region):
-                copy_in(target, value, port)
-                continue
-            if value.dtype != port.dtype or value.shape != port.shape:
-                raise InvalidArgument(
-                    f"region for input {port.name!r} is {value.dtype} {list(value.shape)}, "
-                    f"should be {port.dtype} {list(port.shape)}"
+    def _role(
+        self, kind: Literal["input", "output"], ports: Sequence[Port], which: str | int
+    ) -> buffer.Role:
+        self._check(None)
+        compilation = self._compilation
+        for number, port in enumerate(ports):
+            if which in (number, port.name):
+                return buffer.Role(
+                    compilation.device,
+                    compilation.prepared,
+                    compilation.model,
+                    kind,
+                    port,
+                    self._is_pinned,
                 )
-            if isinstance(value, OutputRegion):
-                if value.lease.slot is None:
-                    raise BadState(
-                        f"the execution that gave the region for input {port.name!r} is closed, "
-                        "its outputs are gone"
-                    )
-                sources.append(value.lease)
-            regions.append((port.position, value))
-        return regions, sources
+        names = ", ".join(port.name for port in ports)
+        raise InvalidArgument(f"the network has no {kind} {which!r}; there are: {names}")
+
+    async def _call_with_buffers(
+        self, arrays: Sequence[Any], deadline: Deadline | None, out: Any, *, measure: bool
+    ) -> Any:
+        ports = self._ports
+        values = in_order(ports.inputs, arrays, "input")
+        outs = out_in_order(ports.outputs, out)
+        key = buffer.places_of(values, outs)
+        slot = self._slots.take()
+        try:
+            known = slot.mixed.get(key)
+            if known is None:
+                pieces = buffer.pieces_of(ports, self._prepared, values, outs)
+                mixed = buffer.Mixed(slot, ports, values, outs)
+                known = slot.remember(key, mixed, moved(slot.request, pieces))
+            mixed, request = known
+            mixed.fill(values, outs)
+        except CallerError:
+            self._slots.give_back(slot)
+            raise
+        result = None
+        if self._inline is not None:
+            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            result = self._inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
+        if result is None:
+            result = await self._prepared.execute_synchronously(
+                request, measure=measure, deadline=deadline
+            )
+        value = mixed.read(outs)
+        self._slots.give_back(slot)
+        return (value, result.timing) if measure else value
+
+    def _buffers_of(self, out: Any) -> Sequence[Any]:
+        """`out=` of a launch."""
+        outs = out_in_order(self._ports.outputs, out)
+        if not all(each is None or isinstance(each, buffer.Buffer) for each in outs):
+            raise InvalidArgument("out= of a launch takes buffers; other outputs are regions")
+        return outs
+
+    def _place(
+        self, slot: Slot, values: Sequence[Any], outs: Sequence[Any] | None
+    ) -> tuple[list[tuple[int, Piece]], list[Any]]:
+        """Copy arrays into the slot; other pieces are returned with what keeps them alive."""
+        pieces: list[tuple[int, Piece]] = []
+        sources: list[Any] = []
+        for target, value, port in zip(slot.inputs, values, self._ports.inputs, strict=True):
+            if isinstance(value, Region):
+                if value.dtype != port.dtype or value.shape != port.shape:
+                    raise _misfit(value, port)
+                if isinstance(value, OutputRegion):
+                    if value.lease.slot is None:
+                        raise _gone(port)
+                    sources.append(value.lease)
+                pieces.append((port.position, value))
+            elif value.__class__ is not np.ndarray and isinstance(value, buffer.Buffer):
+                value.check(self._prepared, "input", port)
+                pieces.append((port.position, value))
+                sources.append(value)
+            elif value.__class__ is Pool:
+                pieces.append((port.position, images.piece_of(value, port)))
+            else:
+                copy_in(target, value, port)
+        if outs is not None:
+            written = buffer.placed(self._ports, self._prepared, outs)
+            pieces += written
+            sources += [each for _, each in written]
+        return pieces, sources
+
+
+def _misfit(region: Region, port: Port) -> InvalidArgument:
+    return InvalidArgument(
+        f"region for input {port.name!r} is {region.dtype} {list(region.shape)}, "
+        f"should be {port.dtype} {list(port.shape)}"
+    )
+
+
+def _gone(port: Port) -> BadState:
+    return BadState(
+        f"the execution that gave the region for input {port.name!r} is closed, "
+        "its outputs are gone"
+    )
 
 
 class Closing:
@@ -304,10 +454,16 @@ def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
     """`launch(first.outputs)` means `launch(*first.outputs)`."""
     if len(arrays) == 1:
         first = arrays[0]
-        if first.__class__ in (tuple, list) and first and isinstance(first[0], Region):
+        if first.__class__ in (tuple, list) and first and _is_piece(first[0]):
             spread: Sequence[Any] = first
             return spread
     return arrays
+
+
+def _is_piece(value: Any) -> bool:
+    return isinstance(value, Region) or (
+        not isinstance(value, (int, float, list, tuple)) and buffer.are_among(value)
+    )
 
 
 def _fences(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:

@@ -11,7 +11,16 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
 
-__all__ = ["Port", "Ports", "as_array", "check_out", "copy_in", "in_order", "ports_of"]
+__all__ = [
+    "Port",
+    "Ports",
+    "as_array",
+    "check_out",
+    "copy_in",
+    "in_order",
+    "out_in_order",
+    "ports_of",
+]
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -144,15 +153,31 @@ def _fits(array: Array, dtype: np.dtype[Any]) -> bool:
     return bool(limits.min <= array.min() and array.max() <= limits.max)
 
 
-def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
-    """`out=` as one array per output, or None."""
+def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
+    """`out=`, one, several, or some by name, as one value per output; None where there is none."""
     if out is None:
-        return None
+        return [None] * len(ports)
+    if isinstance(out, Mapping):
+        names = [port.name for port in ports]
+        unknown = sorted(set(map(str, out)) - set(names))
+        if unknown:
+            raise InvalidArgument(
+                f"out= names {', '.join(unknown)}; the network gives {', '.join(names)}"
+            )
+        return [out.get(name) for name in names]
     outs: Sequence[Any] = out if isinstance(out, (tuple, list)) else (out,)
     if len(outs) != len(ports):
         raise InvalidArgument(f"out= has {len(outs)} arrays, the network gives {len(ports)}")
+    return outs
+
+
+def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
+    """`out=` as one array per output, or None where it is to be a fresh one; None if all are."""
+    if out is None:
+        return None
+    outs = out_in_order(ports, out)
     for array, port in zip(outs, ports, strict=True):
-        if (
+        if array is not None and (
             not isinstance(array, np.ndarray)
             or array.shape != port.shape
             or array.dtype != port.dtype

@@ -10,23 +10,50 @@ as long as the device holds it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from nnasync.execution.ports import Port, Ports, copy_in
 from nnasync.fences import Fence
-from nnasync.hal import Array, DataLocation, Model, Request, RequestArgument, byte_size
+from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
 from nnasync.memory import Pool, Region, layout
 
-__all__ = ["Holding", "Lease", "OutputRegion", "Slot", "Slots", "output_regions"]
+__all__ = [
+    "Holding",
+    "Lease",
+    "OutputRegion",
+    "Piece",
+    "Slot",
+    "Slots",
+    "moved",
+    "output_regions",
+]
 
 _REMEMBERED_REQUESTS = 16
 _KEPT_SLOTS = 4
 
 
+class Piece(Protocol):
+    """A whole input or output outside of slots: a part of a pool, or a buffer with length 0."""
+
+    @property
+    def pool(self) -> Memory | int:
+        """The pool, or the token of the buffer."""
+
+    @property
+    def offset(self) -> int:
+        """Where it begins there, in bytes."""
+
+    @property
+    def length(self) -> int:
+        """Its bytes."""
+
+
 class Slot:
     """Memory of one execution; states are read as zero and written to where nobody reads."""
 
-    __slots__ = ("_requests", "inputs", "locations", "outputs", "pool", "request")
+    __slots__ = ("_requests", "inputs", "locations", "mixed", "outputs", "pool", "request")
 
     def __init__(self, model: Model, ports: Ports) -> None:
         operands = model.main.operands
@@ -43,6 +70,7 @@ class Slot:
         self.outputs = [self._array(port, offsets[count + port.position]) for port in ports.outputs]
         self.request = Request(tuple(arguments[:count]), tuple(arguments[count:]), (self.pool,))
         self._requests: dict[tuple[int, ...], Request] = {}
+        self.mixed: dict[tuple[int, ...], tuple[Any, Any]] = {}
         for port in ports.state_inputs:
             self._array(port, offsets[port.position]).fill(port.zero_point)
 
@@ -54,40 +82,71 @@ class Slot:
         for target, value, port in zip(self.inputs, values, ports, strict=True):
             copy_in(target, value, port)
 
-    def read(self, out: Sequence[Array] | None) -> Any:
-        """The outputs as fresh arrays or in `out`; a tuple if there are several."""
+    def read(self, out: Sequence[Any] | None) -> Any:
+        """The outputs as fresh arrays or in `out`; a tuple if there are several.
+
+        What is no array in `out`, a buffer, was written in place.
+        """
         outputs = self.outputs
         if out is not None:
-            for target, source in zip(out, outputs, strict=True):
-                target[...] = source
-            return out[0] if len(out) == 1 else tuple(out)
+            taken = [_taken(*each) for each in zip(out, outputs, strict=True)]
+            return taken[0] if len(taken) == 1 else tuple(taken)
         if len(outputs) == 1:
             return outputs[0].copy()
         return tuple(output.copy() for output in outputs)
 
-    def request_with(self, regions: Sequence[tuple[int, Region]]) -> Request:
-        """The request that reads the inputs at these positions from regions of other pools."""
-        if not regions:
+    def request_with(self, pieces: Sequence[tuple[int, Piece]]) -> Request:
+        """The request that has these inputs and outputs elsewhere, by position.
+
+        Positions count through the inputs, then through the outputs.
+        """
+        if not pieces:
             return self.request
-        key = tuple(n for at, region in regions for n in (at, id(region.pool), region.offset))
+        key = _key_of(pieces)
         request = self._requests.get(key)
         if request is None:
-            request = self._request_with(regions)
+            request = moved(self.request, pieces)
             if len(self._requests) >= _REMEMBERED_REQUESTS:
                 self._requests.clear()
             self._requests[key] = request
         return request
 
-    def _request_with(self, regions: Sequence[tuple[int, Region]]) -> Request:
-        inputs = list(self.request.inputs)
-        pools = [self.pool]
-        for position, region in regions:
-            if region.pool not in pools:
-                pools.append(region.pool)
-            index = pools.index(region.pool)
-            location = DataLocation(index, region.offset, region.length)
-            inputs[position] = RequestArgument(location=location)
-        return Request(tuple(inputs), self.request.outputs, tuple(pools))
+    def remember(self, key: tuple[int, ...], mixed: Any, made: Any) -> tuple[Any, Any]:
+        """Keep under a key in `mixed`, for a while, what serves calls with buffers."""
+        if len(self.mixed) >= _REMEMBERED_REQUESTS:
+            self.mixed.clear()
+        known = self.mixed[key] = mixed, made
+        return known
+
+
+def _taken(target: Any, source: Array) -> Any:
+    if target is None:
+        return source.copy()
+    if isinstance(target, np.ndarray):
+        target[...] = source
+    return target
+
+
+def _key_of(pieces: Sequence[tuple[int, Piece]]) -> tuple[int, ...]:
+    """What tells requests apart, for as long as what they name lives."""
+    key: list[int] = []
+    for at, piece in pieces:
+        pool = piece.pool
+        key += (at, pool if isinstance(pool, int) else -id(pool), piece.offset)
+    return tuple(key)
+
+
+def moved(request: Request, pieces: Sequence[tuple[int, Piece]]) -> Request:
+    """A request with some of its inputs and outputs elsewhere."""
+    count = len(request.inputs)
+    arguments = [*request.inputs, *request.outputs]
+    pools = list(request.pools)
+    for at, piece in pieces:
+        if piece.pool not in pools:
+            pools.append(piece.pool)
+        location = DataLocation(pools.index(piece.pool), piece.offset, piece.length)
+        arguments[at] = RequestArgument(location=location)
+    return Request(tuple(arguments[:count]), tuple(arguments[count:]), tuple(pools))
 
 
 class Slots:

@@ -6,7 +6,7 @@ import math
 from typing import Any, Protocol, dataclass_transform
 
 import msgspec
-import numpy.typing as npt
+import numpy as np
 
 from nnasync.hal.enums import OperandLifeTime, OperandType
 
@@ -44,7 +44,7 @@ __all__ = [
     "BufferRole",
 ]
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Shape = tuple[int, ...]
 
 NOT_AVAILABLE = 2**64 - 1

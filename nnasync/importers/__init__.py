@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
@@ -35,7 +34,7 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix of a file that can be loaded; raises InvalidArgument for another."""
-    suffix = Path(path).suffix.lower()
+    suffix = os.path.splitext(path)[1].lower()
     if suffix not in LOADERS:
         known = ", ".join(LOADERS)
         raise InvalidArgument(f"{os.fspath(path)}: no importer for {suffix!r} files, only {known}")

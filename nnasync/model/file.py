@@ -39,7 +39,8 @@ from nnasync.hal import (
     StatePair,
     Subgraph,
 )
-from nnasync.memory import ALIGNMENT, Pool, layout
+from nnasync.hal.decoders import msgpack_decoder
+from nnasync.memory import ALIGNMENT, Pool, layout, mapped
 from nnasync.validation import validate_model
 
 __all__ = ["fingerprint", "load_nnm", "save"]
@@ -63,7 +64,7 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_Description)
+_DECODER = msgpack_decoder(_Description)
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
@@ -109,7 +110,10 @@ def load_nnm(path: str | os.PathLike[str]) -> Model:
 
 
 def fingerprint(model: Model) -> bytes:
-    """SHA-256 of the description and the constants: equal for models that `save` writes alike."""
+    """SHA-256 of the description and the constants: equal for models that `save` writes alike.
+
+    Raises GeneralFailure for constants that cannot be read.
+    """
     digest = hashlib.sha256()
     for piece in _pieces(model):
         digest.update(piece)
@@ -129,8 +133,9 @@ def _pieces(model: Model) -> Iterator[bytes | memoryview]:
     yield _HEADER.pack(_MAGIC, _VERSION, 0, len(description), start, total)
     yield description
     yield bytes(start - _HEADER.size - len(description))
+    views = {pool: mapped(model.pools[pool], f"pool {pool} of the model") for pool, _, _ in blocks}
     for pool, offset, length in blocks:
-        yield model.pools[pool].view[offset : offset + length]
+        yield views[pool][offset : offset + length]
         yield bytes(-length % ALIGNMENT)
 
 

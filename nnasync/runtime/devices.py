@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from nnasync.compilation import REFERENCE, calibrated, read_calibration
@@ -18,11 +15,13 @@ from nnasync.drivers import DRIVERS, built_in, default_devices, foreign_devices
 from nnasync.engine import Engine, EngineDevice
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.runtime.options import Options
+from nnasync.wakeup import shield
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
     from nnasync import versions
     from nnasync.drivers import service
+    from nnasync.drivers.service import ServiceDevice
     from nnasync.versions import Errands, OlderDevice
 else:
     service = deferred("nnasync.drivers.service")
@@ -46,7 +45,7 @@ class Devices:
         self,
         wanted: Sequence[str | Engine | Device | OlderDevice] | None,
         workers: Workers,
-        folder: Path,
+        folder: str,
         *,
         isolate: Sequence[str] = (),
         options: Options | None = None,
@@ -65,7 +64,8 @@ class Devices:
         self._foreign: dict[str, Engine | Device] = {}
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
-        self._services: list[Device] = []
+        self.services: list[ServiceDevice] = []
+        """The devices that live in processes of their own."""
 
     async def look_around(self) -> None:
         """Find what is there; what may take long, such as third parties' drivers, on a thread."""
@@ -74,7 +74,7 @@ class Devices:
             self._figures = read_calibration(self._folder)
             self._foreign = foreign_devices(self._wanted)
 
-        await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+        await self._workers.aside.carry(look, "looking for devices")
 
     async def discover(self, errands: Callable[[], Errands]) -> None:
         """Make the devices; one that cannot say what it is, is left out unless it was asked for.
@@ -88,8 +88,8 @@ class Devices:
         try:
             self.all = await self._found(wanted)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                for device in self._services:
+            with shield():
+                for device in self.services:
                     await device.close()
             raise
 
@@ -170,9 +170,14 @@ class Devices:
 
     async def _isolated(self, name: str | Engine | Device | OlderDevice) -> Device:
         """A device in a process of its own, which has the settings of this runtime."""
-        settings = msgspec.structs.replace(self._options, state_dir=str(self._folder))
-        device = await service.isolate(str(name), msgspec.json.encode(settings).decode())
-        self._services.append(device)
+        settings = msgspec.structs.replace(self._options, state_dir=self._folder)
+        device = await service.isolate(
+            str(name),
+            msgspec.json.encode(settings).decode(),
+            hang_after_s=self._options.hang_after_s,
+        )
+        self.services.append(device)
+        device.observe(self._workers.tracer)
         return device
 
     def _over(self, engine: Engine, capabilities: Any = None) -> EngineDevice:

@@ -34,7 +34,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     those of higher priority, one at a time. cache_limit_bytes: of a cache directory; the least
     recently used entries go first. encrypt_cache: keep cache files encrypted. state_dir: where
     measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
-    folder of the user's.
+    folder of the user's. hang_after_s: an isolated device whose process gives no sign of life for
+    so many seconds, while something is awaited of it, is killed (0: never). revive: networks whose
+    isolated device died are compiled again, in the background.
     """
 
     cores: int = msgspec.field(default_factory=_cores)
@@ -49,6 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cache_limit_bytes: int = DEFAULT_LIMIT_BYTES
     encrypt_cache: bool = False
     state_dir: str | os.PathLike[str] | None = None
+    hang_after_s: float = 10
+    revive: bool = False
 
     def __post_init__(self) -> None:
         counts: tuple[object, ...] = (self.cores, self.queue_limit)
@@ -61,6 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             self.time_slice_us,
             self.competition_budget_ms,
             self.ageing_ms,
+            self.hang_after_s,
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -27,6 +28,10 @@ def settle_in(options: Options, priorities: tuple[Priority, ...]) -> None:
     set_time_slice(0)
     if options.low_os_priority and hasattr(os, "setpriority"):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        # A thread of that class runs only where nothing else wants the core, however nice that is.
+        if hasattr(os, "SCHED_IDLE"):
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 class ProcessSettings:

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -26,14 +25,12 @@ __all__ = ["CompileRequest", "ModelSource", "begun"]
 
 E = TypeVar("E")
 
-_CHUNK = 1 << 20
-
 
 class ModelSource(msgspec.Struct, frozen=True):
     """A model, or a file with one that is only loaded if it must be."""
 
     model: Model | None
-    path: Path | None
+    path: str | None
     name: str
 
     @classmethod
@@ -46,26 +43,23 @@ class ModelSource(msgspec.Struct, frozen=True):
                 f"compile takes a model, such as nn.load(path), or a path, got {given!r}"
             )
         importers.check_suffix(given)
-        path = Path(given)
-        return cls(None, path, path.stem)
+        path = os.fspath(given)
+        return cls(None, path, os.path.splitext(os.path.basename(path))[0])
 
     def digest(self) -> bytes:
         """SHA-256 of the model, or of the file; raises OSError where that cannot be read."""
         if self.model is not None:
             return models.fingerprint(self.model)
-        digest = hashlib.sha256()
-        with open(self._path, "rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-        return digest.digest()
+        with open(self._path, "rb", buffering=0) as file:
+            return hashlib.file_digest(file, "sha256").digest()
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""
         return self.model or functools.partial(importers.load, self._path)
 
     @property
-    def _path(self) -> Path:
-        return self.path or Path()
+    def _path(self) -> str:
+        return self.path or ""
 
 
 class CompileRequest(msgspec.Struct, frozen=True, kw_only=True):

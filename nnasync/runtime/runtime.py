@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import logging
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import anyio
-import anyio.abc
-import anyio.to_thread
 import msgspec
 
 from nnasync.cache import Store
@@ -31,7 +29,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.engine import Engine, EngineDevice
 from nnasync.engine.caching import library_version
-from nnasync.errors import BadState, DeviceUnavailable
+from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
@@ -42,15 +40,22 @@ from nnasync.runtime.leftovers import Leftovers
 from nnasync.runtime.options import Options
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
 from nnasync.runtime.request import CompileRequest, ModelSource, begun
+from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
-from nnasync.wakeup import Wakeup
+from nnasync.wakeup import Wakeup, in_thread, shield
 from nnasync.workers import Workers, WorkersStatistics, contained
 
 if TYPE_CHECKING:
     from nnasync import versions
+    from nnasync.execution import domain
+    from nnasync.execution.buffer import Buffer, Role
+    from nnasync.runtime import reviving
+    from nnasync.runtime.reviving import Reviver
     from nnasync.versions import Errands, OlderDevice
 else:
+    domain = deferred("nnasync.execution.domain")
+    reviving = deferred("nnasync.runtime.reviving")
     versions = deferred("nnasync.versions")
 
 __all__ = ["Runtime", "RuntimeStatistics", "open_runtime", "run"]
@@ -93,12 +98,16 @@ def open_runtime(
 
 def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
     """Run an async function on a new event loop: uvloop where there is one, else asyncio."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main(*args))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
-        import uvloop
+        from uvloop import new_event_loop
     except ImportError:
-        return anyio.run(main, *args)
-    del uvloop
-    return anyio.run(main, *args, backend_options={"use_uvloop": True})
+        return asyncio.new_event_loop
+    return new_event_loop
 
 
 class Runtime:
@@ -118,7 +127,7 @@ class Runtime:
         self._isolate = isolate
         self._nets: set[weakref.ref[Net]] = set()
         self._leftovers = Leftovers()
-        self._folder = Path(options.state_dir).expanduser() if options.state_dir else state_folder()
+        self._folder = os.path.expanduser(options.state_dir or state_folder())
         self._errands: Errands | None = None
         self._state = "new"
 
@@ -141,15 +150,16 @@ class Runtime:
         self._devices = Devices(
             self._wanted, self._workers, self._folder, isolate=self._isolate, options=options
         )
-        await self._devices.look_around()
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._leftovers.close_all)
+        self._tasks = tasks_of_this_loop()
+        await self._tasks.open()
+        self._tasks.start(self._leftovers.close_all)
         try:
+            await self._devices.look_around()
             await self._devices.discover(self._errands_once)
         except BaseException:
-            self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(None, None, None)
+            self._workers.close()
+            self._watchdog.close()
+            await self._tasks.close()
             raise
         SETTINGS.enter(options.switch_interval_us * 1e-6)
         self._old_slice_ns = set_time_slice(slice_ns(options))
@@ -166,7 +176,7 @@ class Runtime:
     ) -> None:
         self._state = "closed"
         try:
-            with anyio.CancelScope(shield=True):
+            with shield():
                 await self._close()
         finally:
             SETTINGS.leave()
@@ -174,10 +184,7 @@ class Runtime:
                 self._wakeup.tracer = None
             if self._old_slice_ns is not None:
                 set_time_slice(self._old_slice_ns)
-            self._tasks.cancel_scope.cancel()
-            # The error of the body goes on by itself; inside the group it would become an
-            # exception group, which no caller of ours expects.
-            await self._tasks.__aexit__(None, None, None)
+            await self._tasks.close()
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -236,7 +243,8 @@ class Runtime:
             optimise_after=optimise_after,
         )
         candidates = await self._devices.candidates(devices)
-        digest = await anyio.to_thread.run_sync(source.digest)
+        digest = await self._workers.aside.carry(source.digest, source.name)
+        reviver = self._reviver(source, request, candidates, digest)
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
             compilation = await self._compiled(source, request, candidates, digest)
@@ -244,7 +252,19 @@ class Runtime:
             vlog.compilation(
                 "%s: %s, %s: %s", source.name, line.device, line.lowering, line.verdict
             )
-        return await self._net(compilation, deadline)
+        return await self._net(compilation, deadline, reviver, is_pinned=devices is not None)
+
+    async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:
+        """A buffer for these inputs and outputs of networks, `net.input(...)`, `net.output(...)`.
+
+        The memory is the device's where it has some (a memory domain); what one network writes and
+        another reads never leaves it. Else it is shared memory, and `is_shared`, unless the size is
+        not known or `compile` was given the devices. `shape` adds what the roles leave open, 0 is
+        any size. Raises InvalidArgument for roles that do not go together, ResourceExhausted,
+        GeneralFailure.
+        """
+        self._check_open()
+        return await domain.allocate(roles, shape)
 
     async def _compiled(
         self,
@@ -263,11 +283,27 @@ class Runtime:
             precision=request.precision,
             pin=request.pin,
             reference=self._devices.reference(),
-            verdicts=Verdicts(self._folder / "verdicts"),
+            verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
             budget_ns=int(self.options.competition_budget_ms * 1e6),
             quantum_ns=request.quantum_ns,
             cache=self._cache(request, devices, digest),
             optimise_after=request.optimise_after,
+        )
+
+    def _reviver(
+        self,
+        source: ModelSource,
+        request: CompileRequest,
+        devices: Sequence[Device],
+        digest: bytes,
+    ) -> Reviver | None:
+        """What compiles a network again whose isolated device has died, where that is wanted."""
+        services = self._devices.services
+        if not self.options.revive or not services:
+            return None
+        again = msgspec.structs.replace(request, deadline=None, optimise_after=None)
+        return reviving.Reviver(
+            services, functools.partial(self._compiled, source, again, devices, digest)
         )
 
     def _cache(
@@ -284,6 +320,7 @@ class Runtime:
                 limit_bytes=options.cache_limit_bytes,
                 encrypt=options.encrypt_cache,
             ),
+            self._workers.aside,
             token=request.token or digest,
             model_digest=digest,
             library_version=library_version(),
@@ -301,26 +338,37 @@ class Runtime:
             deadline=request.deadline,
         )
 
-    async def _net(self, compilation: Compilation, deadline: Deadline | None) -> Net:
+    async def _net(
+        self,
+        compilation: Compilation,
+        deadline: Deadline | None,
+        reviver: Reviver | None,
+        *,
+        is_pinned: bool,
+    ) -> Net:
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
-        optimising = anyio.CancelScope()
+        upkeep = _Upkeep()
         ONE_BLAS_THREAD.follow()
         net = Net(
             compilation,
             self._workers,
-            on_close=functools.partial(self._closing, compilation.prepared, optimising),
-            on_drop=functools.partial(self._dropped, compilation.prepared, optimising),
+            on_close=functools.partial(self._closing, upkeep),
+            on_drop=functools.partial(self._dropped, upkeep),
+            is_pinned=is_pinned,
         )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
-            self._tasks.start_soon(_optimise, weakref.ref(net), compilation.later, optimising)
-        left_s = READY_PATIENCE_S
+            start = functools.partial(self._tasks.start, _optimise)
+            upkeep.add(start(weakref.ref(net), compilation.later))
+        if reviver is not None:
+            upkeep.add(self._tasks.start(reviver.run, weakref.ref(net)))
+        until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
         if deadline is not None:
-            left_s = min(left_s, max(0, deadline.remaining_ns(now_ns())) / 1e9)
+            until = min(until, deadline)
         try:
-            with anyio.move_on_after(left_s):
-                await self._workers.aside.run(net.get_ready, net.model.name or "a network")
+            with contextlib.suppress(MissedDeadline):
+                await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)
         except BaseException:
             net.close()
             raise
@@ -342,7 +390,7 @@ class Runtime:
 
     def _errands_once(self) -> Errands:
         if self._errands is None:
-            self._errands = versions.Errands(self._tasks.start_soon, self._watchdog)
+            self._errands = versions.Errands(self._tasks.start, self._watchdog)
         return self._errands
 
     def _check_open(self) -> None:
@@ -351,13 +399,13 @@ class Runtime:
         if Wakeup.current() is not self._wakeup:
             raise BadState("the runtime belongs to another event loop")
 
-    def _closing(self, prepared: PreparedModel, optimising: anyio.CancelScope, net: Net) -> Closing:
-        optimising.cancel()
+    def _closing(self, upkeep: _Upkeep, net: Net) -> Closing:
+        upkeep.cancel()
         fence = Fence()
         reference = weakref.ref(net)
         if reference in self._nets and self._state == "open":
             self._nets.discard(reference)
-            self._tasks.start_soon(_close_prepared, prepared, fence)
+            self._tasks.start(_close_prepared, net.prepared, fence)
         else:
             fence.signal()
         return Closing(fence)
@@ -365,8 +413,8 @@ class Runtime:
     def _open_nets(self) -> list[Net]:
         return [net for reference in list(self._nets) if (net := reference()) is not None]
 
-    def _dropped(self, prepared: PreparedModel, optimising: anyio.CancelScope) -> None:
-        optimising.cancel()
+    def _dropped(self, upkeep: _Upkeep, prepared: PreparedModel) -> None:
+        upkeep.cancel()
         self._leftovers.add(prepared)
 
     def _trim_later(self) -> None:
@@ -398,27 +446,42 @@ class Runtime:
                 await device.close()
             except Exception:
                 logger.exception("closing %s failed", device.name)
-        running = await anyio.to_thread.run_sync(self._workers.join, CLOSE_GRACE_S)
-        await anyio.to_thread.run_sync(self._watchdog.close)
+
+        def join() -> int:
+            running = self._workers.join(CLOSE_GRACE_S)
+            self._watchdog.close()
+            return running
+
+        running = await in_thread(join, "nnasync-closing")
         if running:
             logger.warning("%d executions still run on a device that does not stop", running)
 
 
-async def _optimise(
-    reference: weakref.ref[Net],
-    later: Callable[[], Awaitable[Report]],
-    scope: anyio.CancelScope,
-) -> None:
+class _Upkeep:
+    """What ends with a network: the tasks that bring the best plan in, or a new one."""
+
+    def __init__(self) -> None:
+        self._cancels: list[Callable[[], object]] = []
+
+    def add(self, cancel: Callable[[], object]) -> None:
+        """Note how a task is cancelled."""
+        self._cancels.append(cancel)
+
+    def cancel(self) -> None:
+        """Cancel them."""
+        for cancel in self._cancels:
+            cancel()
+
+
+async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]]) -> None:
     """Bring the best plan of a network in while the first one is in use, unless cancelled."""
-    report = None
     try:
-        with scope:
-            report = await later()
+        report = await later()
     except Exception as error:
         logger.warning("a network stays with its first plan: %s", error)
         return
     net = reference()
-    if net is not None and report is not None:
+    if net is not None:
         net.optimised(report)
 
 

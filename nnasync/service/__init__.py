@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nnasync.service.limits import Limits
 from nnasync.service.listening import listening
+from nnasync.service.process import for_service
 from nnasync.service.server import serve, serve_connected
 
-__all__ = ["Limits", "listening", "serve", "serve_connected"]
+__all__ = ["Limits", "for_service", "listening", "serve", "serve_connected"]

@@ -19,8 +19,8 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Memory
-from nnasync.memory import Pool
 from nnasync.message_queue import Handover, QueueReader, QueueWriter
+from nnasync.service.account import Account, Stopwatch
 from nnasync.service.memories import Memories
 
 __all__ = ["ServedBurst"]
@@ -28,12 +28,18 @@ __all__ = ["ServedBurst"]
 logger = logging.getLogger(__name__)
 
 _MOST_SLOTS = 1024
+_PATIENCE_S = 3.0
+"""Memory is announced on the socket, which is read a second later at the most (`pace`)."""
+_RUNS = 64
+"""Requests that ran at once are paid for by so many, since to look at the clock takes time too."""
 
 
 class ServedBurst:
     """Both channels of a burst and its callback; a thread of its own runs what is short."""
 
-    def __init__(self, number: int, memories: Memories, fds: Sequence[int]) -> None:
+    def __init__(
+        self, number: int, memories: Memories, fds: Sequence[int], account: Account
+    ) -> None:
         """Takes the descriptors over; raises InvalidArgument for what are no queues."""
         if len(fds) != 2 * Handover.COUNT:
             close_all(fds)
@@ -47,7 +53,10 @@ class ServedBurst:
             raise
         self._number = number
         self._memories = memories
-        self._slots: dict[int, Pool] = {}
+        self._account = account
+        self._rests = threading.Event()
+        self._patience_s = _PATIENCE_S
+        self._slots: dict[int, Memory] = {}
         self._receive: Callable[[bytes], None] | None = None
         self._context: BurstContext | None = None
         self._closed = False
@@ -62,6 +71,7 @@ class ServedBurst:
         turns = device.workers.turns if isinstance(device, EngineDevice) else None
 
         def run() -> None:
+            watch, runs, inline_ns = Stopwatch(), 0, 0.0
             try:
                 while True:
                     packet = self._reader.read_blocking()
@@ -69,6 +79,15 @@ class ServedBurst:
                         # No loop turns on this thread: each packet is a turn of its own.
                         turns.turned(turns.number)
                     self._take(packet or b"")
+                    ran = turns is not None and turns.spent_ns > 0
+                    if turns is not None and ran:
+                        # The execution itself counts to the share.
+                        runs += 1
+                        inline_ns += turns.spent_ns
+                        self._account.active()
+                    if not ran or runs == _RUNS:
+                        self._rest(watch.lap() - inline_ns)
+                        runs, inline_ns = 0, 0.0
             except NNError:
                 self.end()
             except Exception:
@@ -80,10 +99,19 @@ class ServedBurst:
     def end(self) -> None:
         """End the burst, from any thread."""
         self._closed = True
+        self._rests.set()
         self._reader.close()
         self._writer.close()
         if self._context is not None:
             self._context.close()
+        # The parts of a burst know each other: what it maps shall not wait for the collector.
+        self._slots.clear()
+
+    def _rest(self, cost_ns: float) -> None:
+        """Pay for the reading; rest where others are to have their share of that first."""
+        seconds = self._account.paid(max(0.0, cost_ns))
+        if seconds > 0:
+            self._rests.wait(seconds)
 
     def _take(self, packet: bytes) -> None:
         """Do what a packet of the client asks for."""
@@ -105,7 +133,12 @@ class ServedBurst:
     def _put(self, message: BurstMemory) -> None:
         if message.slot < 0 or len(self._slots) >= _MOST_SLOTS:
             raise InvalidArgument(f"a burst has {_MOST_SLOTS} slots, which begin at 0")
-        self._slots[message.slot] = self._memories.awaited(message.memory)
+        try:
+            self._slots[message.slot] = self._memories.awaited(message.memory, self._patience_s)
+        except InvalidArgument:
+            # Once is an error; who goes on like that shall not keep a thread waiting.
+            self._patience_s = 0.0
+            raise
 
     def _free(self, slot: int) -> None:
         self._slots.pop(slot, None)

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from nnasync.clock import Deadline
-from nnasync.device import Buffer, Device, FencedExecution, PreparedModel
+from nnasync.device import Buffer, Device, FencedExecution, LoweringDevice, PreparedModel
 from nnasync.drivers.service.connection import Frame, close_all
 from nnasync.drivers.service.messages import (
     Allocate,
@@ -27,30 +27,37 @@ from nnasync.drivers.service.messages import (
     ForgetLaunch,
     ForgetMemory,
     ForgetModel,
+    GetLowerings,
     GetStatus,
     Info,
     Launch,
     LaunchEnded,
     LaunchInfo,
+    Lowerings,
     OfferMemory,
     OfferModel,
     OpenBurst,
+    Ping,
     PoolForm,
     Prepare,
     PrepareFromCache,
     Status,
     Supported,
     Supports,
+    Trace,
     failed,
 )
 from nnasync.drivers.service.models import model_of
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, Model
+from nnasync.message_queue import Handover
 from nnasync.scheduler import NEVER_NS
+from nnasync.service.account import Account
 from nnasync.service.bursts import ServedBurst
 from nnasync.service.limits import Limits
-from nnasync.service.memories import Memories, Usage
+from nnasync.service.memories import Memories, Usage, read_bytes
+from nnasync.service.tracing import Tracing
 
 __all__ = ["ANSWERED", "Holdings"]
 
@@ -66,25 +73,35 @@ class Holdings:
     """All that one client has."""
 
     def __init__(
-        self, device: Device, limits: Limits, send: Callable[..., None], *, trusts: bool
+        self,
+        device: Device,
+        limits: Limits,
+        send: Callable[..., None],
+        account: Account,
+        *,
+        trusts: bool,
     ) -> None:
+        self._account = account
         self._device = device
         self._limits = limits
         self._send = send
         self._trusts = trusts
-        self._usage = Usage(limits)
+        self._tracing = Tracing(device, trusts=trusts)
+        self.usage = self._usage = Usage(limits)
         self._memories = Memories(limits, self._usage, trusts=trusts)
         self._models: dict[int, tuple[Model, int]] = {}
         self._prepared: dict[int, PreparedModel | None] = {}
-        self._launches: dict[int, FencedExecution] = {}
+        self._launches: dict[int, FencedExecution | None] = {}
         self._forgotten: set[int] = set()
         self._bursts: dict[int, ServedBurst] = {}
         self._buffers: dict[int, Buffer | None] = {}
         self._reading = anyio.CapacityLimiter(2)
         self._answers: dict[type, Callable[[Any, Frame], Work]] = {
             GetStatus: self._status,
+            Ping: self._ping,
             OfferModel: self._offer_model,
             Supports: self._supports,
+            GetLowerings: self._lowerings,
             Prepare: self._prepare,
             PrepareFromCache: self._prepare_from_cache,
             ClosePrepared: self._close_prepared,
@@ -95,11 +112,12 @@ class Holdings:
             Allocate: self._allocate,
             CopyBuffer: self._copy_buffer,
             CloseBuffer: self._close_buffer,
+            Trace: self._trace,
         }
 
     def asked(self, message: Any, frame: Frame) -> Work:
         """The work that answers a call; raises where it need not even begin."""
-        return self._answers[type(message)](message, frame)
+        return self._tracing.timed(message, self._answers[type(message)](message, frame))
 
     def told(self, message: Any, frame: Frame) -> None:
         """Do what has no answer; raises what is wrong about it."""
@@ -110,7 +128,7 @@ class Holdings:
                 self._memories.forget(message)
             case ForgetModel():
                 _, size = self._models.pop(message.model, (None, 0))
-                self._usage.bytes -= size
+                self._usage.give(size)
             case CancelLaunch():
                 launched = self._launches.get(message.launch)
                 if launched is not None:
@@ -118,16 +136,15 @@ class Holdings:
             case ForgetLaunch():
                 self._forget_launch(message.launch)
             case CloseBurst():
-                burst = self._bursts.pop(message.burst, None)
-                if burst is not None:
-                    burst.end()
+                self._end_burst(message.burst)
 
     async def close(self) -> None:
         """Give all of it back."""
+        self._tracing.off()
         for burst in list(self._bursts.values()):
             burst.end()
         for launched in list(self._launches.values()):
-            if not launched.fence.done:
+            if launched is not None and not launched.fence.done:
                 launched.cancel()
         self._launches.clear()
         self._bursts.clear()
@@ -142,6 +159,9 @@ class Holdings:
         self._models.clear()
         self._memories.close()
 
+    def _trace(self, message: Trace, _frame: Frame) -> Work:
+        return self._tracing.asked(message)
+
     # -- models
 
     def _status(self, _message: GetStatus, _frame: Frame) -> Work:
@@ -150,13 +170,20 @@ class Holdings:
 
         return work
 
+    def _ping(self, _message: Ping, _frame: Frame) -> Work:
+        async def work() -> None:
+            return None
+
+        return work
+
     def _offer_model(self, message: OfferModel, frame: Frame) -> Work:
         _check_new(message.model, self._models, "model")
         self._limits.check("models", len(self._models))
         forms = [each for each in (message.values, *message.pools) if isinstance(each, PoolForm)]
-        if len(forms) != len(frame.fds):
-            raise InvalidArgument(f"{len(frame.fds)} descriptors for {len(forms)} pools of a model")
-        size = sum(max(form.size, 0) for form in forms)
+        handed = [form for form in forms if not form.refusal]
+        if len(handed) != len(frame.fds):
+            raise InvalidArgument(f"{len(frame.fds)} descriptors for {len(handed)} pools came")
+        size = sum(max(form.size, 0) for form in forms) + read_bytes(len(message.form))
         self._usage.take(size)
         read = functools.partial(model_of, message, tuple(frame.fds), trusts=self._trusts)
 
@@ -165,7 +192,7 @@ class Holdings:
                 model = await anyio.to_thread.run_sync(read, limiter=self._reading)
                 _check_new(message.model, self._models, "model")
             except BaseException:
-                self._usage.bytes -= size
+                self._usage.give(size)
                 raise
             self._models[message.model] = (model, size)
 
@@ -179,15 +206,30 @@ class Holdings:
 
         return work
 
+    def _lowerings(self, message: GetLowerings, _frame: Frame) -> Work:
+        model = self._model(message.model)
+
+        async def work() -> Lowerings:
+            if not isinstance(self._device, LoweringDevice):
+                return Lowerings(())
+            return Lowerings(await self._device.lowerings(model, message.preference))
+
+        return work
+
     def _prepare(self, message: Prepare, frame: Frame) -> Work:
         model = self._model(message.model)
         files = _files(message, frame)
+        prepare: Callable[..., Awaitable[PreparedModel]] = self._device.prepare_model
+        if message.lowering is not None:
+            if not isinstance(self._device, LoweringDevice):
+                raise InvalidArgument(f"{self._device.name} knows one way to run a model only")
+            prepare = functools.partial(prepare, lowering=message.lowering)
         self._reserve(message.prepared)
 
         async def work() -> None:
             await self._keep(
                 message.prepared,
-                self._device.prepare_model(
+                lambda: prepare(
                     model,
                     message.preference,
                     message.priority,
@@ -207,7 +249,7 @@ class Holdings:
         async def work() -> None:
             await self._keep(
                 message.prepared,
-                self._device.prepare_model_from_cache(
+                lambda: self._device.prepare_model_from_cache(
                     _deadline(message.deadline_ns), files[0], files[1], message.token
                 ),
             )
@@ -231,9 +273,12 @@ class Holdings:
         self._limits.check("prepared", len(self._prepared))
         self._prepared[number] = None
 
-    async def _keep(self, number: int, preparing: Awaitable[PreparedModel]) -> None:
+    async def _keep(self, number: int, preparing: Callable[[], Awaitable[PreparedModel]]) -> None:
         try:
-            self._prepared[number] = await preparing
+            async with self._account.compiling():
+                prepared = await preparing()
+            self._account.own(prepared)
+            self._prepared[number] = prepared
         except BaseException:
             self._prepared.pop(number, None)
             raise
@@ -261,18 +306,38 @@ class Holdings:
         self._limits.check("launches", len(self._launches))
         prepared = self._prepared_model(message.prepared)
         request = self._memories.request(message.form)
-        fences = _fences(frame, message.fences)
+        # Those that it waits for, and that of its own fence.
+        descriptors = max(message.fences, 0) + 1
+        self._usage.take(0, descriptors)
+        try:
+            fences = _fences(frame, message.fences)
+        except BaseException:
+            self._usage.give(0, descriptors)
+            raise
+        self._launches[message.launch] = None
+
+        async def launch() -> FencedExecution:
+            try:
+                launched = await prepared.execute_fenced(
+                    request,
+                    fences,
+                    measure=message.measure,
+                    deadline=_deadline(message.deadline_ns),
+                    loop_timeout_ns=_loop_timeout_ns(message.loop_timeout_ns),
+                    duration_ns=message.duration_ns,
+                )
+            except BaseException:
+                self._launches.pop(message.launch, None)
+                self._usage.give(0, descriptors)
+                raise
+            launched.fence.add_callback(lambda _: self._usage.give(0, descriptors))
+            return launched
 
         async def work() -> object:
-            launched = await prepared.execute_fenced(
-                request,
-                fences,
-                measure=message.measure,
-                deadline=_deadline(message.deadline_ns),
-                loop_timeout_ns=_loop_timeout_ns(message.loop_timeout_ns),
-                duration_ns=message.duration_ns,
-            )
+            with self._tracing.launching(message.launch):
+                launched = await launch()
             self._launches[message.launch] = launched
+            self._tracing.follow(message.launch, launched.fence)
             fd = launched.fence.export_fd()
             self._send(Answer(message.call, b""), (fd,))
             close_all([fd])
@@ -290,11 +355,11 @@ class Holdings:
 
     def _forget_launch(self, number: int) -> None:
         """Drop a launch that is over; one that is not, when it is."""
-        launched = self._launches.get(number)
-        if launched is None:
+        if number not in self._launches:
             return
         self._forgotten.add(number)
-        if launched.fence.done:
+        launched = self._launches[number]
+        if launched is not None and launched.fence.done:
             self._forgotten.discard(number)
             self._launches.pop(number, None)
 
@@ -315,19 +380,30 @@ class Holdings:
         _check_new(message.burst, self._bursts, "burst")
         self._limits.check("bursts", len(self._bursts))
         prepared = self._prepared_model(message.prepared)
-        burst = ServedBurst(message.burst, self._memories, frame.take(len(frame.fds)))
+        self._usage.take(0, 2 * Handover.COUNT)
+        try:
+            fds = frame.take(len(frame.fds))
+            burst = ServedBurst(message.burst, self._memories, fds, self._account)
+        except BaseException:
+            self._usage.give(0, 2 * Handover.COUNT)
+            raise
         self._bursts[message.burst] = burst
 
         async def work() -> None:
             try:
                 context = await prepared.configure_execution_burst(burst, burst, burst)
             except BaseException:
-                self._bursts.pop(message.burst, None)
-                burst.end()
+                self._end_burst(message.burst)
                 raise
             burst.begin(context, self._device)
 
         return work
+
+    def _end_burst(self, number: int) -> None:
+        burst = self._bursts.pop(number, None)
+        if burst is not None:
+            burst.end()
+            self._usage.give(0, 2 * Handover.COUNT)
 
     def _allocate(self, message: Allocate, _frame: Frame) -> Work:
         _check_new(message.buffer, self._buffers, "buffer")

@@ -11,7 +11,9 @@ __all__ = ["Limits"]
 class Limits(Struct, frozen=True, kw_only=True):
     """Numbers of things per client; `clients` is for all of them together.
 
-    Constants are copied, memory of requests is mapped: `bytes` counts both.
+    Constants are copied, memory of requests is mapped: `bytes` counts both, and what descriptions
+    take once they are read. `queued` is of executions, whichever way they came; `preparing` of
+    compilations that run at once, others wait; `descriptors` of open file descriptors that came.
     """
 
     clients: int = 64
@@ -23,11 +25,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     launches: int = 256
     bursts: int = 64
     buffers: int = 256
+    queued: int = 256
+    preparing: int = 2
+    descriptors: int = 1024
 
-    def check(self, what: str, now: int) -> None:
+    def check(self, what: str, now: int, more: int = 1) -> None:
         """Raise ResourceExhaustedTransient where a client has as many as it may."""
         most: int = getattr(self, what)
-        if now >= most:
+        if now + more > most:
             raise ResourceExhaustedTransient(f"this client has {now} {what}, the most it may have")
 
     def check_bytes(self, now: int, more: int) -> None:

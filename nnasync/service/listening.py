@@ -24,14 +24,14 @@ def listening(path: Path) -> Iterator[socket.socket]:
     Raises InvalidArgument for a path that cannot be one, a folder that others may enter, and
     something else that is there; DeviceUnavailable where another service listens.
     """
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise InvalidArgument(f"{path}: the path of a socket has at most {_LONGEST_PATH} bytes")
     try:
+        if len(os.fsencode(path)) > _LONGEST_PATH:
+            raise InvalidArgument(f"{path}: the path of a socket has at most {_LONGEST_PATH} bytes")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_folder(path.parent)
         _remove_stale(path)
-    except OSError as error:
-        raise InvalidArgument(f"{path}: no socket can be made: {error}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{str(path)!r}: no socket can be made: {error}") from error
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(path))

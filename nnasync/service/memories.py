@@ -10,39 +10,61 @@ from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, de
 from nnasync.drivers.service.models import pool_of
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError, ResourceExhaustedTransient
 from nnasync.fences import fresh
-from nnasync.hal import Request
-from nnasync.memory import Pool
+from nnasync.hal import Memory, Request
+from nnasync.memory import Pool, Unusable
 from nnasync.service.limits import Limits
 
-__all__ = ["Memories", "Usage"]
+__all__ = ["Memories", "Usage", "read_bytes"]
 
 _REMEMBERED_REQUESTS = 256
-_PATIENCE_S = 1.0
-_REMEMBERED_BYTES = 64 << 10
+_REMEMBERED_BYTES = 4 << 10
 """A longer form is decoded again each time."""
+
+_DECODED = 40
+"""Bytes that one byte of a message may take once it is read: a small number is an object."""
+_SHORT_BYTES = 4096
 
 
 class Usage:
-    """Bytes that a client holds."""
+    """Bytes and file descriptors that a client holds."""
 
     def __init__(self, limits: Limits) -> None:
-        self.bytes = 0
+        self.bytes = self.descriptors = 0
         self._limits = limits
+        self._lock = threading.Lock()
 
-    def take(self, more: int) -> None:
-        """Count bytes; raises ResourceExhausted where they are too many."""
-        self._limits.check_bytes(self.bytes, more)
-        self.bytes += more
+    def take(self, more: int, descriptors: int = 0) -> None:
+        """Count bytes and descriptors; raises ResourceExhausted where they are too many."""
+        with self._lock:
+            self._limits.check_bytes(self.bytes, more)
+            if descriptors:
+                self._limits.check("descriptors", self.descriptors, descriptors)
+            self.bytes += more
+            self.descriptors += descriptors
+
+    def give(self, less: int, descriptors: int = 0) -> None:
+        """Count them no longer; from any thread."""
+        with self._lock:
+            self.bytes -= less
+            self.descriptors -= descriptors
+
+
+def read_bytes(size: int) -> int:
+    """What a message of so many bytes may take once it is read; nothing if it is short."""
+    return 0 if size <= _SHORT_BYTES else _DECODED * size
 
 
 class Memories:
-    """Pools by the client's numbers; one that cannot be used is an error for whoever names it."""
+    """Pools by the client's numbers.
+
+    One that cannot be used is `Unusable`, one that was refused an error for whoever names it.
+    """
 
     def __init__(self, limits: Limits, usage: Usage, *, trusts: bool) -> None:
         self._limits = limits
         self._usage = usage
         self._trusts = trusts
-        self._pools: dict[int, Pool | NNError] = {}
+        self._pools: dict[int, Memory | NNError] = {}
         self._came = threading.Condition()
         self._closed = False
         self._requests: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
@@ -55,12 +77,16 @@ class Memories:
             raise InvalidArgument(f"memory {message.memory} is there already")
         self._limits.check("memories", len(self._pools))
         try:
-            self._usage.take(max(message.pool.size, 0))
+            size = max(message.pool.size, 0)
+            self._usage.take(size, 1)
             try:
                 pool = pool_of(message.pool, fd, sealed=not self._trusts)
             except NNError:
-                self._usage.bytes -= max(message.pool.size, 0)
+                self._usage.give(size, 1)
                 raise
+        except GeneralFailure as error:
+            form = message.pool
+            self._pools[message.memory] = Unusable(form.kind, form.size, str(error))
         except NNError as error:
             self._pools[message.memory] = error
         else:
@@ -73,28 +99,28 @@ class Memories:
         """Drop memory; what still runs on it keeps it."""
         pool = self._pools.pop(message.memory, None)
         if isinstance(pool, Pool):
-            self._usage.bytes -= pool.size
+            self._usage.give(pool.size, 1)
         requests = self._requests
         for key in [key for key, (_, used) in requests.items() if message.memory in used]:
             del requests[key]
 
-    def pool(self, number: int) -> Pool:
-        """The pool of a number; raises why it cannot be used."""
+    def pool(self, number: int) -> Memory:
+        """The pool of a number; raises why it was refused."""
         pool = self._pools.get(number)
-        if isinstance(pool, Pool):
-            return pool
-        if pool is not None:
+        if isinstance(pool, NNError):
             raise fresh(pool)
+        if pool is not None:
+            return pool
         if len(self._pools) >= self._limits.memories:
             raise ResourceExhaustedTransient(
                 f"this client has {len(self._pools)} memories, the most it may have"
             )
         raise InvalidArgument(f"memory {number} is not known to the service")
 
-    def awaited(self, number: int) -> Pool:
+    def awaited(self, number: int, patience_s: float) -> Memory:
         """The same on another thread than the loop's, which may not have got so far."""
         with self._came:
-            self._came.wait_for(lambda: number in self._pools or self._closed, _PATIENCE_S)
+            self._came.wait_for(lambda: number in self._pools or self._closed, patience_s)
         return self.pool(number)
 
     def request(self, encoded: bytes) -> Request:

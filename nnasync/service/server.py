@@ -7,10 +7,13 @@ import os
 import socket
 
 import anyio
+import msgspec
 
 from nnasync.device import Device
 from nnasync.drivers.service.connection import peer_uid
 from nnasync.service.limits import Limits
+from nnasync.service.pace import Crowd
+from nnasync.service.process import most_descriptors
 from nnasync.service.session import Session
 
 __all__ = ["serve", "serve_connected"]
@@ -18,17 +21,21 @@ __all__ = ["serve", "serve_connected"]
 logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
+_OWN_DESCRIPTORS = 256
+_LEAST_DESCRIPTORS = 128
 
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
     """Serve a device to whoever of this user connects, until cancelled."""
     clients = 0
+    crowd = Crowd()
+    limits = _within_descriptors(limits)
 
     async def attend(sock: socket.socket) -> None:
         nonlocal clients
         clients += 1
         try:
-            await Session(device, sock, limits, trusts=False).run()
+            await Session(device, sock, limits, trusts=False, crowd=crowd).run()
         except Exception:
             logger.exception("the session of a client failed")
         finally:
@@ -57,3 +64,11 @@ async def serve(device: Device, listener: socket.socket, limits: Limits) -> None
 async def serve_connected(device: Device, sock: socket.socket, limits: Limits) -> None:
     """Serve a device to the process at the other end, which is trusted, until it closes."""
     await Session(device, sock, limits, trusts=True).run()
+
+
+def _within_descriptors(limits: Limits) -> Limits:
+    """The limits, less so many descriptors that all clients together leave some to the service."""
+    share = (most_descriptors() - _OWN_DESCRIPTORS) // limits.clients
+    return msgspec.structs.replace(
+        limits, descriptors=min(limits.descriptors, max(share, _LEAST_DESCRIPTORS))
+    )

@@ -7,7 +7,6 @@ goes with it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable
@@ -34,8 +33,11 @@ from nnasync.drivers.service.messages import (
 )
 from nnasync.engine.caching import library_version
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
+from nnasync.service.account import CALL_NS, Account, Stopwatch
 from nnasync.service.holdings import ANSWERED, Holdings
 from nnasync.service.limits import Limits
+from nnasync.service.memories import read_bytes
+from nnasync.service.pace import Crowd
 from nnasync.wakeup import Wakeup
 from nnasync.workers import contained
 
@@ -44,24 +46,37 @@ __all__ = ["Session"]
 logger = logging.getLogger(__name__)
 
 _HELLO_WITHIN_S = 10.0
+_MOST_AT_ONCE = 16
+"""Messages of one client between two turns of the loop."""
 
 
 class Session:
     """One client; `run` ends when it does."""
 
     def __init__(
-        self, device: Device, sock: socket.socket, limits: Limits, *, trusts: bool
+        self,
+        device: Device,
+        sock: socket.socket,
+        limits: Limits,
+        *,
+        trusts: bool,
+        crowd: Crowd | None = None,
     ) -> None:
-        """A client that is `trusts`ed may hand over memory that it can shrink, as files are."""
+        """A client that is `trusts`ed may hand over memory that it can shrink, as files are.
+
+        `crowd` is the clients that share the service with it, None where it is alone.
+        """
         self._device = device
         self._limits = limits
         self._wakeup = Wakeup.current()
         self._connection = Connection(sock, "a client", self._blocked)
-        self._holdings = Holdings(device, limits, self.send, trusts=trusts)
+        self._account = Account(device, limits, crowd)
+        self._holdings = Holdings(device, limits, self.send, self._account, trusts=trusts)
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._to_write = anyio.Event()
+        self._written = anyio.Event()
         self._greeted = anyio.Event()
-        self._hello_came = False
+        self._hello_came = self._ended = False
         self._tasks: anyio.abc.TaskGroup
 
     async def run(self) -> None:
@@ -80,6 +95,7 @@ class Session:
             self._connection.close()
             with anyio.CancelScope(shield=True):
                 await self._holdings.close()
+            self._account.close()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
         """Send something, from any thread; a client that takes nothing any more is dropped."""
@@ -96,27 +112,53 @@ class Session:
     async def _read(self) -> None:
         while True:
             await anyio.wait_readable(self._connection.socket)
+            watch = Stopwatch()
             frames = self._connection.receive()
             if frames is None:
                 return
-            while frames:
-                frame = frames.pop(0)
-                try:
-                    self._take(frame)
-                except BaseException:
-                    for each in (frame, *frames):
-                        each.close()
-                    raise
-            # Others get their turn, also beside a client that never stops.
-            await anyio.lowlevel.checkpoint()
+            cost_ns = watch.lap()
+            try:
+                while frames or cost_ns:
+                    cost_ns += self._take_some(frames)
+                    # Others get their turn, also beside a client that never stops.
+                    await anyio.sleep(self._account.paid(cost_ns))
+                    cost_ns = 0
+            except BaseException:
+                for frame in frames:
+                    frame.close()
+                raise
+            await self._until_taken()
+
+    def _take_some(self, frames: list[Frame]) -> int:
+        """Begin what the first messages ask for; the nanoseconds that it takes."""
+        watch = Stopwatch()
+        calls = 0
+        for _ in range(min(len(frames), _MOST_AT_ONCE)):
+            frame = frames.pop(0)
+            try:
+                calls += self._take(frame)
+            except BaseException:
+                frame.close()
+                raise
+        return watch.lap() + calls * CALL_NS
+
+    async def _until_taken(self) -> None:
+        """Wait until the client has taken its answers; who takes none is not listened to."""
+        while self._connection.has_waiting and not self._ended:
+            self._written = anyio.Event()
+            self._to_write.set()
+            await self._written.wait()
 
     async def _write(self) -> None:
         while True:
             await self._to_write.wait()
             self._to_write = anyio.Event()
-            with contextlib.suppress(NNError):  # The reader sees the end as well.
+            try:
                 while not self._connection.flush():
                     await anyio.wait_writable(self._connection.socket)
+            except NNError:
+                self._ended = True  # The reader sees the end as well.
+            self._written.set()
 
     def _blocked(self) -> None:
         self._wakeup.post(lambda: self._to_write.set())
@@ -129,20 +171,23 @@ class Session:
 
     # -- messages
 
-    def _take(self, frame: Frame) -> None:
-        """Begin what a message asks for; the frame is closed when that is done."""
+    def _take(self, frame: Frame) -> bool:
+        """Begin what a message asks for, and say whether it was a call.
+
+        The frame is closed when that is done.
+        """
         try:
             message = decode(frame.message, FromClient)
         except GeneralFailure as error:
             self._refuse(frame, error)
-            return
+            return True
         if isinstance(message, Hello):
             frame.close()
             if self._hello_came:
                 raise GeneralFailure("a client said hello twice")
             self._hello_came = True
             self._tasks.start_soon(self._welcome, message)
-            return
+            return True
         if not self._greeted.is_set():
             raise GeneralFailure("a client has to say hello first")
         call = getattr(message, "call", None)
@@ -152,10 +197,11 @@ class Session:
                 scope.cancel()
         elif call is not None:
             self._begin(call, message, frame)
-            return
+            return True
         else:
             self._told(message, frame)
         frame.close()
+        return False
 
     def _refuse(self, frame: Frame, error: GeneralFailure) -> None:
         """Answer a call whose arguments are of the wrong kind; raise for what is no call."""
@@ -179,9 +225,16 @@ class Session:
         if call < 0 or call in self._scopes:
             frame.close()
             raise GeneralFailure(f"a client used the number {call} for two calls at once")
+        held = (read_bytes(len(frame.message)), len(frame.fds))
+        usage = self._holdings.usage
         try:
             self._limits.check("calls", len(self._scopes))
-            work = self._holdings.asked(message, frame)
+            usage.take(*held)
+            try:
+                work = self._holdings.asked(message, frame)
+            except BaseException:
+                usage.give(*held)
+                raise
         except NNError as error:
             frame.close()
             self._answer(call, failed(error))
@@ -189,7 +242,7 @@ class Session:
         scope = anyio.CancelScope()
         # Calls that nobody waits for have no number, but count.
         self._scopes[call or -id(scope)] = scope
-        self._tasks.start_soon(self._run, call, scope, work, frame)
+        self._tasks.start_soon(self._run, call, scope, work, frame, held)
 
     async def _run(
         self,
@@ -197,8 +250,9 @@ class Session:
         scope: anyio.CancelScope,
         work: Callable[[], Awaitable[Any]],
         frame: Frame,
+        held: tuple[int, int],
     ) -> None:
-        """Carry out one call and answer it."""
+        """Carry out one call and answer it; `held` is what is counted for it meanwhile."""
         answer: bytes | Failed = b""
         key = call or -id(scope)
         try:
@@ -214,6 +268,7 @@ class Session:
             if self._scopes.get(key) is scope:
                 del self._scopes[key]
             frame.close()
+            self._holdings.usage.give(*held)
         if not scope.cancelled_caught:
             self._answer(call, answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ Event = dict[str, Any]
 def chrome_trace(records: Iterable[Span | Flow]) -> list[Event]:
     """The records of a timeline as trace events: names of processes and threads, then by time.
 
-    Devices become processes and tracks threads, numbered in order of appearance; times are
-    microseconds. A flow is an arrow from a span of its own, "signal", to the start it released.
+    Devices become processes and tracks threads, numbered in order of appearance; the process of a
+    device that is one has its own number. Times are microseconds. A flow is an arrow from a span of
+    its own, "signal", to the start it released.
     """
-    tracks = _Tracks()
+    records = tuple(records)
+    tracks = _Tracks({place.pid for record in records for place in _places(record)})
     events: list[Event] = []
     for number, record in enumerate(records, 1):
         if isinstance(record, Flow):
@@ -43,25 +46,42 @@ def write_trace(path: str | Path, records: Iterable[Span | Flow]) -> None:
 class _Tracks:
     """Numbers of processes and of threads."""
 
-    def __init__(self) -> None:
-        self._processes: dict[str, int] = {"": 1}
+    def __init__(self, real: set[int]) -> None:
+        """`real` are numbers of processes that are some; ours are others."""
+        self._free = (number for number in itertools.count(1) if number not in real)
+        self._processes: dict[tuple[str, int], int] = {("", 0): next(self._free)}
         self._threads: dict[Place, int] = {}
 
-    def place(self, track: str, process: str) -> Event:
-        pid = self._processes.setdefault(process, len(self._processes) + 1)
-        tid = self._threads.setdefault(Place(track, process), len(self._threads) + 1)
-        return {"pid": pid, "tid": tid}
+    def place(self, place: Place) -> Event:
+        process = place.process, place.pid
+        if process not in self._processes:
+            self._processes[process] = place.pid or next(self._free)
+        tid = self._threads.setdefault(place, len(self._threads) + 1)
+        return {"pid": self._processes[process], "tid": tid}
 
     def names(self) -> list[Event]:
-        used = {place.process for place in self._threads}
+        used = {(place.process, place.pid) for place in self._threads}
         found = [
-            _meta("process_name", pid, 0, f"device {process}" if process else "nnasync")
-            for process, pid in self._processes.items()
+            _meta("process_name", number, 0, _process_name(*process))
+            for process, number in self._processes.items()
             if process in used
         ]
         for place, tid in self._threads.items():
-            found.append(_meta("thread_name", self._processes[place.process], tid, place.track))
+            number = self._processes[place.process, place.pid]
+            found.append(_meta("thread_name", number, tid, place.track))
         return found
+
+
+def _process_name(process: str, pid: int) -> str:
+    if pid:
+        return f"service of {process}"
+    return f"device {process}" if process else "nnasync"
+
+
+def _places(record: Span | Flow) -> tuple[Place, ...]:
+    if isinstance(record, Flow):
+        return record.source, record.target
+    return (Place(record.track, record.process, record.pid),)
 
 
 def _meta(kind: str, pid: int, tid: int, name: str) -> Event:
@@ -70,7 +90,7 @@ def _meta(kind: str, pid: int, tid: int, name: str) -> Event:
 
 def _span(span: Span, number: int, tracks: _Tracks) -> list[Event]:
     layer, phase = span.layer.name.lower(), span.phase.name.lower()
-    event = tracks.place(span.track, span.process) | {
+    event = tracks.place(*_places(span)) | {
         "name": span.name,
         "cat": f"{layer},{phase}",
         "ts": span.start_ns / 1000,
@@ -88,8 +108,7 @@ def _span(span: Span, number: int, tracks: _Tracks) -> list[Event]:
 
 
 def _flow(flow: Flow, number: int, tracks: _Tracks) -> list[Event]:
-    source = tracks.place(flow.source.track, flow.source.process)
-    target = tracks.place(flow.target.track, flow.target.process)
+    source, target = tracks.place(flow.source), tracks.place(flow.target)
     arrow = {"name": "fence", "cat": "fence", "id": number}
     start = {"ts": flow.start_ns / 1000}
     duration = (flow.end_ns - flow.start_ns) / 1000

@@ -19,7 +19,7 @@ import msgspec
 
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.tracing.instruments import Tracer
-from nnasync.tracing.metrics import CONTENT_TYPE, Collector, Durations, render
+from nnasync.tracing.metrics import CONTENT_TYPE, Collector, Durations, Processes, render
 
 __all__ = ["Endpoint", "Measured", "serve_metrics"]
 
@@ -55,9 +55,9 @@ def serve_metrics(
 ) -> Endpoint:
     """An endpoint to be used with `async with`, at 127.0.0.1; port 0 takes any that is free.
 
-    Shown are the statistics of `source`, durations of its executions while this is open, and what
-    further collectors have. Raises InvalidArgument for what is no port; entering raises OSError for
-    one that is taken.
+    Shown are the statistics of `source`, durations of its executions while this is open, its
+    devices with processes of their own, and what further collectors have. Raises InvalidArgument
+    for what is no port; entering raises OSError for one that is taken.
     """
     if not isinstance(port, int) or not 0 <= port < 2**16:
         raise InvalidArgument(f"a port is a number from 0 to 65535, got {port!r}")
@@ -71,7 +71,11 @@ class Endpoint:
         self.port = port
         self._source = source
         self._durations = Durations()
-        self._collectors = (self._durations, *collectors)
+        self._collectors: tuple[Collector, ...] = (
+            self._durations,
+            Processes(source),
+            *collectors,
+        )
         self._clients = 0
         self._listener: anyio.abc.Listener[anyio.abc.SocketStream] | None = None
 

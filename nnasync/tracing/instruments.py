@@ -16,12 +16,15 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nnasync import errors
 from nnasync.hal import Priority
 from nnasync.tracing.marks import Layer, Mark, Phase
+
+if TYPE_CHECKING:
+    from nnasync.tracing.timeline import Record
 
 __all__ = ["Hooks", "Instrument", "Signal", "Traced", "Tracer"]
 
@@ -93,6 +96,12 @@ class Instrument:
     def marked(self, mark: Mark, begun_ns: int, ended_ns: int) -> None:
         """A layer did something else; several may do so at once on one thread."""
 
+    def fence_sent(self, fence: Signal, name: str) -> None:
+        """A fence, not signaled yet, is on its way to another process, under this name."""
+
+    def service_told(self, records: Sequence[Record]) -> None:
+        """The process of a device told what it recorded; told to do so by this hook alone."""
+
 
 _HOOKS = tuple(name for name in vars(Instrument) if not name.startswith("_"))
 
@@ -103,10 +112,13 @@ class Tracer:
     __slots__ = (
         "_instruments",
         "_lock",
+        "_watchers",
         "fell_back",
+        "fence_sent",
         "inline_run",
         "loop_woken",
         "marked",
+        "service_told",
         "task_answered",
         "task_ran",
         "task_started",
@@ -123,9 +135,12 @@ class Tracer:
     fell_back: Hooks
     loop_woken: Hooks
     marked: Hooks
+    fence_sent: Hooks
+    service_told: Hooks
 
     def __init__(self, instruments: Iterable[Instrument] = ()) -> None:
         self._lock = threading.Lock()
+        self._watchers: tuple[Callable[[], object], ...] = ()
         self._instruments: tuple[Instrument, ...] = ()
         self._install(())
         for instrument in instruments:
@@ -142,6 +157,7 @@ class Tracer:
             if any(each is instrument for each in self._instruments):
                 raise errors.BadState(f"{instrument!r} is installed already")
             self._install((*self._instruments, instrument))
+        self._tell_watchers()
 
     def remove(self, instrument: Instrument) -> bool:
         """Take an instrument out; False if it was not installed."""
@@ -149,7 +165,18 @@ class Tracer:
             kept = tuple(each for each in self._instruments if each is not instrument)
             found = len(kept) < len(self._instruments)
             self._install(kept)
+        self._tell_watchers()
         return found
+
+    def watch(self, watcher: Callable[[], object]) -> None:
+        """Have it called after instruments came or went, on the thread that does that."""
+        with self._lock:
+            self._watchers = (*self._watchers, watcher)
+
+    def unwatch(self, watcher: Callable[[], object]) -> None:
+        """Call it no more."""
+        with self._lock:
+            self._watchers = tuple(each for each in self._watchers if each != watcher)
 
     def mark(
         self, layer: Layer, phase: Phase, detail: str
@@ -166,6 +193,10 @@ class Tracer:
             ended_ns = time.monotonic_ns()
             for hook in self.marked:
                 hook(mark, begun_ns, ended_ns)
+
+    def _tell_watchers(self) -> None:
+        for watcher in self._watchers:
+            watcher()
 
     def _install(self, instruments: tuple[Instrument, ...]) -> None:
         self._instruments = instruments

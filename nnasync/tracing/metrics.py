@@ -21,7 +21,16 @@ from nnasync import errors, hal
 from nnasync.tracing.figures import COUNTER, LABEL
 from nnasync.tracing.instruments import Instrument, Traced
 
-__all__ = ["BOUNDS_S", "CONTENT_TYPE", "Collector", "Durations", "Family", "Sample", "render"]
+__all__ = [
+    "BOUNDS_S",
+    "CONTENT_TYPE",
+    "Collector",
+    "Durations",
+    "Family",
+    "Processes",
+    "Sample",
+    "render",
+]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -150,6 +159,27 @@ class Durations(Instrument):
             return _OTHERS
         self._names.add(name)
         return name
+
+
+class Processes:
+    """Which devices live in processes of their own, and whether these are there."""
+
+    def __init__(self, source: object) -> None:
+        """`source` may have `devices`, some of which may have a `pid`, 0 while they have none."""
+        self._source = source
+
+    def collect(self) -> Iterable[Family]:
+        """Two gauges, where there are such devices."""
+        pids = [
+            ((("device", str(device.name)),), int(device.pid))
+            for device in getattr(self._source, "devices", ())
+            if hasattr(device, "pid")
+        ]
+        if pids:
+            up = tuple(Sample("", labels, pid > 0) for labels, pid in pids)
+            yield Family("nnasync_device_up", "gauge", "Whether its process is there.", up)
+            numbers = tuple(Sample("", labels, pid) for labels, pid in pids)
+            yield Family("nnasync_device_pid", "gauge", "Its process; 0 for none.", numbers)
 
 
 class _Histogram:

@@ -2,7 +2,8 @@
 
 Executions are spans on the track of the thread that ran them, inside the process of their device.
 Time in a queue, and marks of layers and phases, may overlap others of their track. A fence that a
-task waited for is a flow, from the thread that signaled it to the start of the task.
+task waited for is a flow, from the thread that signaled it to the start of the task. Where both are
+in different processes, each tells of its end, and the timeline joins them by the fence's name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import threading
 import time
 from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,16 +21,20 @@ from nnasync import errors, hal
 from nnasync.tracing.instruments import Instrument, Signal, Traced
 from nnasync.tracing.marks import Layer, Mark, Phase
 
-__all__ = ["Flow", "Place", "Span", "Timeline"]
+__all__ = ["Arrival", "Departure", "Flow", "Place", "Record", "Span", "Timeline"]
 
 _UNFINISHED = 4096
 
 
 class Place(hal.Struct, frozen=True):
-    """A track and the process it is of: a device's name, or empty for everything else."""
+    """A track and the process it is of: a device's name, or empty for everything else.
+
+    `pid` is that of a process of its own, 0 for what happens in this one.
+    """
 
     track: str
     process: str = ""
+    pid: int = 0
 
 
 class Span(hal.Struct, frozen=True):
@@ -46,6 +52,7 @@ class Span(hal.Struct, frozen=True):
     layer: Layer = Layer.OTHER
     phase: Phase = Phase.UNSPECIFIED
     concurrent: bool = False
+    pid: int = 0
 
 
 class Flow(hal.Struct, frozen=True):
@@ -58,13 +65,34 @@ class Flow(hal.Struct, frozen=True):
     target_ns: int
 
 
+class Departure(hal.Struct, frozen=True):
+    """Where and when a fence that went to another process, or came from one, was signaled."""
+
+    fence: str
+    source: Place
+    start_ns: int
+    end_ns: int
+
+
+class Arrival(hal.Struct, frozen=True):
+    """A start that waited for such a fence."""
+
+    fence: str
+    target: Place
+    target_ns: int
+
+
+Record = Span | Flow | Departure | Arrival
+
+
 class _Waiting:
     """What is known of a task between its runs."""
 
-    __slots__ = ("signals", "since_ns")
+    __slots__ = ("foreign", "signals", "since_ns")
 
     def __init__(self) -> None:
         self.since_ns = 0
+        self.foreign: list[str] = []
         self.signals: list[tuple[Place, int, int]] = []
 
 
@@ -78,7 +106,8 @@ class Timeline(Instrument):
     def __init__(self, limit: int = 100_000) -> None:
         if limit < 1:
             raise errors.InvalidArgument(f"a timeline keeps at least one span, got limit={limit}")
-        self._records: deque[Span | Flow] = deque(maxlen=limit)
+        self._records: deque[Record] = deque(maxlen=limit)
+        self._dropped = 0
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._lock = threading.Lock()
         self._here = _Here()
@@ -95,12 +124,17 @@ class Timeline(Instrument):
 
     @property
     def records(self) -> tuple[Span | Flow, ...]:
-        """All that was recorded."""
-        return tuple(self._records.copy())
+        """All that was recorded, both ends of a fence between processes as one flow."""
+        return tuple(_joined(self._records.copy()))
+
+    @property
+    def dropped(self) -> int:
+        """How many records had to go because there were more than `limit`."""
+        return self._dropped
 
     def record(self, name: str, track: str, start_ns: int, end_ns: int, **args: Any) -> None:
         """Add a span of one's own; `args` are shown with it and must be plain data."""
-        self._records.append(Span(name, track, start_ns, end_ns, args, layer=Layer.APPLICATION))
+        self._keep(Span(name, track, start_ns, end_ns, args, layer=Layer.APPLICATION))
 
     def clear(self) -> None:
         """Forget what was recorded."""
@@ -108,7 +142,22 @@ class Timeline(Instrument):
 
     def task_waits(self, task: Traced, fence: Signal) -> None:
         """Follow a fence: its signal is the start of a flow to the task."""
+        # Fences of services have names while somebody traces; others know nothing of it.
+        foreign = getattr(fence, "origin", "")
+        if foreign:
+            with self._lock:
+                self._waits(_key(task)).foreign.append(foreign)
+            return
         fence.add_callback(functools.partial(self._signaled, _key(task)))
+
+    def fence_sent(self, fence: Signal, name: str) -> None:
+        """Follow a fence that another process waits for."""
+        fence.add_callback(functools.partial(self._departed, name))
+
+    def service_told(self, records: Sequence[Record]) -> None:
+        """Keep what the process of a device recorded."""
+        for record in records:
+            self._keep(record)
 
     def task_started(self, task: Traced, begun_ns: int) -> None:
         """Record the time in the queue, and the fences that the task waited for."""
@@ -118,8 +167,10 @@ class Timeline(Instrument):
         self._here.process = device
         target = Place(threading.current_thread().name, device)
         for source, start_ns, end_ns in waited.signals:
-            self._records.append(Flow(source, start_ns, end_ns, target, begun_ns))
-        self._records.append(
+            self._keep(Flow(source, start_ns, end_ns, target, begun_ns))
+        for name in waited.foreign:
+            self._keep(Arrival(name, target, begun_ns))
+        self._keep(
             Span(
                 task.name,
                 f"queue {task.priority.name}",
@@ -170,7 +221,7 @@ class Timeline(Instrument):
         span = Span(
             mark.detail, track, begun_ns, ended_ns, layer=layer, phase=phase, concurrent=True
         )
-        self._records.append(span)
+        self._keep(span)
 
     def _signaled(self, key: tuple[int, int], fence: Signal) -> None:
         """Callback of a fence, on the thread that signals it; a failed one releases nothing."""
@@ -181,6 +232,19 @@ class Timeline(Instrument):
         with self._lock:
             signals = self._waits(key).signals
             signals.append((place, begun_ns, max(begun_ns + 1, time.monotonic_ns())))
+
+    def _departed(self, name: str, fence: Signal) -> None:
+        """The same for a fence that is waited for elsewhere."""
+        if fence.error is None:
+            now_ns = time.monotonic_ns()
+            place = Place(threading.current_thread().name, self._here.process)
+            self._keep(Departure(name, place, now_ns, now_ns + 1))
+
+    def _keep(self, record: Record) -> None:
+        if len(self._records) == self._records.maxlen:
+            with self._lock:
+                self._dropped += 1
+        self._records.append(record)
 
     def _waits(self, key: tuple[int, int]) -> _Waiting:
         """What is known of a task; the oldest go when too many never came to an end."""
@@ -194,18 +258,29 @@ class Timeline(Instrument):
     def _record_run(self, name: str, start_ns: int, end_ns: int, args: dict[str, Any]) -> None:
         track, device = threading.current_thread().name, _device(name)
         layer, phase = Layer.DRIVER, Phase.EXECUTION
-        self._records.append(
+        self._keep(
             Span(name, track, start_ns, end_ns, args, process=device, layer=layer, phase=phase)
         )
 
     def _record_event(self, name: str, at_ns: int, args: dict[str, Any]) -> None:
         track = threading.current_thread().name
-        self._records.append(Span(name, track, at_ns, at_ns, args, layer=Layer.RUNTIME))
+        self._keep(Span(name, track, at_ns, at_ns, args, layer=Layer.RUNTIME))
 
 
 def _key(task: Traced) -> tuple[int, int]:
     # The number of a dead task may be that of a new one, but not with the same time.
     return id(task), task.launched_ns
+
+
+def _joined(records: Collection[Record]) -> Iterator[Span | Flow]:
+    """Records with both ends of a fence made one; an end without the other is left out."""
+    departures = {each.fence: each for each in records if isinstance(each, Departure)}
+    for each in records:
+        if isinstance(each, Span | Flow):
+            yield each
+        elif isinstance(each, Arrival) and each.fence in departures:
+            left = departures[each.fence]
+            yield Flow(left.source, left.start_ns, left.end_ns, each.target, each.target_ns)
 
 
 def _device(name: str) -> str:

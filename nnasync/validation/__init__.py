@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from nnasync.validation.conversion import convert_to as convert_to
     from nnasync.validation.model import validate_model as validate_model
     from nnasync.validation.operations import find_operation as find_operation
+    from nnasync.validation.pools import check_constants as check_constants
+    from nnasync.validation.pools import supportable as supportable
+    from nnasync.validation.request import image_fault as image_fault
     from nnasync.validation.request import validate_request as validate_request
     from nnasync.validation.tensors import operand_tensor as operand_tensor
     from nnasync.validation.tensors import operand_value as operand_value
@@ -43,15 +46,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Noncompliance",
+    "check_constants",
     "combine_dimensions",
     "compliant_with",
     "convert_to",
     "find_operation",
+    "image_fault",
     "minimum_version",
     "noncompliance",
     "operand_tensor",
     "operand_value",
     "subgraph_tensors",
+    "supportable",
     "validate_buffer_desc",
     "validate_extension",
     "validate_extension_name",
@@ -65,14 +71,17 @@ __getattr__ = names(
     __name__,
     {
         "Noncompliance": "versions",
+        "check_constants": "pools",
         "compliant_with": "versions",
         "convert_to": "conversion",
         "find_operation": "operations",
+        "image_fault": "request",
         "minimum_version": "versions",
         "noncompliance": "versions",
         "operand_tensor": "tensors",
         "operand_value": "tensors",
         "subgraph_tensors": "tensors",
+        "supportable": "pools",
         "validate_buffer_desc": "buffers",
         "validate_extension": "values",
         "validate_model": "model",

@@ -3,6 +3,9 @@
 A dimension of 0 is an unknown one in requests as in models, and inputs have none. There is one
 exception: an input whose location has length 0 and whose dimensions contain a 0 is an empty tensor.
 It is legal where the model does not know that dimension either.
+
+An image is an input or an output as a whole, of one byte a channel, and the argument has its
+height, width and channels. YCbCr is none: whoever has it converts it (`memory.to_rgb`).
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from collections.abc import Sequence
 from nnasync import hal
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion, Memory, Model, Operand, Request, RequestArgument
+from nnasync.memory import IMAGE, ImageLayout, Pool
 from nnasync.validation.operands import MAX_DIMENSION, NOWHERE
 from nnasync.validation.pools import pool_fault
 
-__all__ = ["validate_request"]
+__all__ = ["image_fault", "validate_request"]
 
 
 def validate_request(
@@ -47,7 +51,10 @@ def validate_request(
             operand = main.operands[index]
             fault = _location_fault(argument, pool_sizes)
             if fault is None and not argument.has_no_value:
-                if kind == "input" and _is_empty(argument):
+                pool = request.pools[argument.location.pool_index]
+                if not isinstance(pool, int) and pool.name == IMAGE:
+                    fault = _image_fault(operand, argument, pool)
+                elif kind == "input" and _is_empty(argument):
                     fault = _dimensions_fault(operand, argument.dimensions)
                 else:
                     fault = _shape_fault(operand, argument, dynamic=dynamic)
@@ -95,6 +102,38 @@ def _location_fault(argument: RequestArgument, pool_sizes: Sequence[int | None])
             f"is {length} bytes at {offset} of pool {location.pool_index}, which has {size} bytes"
         )
     return None
+
+
+def image_fault(layout: ImageLayout, dimensions: Sequence[int]) -> str | None:
+    """Why an image cannot be a tensor of these dimensions, or None."""
+    if not layout.is_rgb:
+        return (
+            "is a YCbCr image, which no device takes and nobody converts unasked: use "
+            "nnasync.memory.to_rgb"
+        )
+    shape = layout.planes[0].shape
+    if tuple(dimensions) in (shape, (1, *shape)):
+        return None
+    return f"has dimensions {list(dimensions)}, the image is {[1, *shape]}"
+
+
+def _image_fault(operand: Operand, argument: RequestArgument, pool: Memory) -> str | None:
+    """Why a tensor cannot be this image, or None."""
+    location = argument.location
+    if location.offset or location.length:
+        return "an image is used whole: offset and length must be 0"
+    if argument.dimensions:
+        fault = _dimensions_fault(operand, argument.dimensions)
+        if fault:
+            return fault
+    if not isinstance(pool, Pool) or pool.image_layout is None:
+        return None  # Of a foreign image nothing is known here; who is to map it fails.
+    if operand.type != hal.OperandType.TENSOR_QUANT8_ASYMM:
+        return (
+            f"is an image of one byte a channel, which {hal.type_name(operand.type)} is not; "
+            "TENSOR_QUANT8_ASYMM is"
+        )
+    return image_fault(pool.image_layout, argument.dimensions or operand.dimensions)
 
 
 def _is_empty(argument: RequestArgument) -> bool:

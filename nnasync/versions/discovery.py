@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.clock import Deadline
-from nnasync.device import Buffer, Device, PreparedModel
+from nnasync.device import Buffer, Device, Lowering, LoweringDevice, PreparedModel
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
@@ -37,6 +37,8 @@ async def admit(device: Any, errands: Errands, *, patience_s: float = PATIENCE_S
     errands.open()
     if answers.feature_level < HalVersion.V1_3:
         return Versioned(device, answers, errands)
+    if isinstance(device, LoweringDevice):
+        return DiscoveredLowering(device, answers, errands)
     return Discovered(device, answers, errands)
 
 
@@ -67,6 +69,12 @@ class Discovered:
     def feature_level(self) -> HalVersion:
         """HAL 1.3."""
         return self._answers.feature_level
+
+    @property
+    def pid(self) -> int:
+        """The process that a device of its own process lives in; others have no such attribute."""
+        inner: Any = self.inner
+        return int(inner.pid)
 
     async def get_status(self) -> DeviceStatus:
         """Whether the device takes work now: this alone is asked each time."""
@@ -133,3 +141,39 @@ class Discovered:
     async def close(self) -> None:
         """Close the device."""
         await self.inner.close()
+
+
+class DiscoveredLowering(Discovered):
+    """The same for a device that knows several ways to run a model."""
+
+    inner: LoweringDevice
+
+    async def lowerings(
+        self, model: Model, preference: ExecutionPreference
+    ) -> tuple[Lowering, ...]:
+        """What the device says."""
+        return await self.inner.lowerings(model, preference)
+
+    async def prepare_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        *,
+        model_cache: Sequence[int] = (),
+        data_cache: Sequence[int] = (),
+        token: bytes = b"",
+        lowering: Lowering | None = None,
+    ) -> PreparedModel:
+        """Compile on the device."""
+        return await self.inner.prepare_model(
+            model,
+            preference,
+            priority,
+            deadline,
+            model_cache=model_cache,
+            data_cache=data_cache,
+            token=token,
+            lowering=lowering,
+        )

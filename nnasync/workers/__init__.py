@@ -6,6 +6,10 @@ there are cores. Work of a higher priority never waits for LOW: it starts on its
 once, and a running LOW execution is asked to stop at its next operation, so that the budget is
 overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
 
+*Clients.* In a service each client has its share of the cores, whatever its priorities (see
+`scheduler`): a thread for MEDIUM and HIGH takes LOW work when it is the turn of a client that has
+nothing else, and nobody who had more preempts that.
+
 *Ageing.* LOW work that is due for its age (`scheduler`) starts though no core is free, one run
 at a time, beside the others, and is not asked to stop for a twentieth of the ageing time; so HIGH
 does not wait for it, but shares the cores with it for so long. MEDIUM that is due takes the next
@@ -24,6 +28,7 @@ takes too long, the thread is written off: another one takes its place, and the 
 the next call of a burst) wakes no other thread: the worker that settles takes it next.
 """
 
+from nnasync.workers.aside import Aside as Aside
 from nnasync.workers.crew import WorkersStatistics as WorkersStatistics
 from nnasync.workers.task import ABORT as ABORT
 from nnasync.workers.task import GO as GO
@@ -38,6 +43,7 @@ __all__ = [
     "ABORT",
     "GO",
     "YIELD",
+    "Aside",
     "Call",
     "StopFlag",
     "Task",

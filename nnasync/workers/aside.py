@@ -8,10 +8,11 @@ on, and the process can end (the threads of the event loops' own pools would kee
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from nnasync.clock import Deadline, Watchdog, now_ns
 from nnasync.errors import (
@@ -94,6 +95,13 @@ class Aside:
             raise job.error from job.error.__cause__
         value: T = job.value
         return value
+
+    async def carry(self, work: Callable[[], T], who: str) -> T:
+        """The same for work of our own, whose errors are raised as they are."""
+        value, error = await self.run(functools.partial(_outcome, work), who)
+        if error is not None:
+            raise error
+        return cast(T, value)
 
     def close(self) -> None:
         """Answer what waits with DeviceUnavailable, and let the threads end when they can."""
@@ -180,3 +188,10 @@ class Aside:
             job = self._jobs.popleft()
             job.worker = me
             return job
+
+
+def _outcome(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:
+        return None, error

@@ -25,18 +25,10 @@ from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
 from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Worker, WorkersStatistics
-from nnasync.workers.task import ABORT, GO, YIELD, Call, StopFlag, Task, contained, shielded
-from nnasync.workers.turns import Turns
+from nnasync.workers.inline import InlineLane
+from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 
-__all__ = [
-    "HANGS_AFTER_NS",
-    "MOST_HANGING",
-    "TOLERATED_OVERRUNS",
-    "Workers",
-]
-
-TOLERATED_OVERRUNS = 4.0
-"""Inline runs that held the loop up, fading with every run; more than that end the inlining."""
+__all__ = ["HANGS_AFTER_NS", "MOST_HANGING", "Workers"]
 
 HANGS_AFTER_NS = 100_000_000
 """A settled execution that the device keeps for so long takes no thread and core from others."""
@@ -69,8 +61,6 @@ class Workers:
         self.queue_limit = queue_limit
         self.watchdog = watchdog
         self.tracer = tracer
-        self._inline_budget_ns = inline_budget_ns
-        self._stall_budget_ns = stall_budget_ns
         self._on_start = on_start
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
         self._lock = threading.Lock()
@@ -80,28 +70,25 @@ class Workers:
         self._live: set[Task] = set()
         self._lost = 0
         self._by_thread: dict[int, Worker] = {}
-        self.turns = Turns(stall_budget_ns)
+        inline = InlineLane(
+            self._scheduler,
+            self._lock,
+            tracer,
+            inline_budget_ns=inline_budget_ns,
+            stall_budget_ns=stall_budget_ns,
+            has_core=lambda: len(self._running) - self._lost + inline.running < cores,
+        )
+        self._inline = inline
+        self.turns = inline.turns
+        self.may_inline = inline.may
+        self.run_inline = inline.run
         self.aside = Aside(watchdog)
         self._closed = False
         self._ageing: Alarm | None = None
         self._hot = 0
-        self._inline_runs = self._inline_ns = 0
         self._worker_runs = self._worker_ns = self._preemptions = 0
         if vlog.is_on("execution") or vlog.is_on("manager"):
             tracer.add(tracing.Narrator())
-
-    # -- the inline lane
-
-    def may_inline(self, priority: Priority, estimate: Estimate, budget_ns: float) -> bool:
-        """Whether an execution is cheap enough for the calling thread, `budget_ns` at most."""
-        return (
-            estimate.samples > 0
-            and estimate.best_ns <= budget_ns
-            and estimate.best_ns <= self._inline_budget_ns
-            and estimate.overruns < TOLERATED_OVERRUNS
-            and not self._closed
-            and not self._scheduler.waits_above(priority)
-        )
 
     @property
     def is_busy(self) -> bool:
@@ -109,45 +96,25 @@ class Workers:
         mine = threading.get_ident() in self._by_thread
         return len(self._running) - self._lost > mine or self._scheduler.queued(_ALL) > 0
 
-    def run_inline(self, call: Call, estimate: Estimate, deadline_ns: int, name: str) -> int:
-        """Run a call on the calling thread and return its duration in nanoseconds.
+    # -- clients
 
-        Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
-        the device raises as a typed error.
+    def open_client(self, *, queue_limit: int) -> int:
+        """Take in another client, which may have so many executions queued; its number.
+
+        Executions bear that number. Clients have equal shares, and priorities count within them.
         """
-        started_ns = now_ns()
-        if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
-            estimate.refused()
-            raise MissedDeadlinePersistent(
-                f"the deadline is {(deadline_ns - started_ns) / 1e6:.3f} ms away and the execution "
-                f"needs at least {estimate.floor_ns / 1e6:.3f} ms"
-            )
-        try:
-            if not call.run(_UNSTOPPED):
-                raise GeneralFailure(f"{name} stopped without having been asked to")
-        except Exception as error:
-            shielded(call.rewind)
-            failure = contained(error, name)
-            raise failure from failure.__cause__
-        except BaseException:
-            shielded(call.rewind)
-            raise
-        ended_ns = now_ns()
-        duration_ns = ended_ns - started_ns
-        self.turns.spend(duration_ns)
-        self._inline_runs += 1
-        self._inline_ns += duration_ns
-        if duration_ns > 2 * self._stall_budget_ns:
-            estimate.overran(duration_ns)
-        else:
-            estimate.observe(duration_ns)
-        for hook in self.tracer.inline_run:
-            hook(name, started_ns, ended_ns)
-        if ended_ns > deadline_ns:
-            raise MissedDeadlineTransient(
-                f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
-            )
-        return duration_ns
+        with self._lock:
+            return self._scheduler.open_client(queue_limit=queue_limit)
+
+    def close_client(self, client: int) -> None:
+        """Forget a client as soon as nothing of it is left; what comes later is refused."""
+        with self._lock:
+            self._scheduler.close_client(client)
+
+    def spent(self, client: int, duration_ns: int) -> None:
+        """Charge a client's share for what was done for it beside executions."""
+        with self._lock:
+            self._scheduler.spent(client, duration_ns)
 
     # -- the queue
 
@@ -267,8 +234,8 @@ class Workers:
                 running=len(self._running),
                 live=len(self._live),
                 hot=self._hot,
-                inline_runs=self._inline_runs,
-                inline_ns=self._inline_ns,
+                inline_runs=self._inline.runs,
+                inline_ns=self._inline.ns,
                 worker_runs=self._worker_runs,
                 worker_ns=self._worker_ns,
                 preemptions=self._preemptions,
@@ -279,7 +246,7 @@ class Workers:
     def close(self) -> None:
         """Settle everything with DeviceUnavailable and let the threads end when they can."""
         with self._lock:
-            self._closed = True
+            self._closed = self._inline.closed = True
             # Dependants come after what they wait for: each shall hear of the closing itself.
             live = sorted(self._live, key=lambda task: task.launched_ns, reverse=True)
         for task in live:
@@ -359,8 +326,11 @@ class Workers:
     def _preempt_below(self, priority: Priority) -> None:
         victim: Task | None = None
         now = now_ns()
-        for task in self._running:
+        for task, worker in self._running.items():
             if task.priority >= priority or task.stop.raised or task.shielded_until_ns > now:
+                continue
+            # What runs on a thread of the other set has it as its client's share.
+            if worker.priorities is _REGULAR and not self._scheduler.displaces(task, priority):
                 continue
             if victim is None or task.priority < victim.priority:
                 victim = task
@@ -446,8 +416,11 @@ class Workers:
         with self._lock:
             worker.finishing = False
             is_regular = worker.priorities is _REGULAR
+            asked = worker.priorities
+            if is_regular and self._scheduler.low_goes_first():
+                asked = _ALL
             budget = is_regular or self._may_start_low()
-            job = self._scheduler.next(now_ns(), worker.priorities) if budget else None
+            job = self._scheduler.next(now_ns(), asked) if budget else None
             if isinstance(job, Task):
                 self._running[job] = worker
                 if job.shielded_until_ns:
@@ -483,9 +456,11 @@ class Workers:
         self._worker_ns += ended_ns - begun_ns
         for run_hook in self.tracer.task_ran:
             run_hook(task, begun_ns, ended_ns, finished)
-        self._conclude(task, finished, failure, ended_ns)
+        self._conclude(task, finished, failure, begun_ns, ended_ns)
 
-    def _conclude(self, task: Task, finished: bool, failure: NNError | None, ended_ns: int) -> None:
+    def _conclude(
+        self, task: Task, finished: bool, failure: NNError | None, begun_ns: int, ended_ns: int
+    ) -> None:
         with self._lock:
             worker = self._running.pop(task)
             if worker.lost:
@@ -499,6 +474,7 @@ class Workers:
             else:
                 self._live.discard(task)
                 worker.finishing = not (self._closed or worker.leaving)
+            self._scheduler.ran(task, ended_ns - begun_ns)
         if preempted:
             return
         task.finished_ns = ended_ns
@@ -565,6 +541,3 @@ def _unwatched(error: Exception) -> NNError:
 def _overdraws(task: Task, now: int) -> bool:
     """Whether a task runs beside the budget, for its age."""
     return task.priority is Priority.LOW and task.shielded_until_ns > now
-
-
-_UNSTOPPED = StopFlag(falls_back=False)

@@ -1,4 +1,4 @@
-"""The page on memory domains: its program runs and prints what it says."""
+"""The page on memory domains: its programs run and print what it says."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ import pytest
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "memory_domains.md"
 
 
-def test_the_program_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0, "[[0.75 1.5  2.25 3.  ]] [[ 3.  6.  9. 12.]]"), (1, "[[2. 4. 6. 8.]]")],
+    ids=["networks", "below networks"],
+)
+def test_a_program_of_the_page(
+    capsys: pytest.CaptureFixture[str], number: int, expected: str
+) -> None:
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(programs) == 2
     names: dict[str, Any] = {}
-    exec(program, names)
-    printed = capsys.readouterr().out.strip()
-    assert printed == "[[2. 4. 6. 8.]]"
-    assert f"# {printed}" in program
+    exec(programs[number], names)
+    assert capsys.readouterr().out.strip() == expected
+    assert f"# {expected}" in programs[number]

@@ -158,9 +158,9 @@ def test_same_bytes_are_bound_once(rig: Rig) -> None:
 def test_only_so_many_requests_are_remembered(rig: Rig) -> None:
     block = Block()
     rig.device.at_once = ExecutionResult()
-    for offset in range(burst.MAX_REMEMBERED_REQUESTS + 10):
+    for offset in range(burst.server.MAX_REMEMBERED_REQUESTS + 10):
         rig.send(request(block, offset=offset))
-    assert len(rig.server._known) == burst.MAX_REMEMBERED_REQUESTS
+    assert len(rig.server._known) == burst.server.MAX_REMEMBERED_REQUESTS
     assert rig.asked.slots == [[0]]
 
 
@@ -221,9 +221,21 @@ def test_unknown_slot_is_an_invalid_argument(rig: Rig) -> None:
     assert rig.device.begun == []
 
 
-def test_tokens_are_not_carried(rig: Rig) -> None:
-    with pytest.raises(InvalidArgument, match="tokens"):
-        rig.send(request(5))
+@pytest.mark.parametrize("token", [1, 2**63 - 1])
+def test_tokens_are_carried_beside_slots(rig: Rig, token: int) -> None:
+    rig.device.at_once = ExecutionResult()
+    block = Block()
+    for pools in ((token, block), (block, token), (token, token)):
+        rig.send(request(*pools))
+        assert rig.device.begun[-1].request.pools == pools
+    assert rig.controller._slots == {id(block): 0}
+
+
+@pytest.mark.parametrize("token", [0, -1, 2**63])
+def test_what_is_no_token_is_not_carried(rig: Rig, token: int) -> None:
+    with pytest.raises(InvalidArgument, match="no memory token"):
+        rig.send(request(token))
+    assert rig.device.begun == []
 
 
 def test_client_that_gives_too_few_memories_gets_an_error(rig: Rig) -> None:
@@ -273,6 +285,24 @@ def test_many_that_are_over_behind_one_that_hangs(rig: Rig) -> None:
     assert not last.may_run
     first.end()
     assert last.may_run
+
+
+def test_only_so_many_are_in_flight(rig: Rig) -> None:
+    block = Block()
+    for _ in range(burst.server.MAX_IN_FLIGHT):
+        rig.send(request(block))
+    refused = rig.send(request(block))
+    assert isinstance(rig.error(refused), ResourceExhaustedTransient)
+    assert len(rig.device.begun) == burst.server.MAX_IN_FLIGHT
+    rig.device.begun[0].end()
+    assert not rig.outcomes[rig.send(request(block))]
+
+
+def test_long_requests_are_not_remembered(rig: Rig) -> None:
+    pools = [Block() for _ in range(burst.server.MAX_REMEMBERED_BYTES)]
+    for number in (1, len(pools)):
+        rig.send(request(*pools[:number]))
+    assert len(rig.server._known) == 1
 
 
 def test_release_before_begin_returns_lets_the_next_begin(rig: Rig) -> None:

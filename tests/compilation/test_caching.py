@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import threading
@@ -17,7 +18,7 @@ import nnasync as nn
 from nnasync import cache as caches
 from nnasync.compilation import Report
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan
+from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan, StopFlag
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -25,7 +26,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Model, OperationType, Priority
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, clock, way
-from tests.rigs import GUARD_S, ROW, doubler
+from tests.rigs import GUARD_S, ROW, doubler, until
 
 pytestmark = pytest.mark.anyio
 
@@ -350,6 +351,81 @@ async def test_a_quick_stage_answers_until_the_best_is_loaded(
             assert net.report().cache_reason == "hit"
             assert [part.device for part in net.report().partitions] == ["best"]
             assert net.report().pin == report.pin
+
+
+class TwoForms(KeepingEngine):
+    """A fake engine that is fastest with two threads; `narrow` lets the other form be loaded."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__("engine", clock, way(threads=2, us=60_000), way(us=100_000))
+        self.narrow = threading.Event()
+        self.narrow.set()
+        self.running, self.let_go = threading.Semaphore(0), threading.Event()
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> Plan:
+        if lowering is not None and lowering.threads == 1:
+            assert self.narrow.wait(GUARD_S)
+        return super().deserialize(files, lowering)
+
+    def hang(self, stop: StopFlag) -> None:
+        self.running.release()
+        assert self.let_go.wait(GUARD_S)
+
+    async def time_of_two(self, net: nn.Net) -> int:
+        """How long two executions take together that run at once."""
+        self.let_go.clear()
+        self.before_run = self.hang
+        began_ns = self.clock.now_ns
+        launched = []
+        for _ in range(2):
+            launched.append(await net.launch(ROW))
+            await until(lambda: self.running.acquire(blocking=False))
+        self.let_go.set()
+        for execution in launched:
+            await execution.fence
+        self.before_run = lambda stop: None
+        return self.clock.now_ns - began_ns
+
+
+async def test_the_form_for_runs_beside_others_is_loaded_after_the_first_answer(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    options = nn.Options(cores=2)
+    engine = TwoForms(clock)
+    async with opened(engine, options=options) as rt:
+        net = await rt.compile(doubler(), cache_dir=tmp_path)
+        assert await engine.time_of_two(net) == 160_000_000
+    engine.narrow.clear()
+    loaded = engine.loaded
+    async with opened(engine, options=options) as rt:
+        net = await rt.compile(doubler(), cache_dir=tmp_path)
+        report = net.report()
+        assert report.cache_hit
+        assert engine.loaded == loaded + 1
+        assert await engine.time_of_two(net) == 120_000_000
+        tasks = asyncio.all_tasks()
+        engine.narrow.set()
+        await until(lambda: len(asyncio.all_tasks()) < len(tasks))
+        assert engine.loaded == loaded + 2
+        assert await engine.time_of_two(net) == 160_000_000
+        assert net.report() == report
+
+
+async def test_without_the_form_for_runs_beside_others_all_runs_are_alike(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    options = nn.Options(cores=2)
+    engine = TwoForms(clock)
+    async with opened(engine, options=options) as rt:
+        await (await rt.compile(doubler(), cache_dir=tmp_path)).close()
+    engine.narrow.clear()
+    async with opened(engine, options=options) as rt:
+        net = await rt.compile(doubler(), cache_dir=tmp_path)
+        tasks = asyncio.all_tasks()
+        engine.table.clear()
+        engine.narrow.set()
+        await until(lambda: len(asyncio.all_tasks()) < len(tasks))
+        assert await engine.time_of_two(net) == 120_000_000
 
 
 async def test_plans_that_devices_share_are_kept_step_by_step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,13 @@ def test_the_folder_comes_from_the_environment(
 ) -> None:
     from nnasync.compilation import state
 
-    assert state.state_folder() == state_folder
+    assert state.state_folder() == str(state_folder)
     monkeypatch.delenv("NNASYNC_STATE_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
-    assert state.state_folder() == Path("/somewhere/nnasync")
+    assert state.state_folder() == "/somewhere/nnasync"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", "/nobody")
-    assert state.state_folder() == Path("/nobody/.local/state/nnasync")
+    assert state.state_folder() == "/nobody/.local/state/nnasync"
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -225,10 +226,20 @@ async def test_a_winner_that_fails_now_is_measured_against_again(clock: ManualCl
 async def test_garbage_in_the_folder_is_measured_over(clock: ManualClock) -> None:
     async with competing(*rivals(clock)) as rt:
         await rt.compile(doubler())
-        path = the_file(state_folder() / "verdicts")
+        path = the_file(Path(state_folder()) / "verdicts")
         path.write_bytes(b'{"chosen": 7}')
         measured = clock.now_ns
         net = await rt.compile(doubler())
         assert clock.now_ns > measured
         assert net.report().partitions[0].device == "b"
         assert Verdict is type(msgspec.json.decode(path.read_bytes(), type=Verdict))
+
+
+def test_the_machine_is_told_without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnasync.compilation import state
+
+    def started(*args: Any, **options: Any) -> Any:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    assert state.machine.__wrapped__() == machine()

@@ -67,3 +67,14 @@ def test_both_forms_are_trimmed() -> None:
     told: list[str] = []
     AdaptivePlan(Form("wide", told), Form("narrow", told), lambda: False).trim()
     assert told == ["trim wide", "trim narrow"]
+
+
+def test_a_narrow_form_may_come_later() -> None:
+    told: list[str] = []
+    plan = AdaptivePlan(Form("wide", told), None, lambda: True)
+    call = plan.bind([], [])
+    assert call.run(StopFlag())
+    plan.trim()
+    plan.complete(Form("narrow", told))
+    assert call.run(StopFlag())
+    assert told == ["bind wide", "wide", "trim wide", "bind narrow", "narrow"]

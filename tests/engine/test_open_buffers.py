@@ -90,6 +90,24 @@ async def test_shapes_that_only_the_run_tells(rigs: Rigs, path: str) -> None:
     assert buffer.managed.memory.size == 24
 
 
+@pytest.mark.parametrize("path", ["execute", "execute_synchronously"])
+async def test_shapes_that_the_engine_tells_when_it_is_bound(rigs: Rigs, path: str) -> None:
+    rig = rigs(ReferenceEngine())
+    m = ModelBuilder("open")
+    m.output("y", m.relu(m.input("x", (0, 4))))
+    prepared = await rig.prepare(m.build())
+    buffer = await allocated(rig, prepared, inputs=[])
+    whole = RequestArgument(location=DataLocation(1, 0, 0))
+    for rows in (2, 5, 1):
+        pool = Pool.allocate(16 * rows)
+        pool.array(np.float32, (rows, 4))[...] = rows
+        place = DataLocation(0, 0, 16 * rows)
+        input = RequestArgument(location=place, dimensions=(rows, 4))
+        await execute(rig, prepared, path, Request((input,), (whole,), (pool, buffer.token)))
+        assert buffer.dimensions == (rows, 4)
+        assert (await held(buffer) == rows).all()
+
+
 async def test_shapes_that_the_allocation_rules_out(rigs: Rigs) -> None:
     rig = rigs(ReferenceEngine())
     prepared = await rig.prepare(reshaper())

@@ -19,8 +19,10 @@ from nnasync.errors import (
     InvalidArgument,
     MissedDeadlineTransient,
 )
+from tests.engine.rig import look_cheap
 from tests.rigs import (
     HOUR,
+    INLINE,
     ONES,
     ROW,
     SHAPE,
@@ -276,6 +278,29 @@ async def test_a_call_that_is_cancelled_before_it_hears_of_its_success_is_taken_
             done = 0 if call.result is None else 1
             assert total(burst) == (done * ROW[0]).tolist()
             assert (await burst(ROW)).tolist() == ((done + 1) * ROW).tolist()
+
+
+async def test_a_call_that_was_built_on_is_not_taken_back() -> None:
+    """The next one has run on this thread before the first could be cancelled."""
+    engine = gated(count)
+    async with runtime(engine, options=INLINE) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            call = await attempt(group, lambda: burst(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            engine.gate.open_wide()
+            server: Any = burst._inline
+            while burst._running is not None or not server._server.is_idle:
+                pass
+            # The first one took as long as its gate was closed.
+            look_cheap(net.prepared)  # type: ignore[arg-type]  # a device of this process
+            with pytest.raises(StopIteration) as ended:
+                burst(ONES).send(None)
+            assert ended.value.value.tolist() == (ROW + 1).tolist()
+            call.scope.cancel()
+            await call.done.wait()
+            assert total(burst) == (ROW[0] + 1).tolist()
+            assert (await burst(ONES)).tolist() == (ROW + 2).tolist()
 
 
 async def test_a_call_that_is_cancelled_in_its_turn_gives_its_place_up() -> None:

@@ -1,28 +1,27 @@
-"""Memory of a device where it has some, and shared memory where that is allowed."""
+"""Which memory an application gets: of a device where it has some, shared where that is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.drivers.null import NullEngine
 from nnasync.errors import (
+    BadState,
     GeneralFailure,
     InvalidArgument,
     ResourceExhaustedPersistent,
     ResourceExhaustedTransient,
 )
-from nnasync.execution.domain import DomainMemory, MemoryRole, allocate_memory
-from nnasync.hal import DataLocation, Request, RequestArgument
-from nnasync.memory import Pool
-from tests.rigs import POOL, SHAPE, doubler
+from nnasync.execution.domain import allocate
+from tests.rigs import REFERENCE, ROW, SHAPE, double, doubler, runtime
 
 pytestmark = pytest.mark.anyio
-REFERENCE = "nnasync-reference"
 
 
 @pytest.fixture
@@ -47,11 +46,9 @@ class Stingy:
         raise self._error
 
 
-@asynccontextmanager
-async def device_and_model(model: nn.Model) -> AsyncIterator[tuple[Any, Any]]:
-    async with nn.open_runtime(devices=[REFERENCE], options=POOL) as runtime:
-        device = runtime.device(REFERENCE)
-        yield device, await device.prepare_model(model)
+def on(device: Any, *roles: Any) -> list[Any]:
+    """Roles of another device."""
+    return [msgspec.structs.replace(role, device=device) for role in roles]
 
 
 def open_doubler() -> nn.Model:
@@ -61,42 +58,32 @@ def open_doubler() -> nn.Model:
     return m.build()
 
 
-async def filled(memory: DomainMemory, value: Any) -> None:
-    with Pool.allocate(value.nbytes) as pool:
-        pool.array(value.dtype, value.shape)[...] = value
-        await memory.copy_from(pool)
-
-
-async def held(memory: DomainMemory) -> Any:
-    with Pool.allocate(16) as pool:
-        await memory.copy_to(pool)
-        return pool.array(np.float32, SHAPE).copy()
-
-
 @pytest.mark.parametrize("refusal", [None, GeneralFailure("none"), ResourceExhaustedTransient("x")])
-async def test_requests_take_either(refusal: Exception | None) -> None:
-    async with device_and_model(doubler()) as (true, prepared):
-        device = true if refusal is None else Stingy(true, refusal)
-        x, y = [
-            await allocate_memory([MemoryRole(device, prepared, doubler(), kind, 0)])
-            for kind in ("input", "output")
-        ]
+async def test_calls_take_either(refusal: Exception | None) -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        device: Any = rt.device(REFERENCE)
+        if refusal is not None:
+            device = Stingy(device, refusal)
+        x, y = [await allocate(on(device, role)) for role in (net.input(), net.output())]
         assert x.is_shared is y.is_shared is (refusal is not None)
         assert x.reason == ("" if refusal is None else str(refusal))
-        await filled(x, np.array([[1, 2, 3, 4]], np.float32))
-        request = Request((x.argument(0),), (y.argument(1),), (x.pool, y.pool))
-        await prepared.execute(request)
-        assert (await held(y)).tolist() == [[2, 4, 6, 8]]
-        with Pool.allocate(15) as pool:
-            for refused in (x.copy_to(pool), x.copy_from(pool)):
-                with pytest.raises(InvalidArgument):
-                    await refused
+        await x.write(ROW)
+        assert await net(x, out=y) is y
+        assert (await y.read()).tolist() == (2 * ROW).tolist()
+        launched = await net.launch(x, out=y)
+        assert await launched.result() is y
+        async with net.burst() as burst:
+            await x.write(-ROW)
+            assert await burst(x, out=y) is y
+        assert (await y.read()).tolist() == (-2 * ROW).tolist()
         await x.close()
-        await y.close()
+        with pytest.raises(BadState, match="closed"):
+            await net(x)
 
 
 @pytest.mark.parametrize(
-    ("model", "dimensions", "is_pinned", "falls_back"),
+    ("model", "shape", "is_pinned", "falls_back"),
     [
         (doubler(), (), False, True),
         (doubler(), (), True, False),
@@ -105,50 +92,72 @@ async def test_requests_take_either(refusal: Exception | None) -> None:
     ],
 )
 async def test_when_shared_memory_will_do(
-    model: nn.Model, dimensions: tuple[int, ...], is_pinned: bool, falls_back: bool
+    model: nn.Model, shape: tuple[int, ...], is_pinned: bool, falls_back: bool
 ) -> None:
-    async with device_and_model(model) as (true, prepared):
-        device = Stingy(true, ResourceExhaustedPersistent("too large"))
-        role = MemoryRole(device, prepared, model, "input", 0, is_pinned=is_pinned)
+    async with runtime() as rt:
+        net = await rt.compile(model, devices=[REFERENCE] if is_pinned else None)
+        device = Stingy(rt.device(REFERENCE), ResourceExhaustedPersistent("too large"))
+        role = on(device, net.input())
         if falls_back:
-            memory = await allocate_memory([role], dimensions)
-            assert memory.is_shared
-            assert memory.argument(0).location.length == 4 * 4 * (dimensions or (1,))[0]
-            await memory.close()
-            with Pool.allocate(16 * (dimensions or (1,))[0]) as pool:
-                for refused in (memory.copy_to(pool), memory.copy_from(pool)):
-                    with pytest.raises(GeneralFailure, match="closed"):
-                        await refused
+            async with await allocate(role, shape) as memory:
+                assert memory.is_shared
+                assert memory.shape == (shape[:1] or (1,)) + (4,)
+                assert not (await memory.read()).any()
         else:
             with pytest.raises(ResourceExhaustedPersistent, match="too large"):
-                await allocate_memory([role], dimensions)
+                await allocate(role, shape)
         assert device.asked == 1
 
 
 async def test_roles_of_several_devices_share_memory() -> None:
-    async with device_and_model(doubler()) as one, device_and_model(doubler()) as other:
-        first = MemoryRole(*one, doubler(), "output", 0)
-        memory = await allocate_memory([first, MemoryRole(*other, doubler(), "input", 0)])
-        assert memory.is_shared
-        assert "2 devices" in memory.reason
-        pinned = MemoryRole(*other, doubler(), "input", 0, is_pinned=True)
+    async with runtime(ReferenceEngine(), NullEngine(compute=double)) as rt:
+        first = await rt.compile(doubler(), devices=[REFERENCE])
+        names = [device.name for device in rt.devices]
+        free = [msgspec.structs.replace(first.output(), is_pinned=False)]
+        second = await rt.compile(doubler(), devices=names[1:])
+        both = [*free, msgspec.structs.replace(second.input(), is_pinned=False)]
+        async with await allocate(both) as memory:
+            assert memory.is_shared
+            assert "2 devices" in memory.reason
+            await first(ROW, out=memory)
+            assert (await second(memory)).tolist() == (4 * ROW).tolist()
         with pytest.raises(GeneralFailure, match="2 devices"):
-            await allocate_memory([first, pinned])
+            await rt.allocate(first.output(), second.input())
 
 
-async def test_roles_of_two_models_of_one_device() -> None:
-    async with device_and_model(doubler()) as (device, first):
-        second = await device.prepare_model(doubler())
-        written = MemoryRole(device, first, doubler(), "output", 0)
-        memory = await allocate_memory([written, MemoryRole(device, second, doubler(), "input", 0)])
-        assert not memory.is_shared
-        with Pool.allocate(16) as pool:
-            pool.array(np.float32, SHAPE)[...] = 3
-            plain = RequestArgument(location=DataLocation(1, 0, 16))
-            pools = (memory.pool, pool)
-            await first.execute(Request((plain,), (memory.argument(0),), pools))
-            await second.execute(Request((memory.argument(0),), (plain,), pools))
-            assert (pool.array(np.float32, SHAPE) == 12).all()
-        with pytest.raises(InvalidArgument, match="given twice"):
-            await allocate_memory([written, written])
-        await memory.close()
+async def test_roles_that_make_no_sense() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        for roles, shape, text in (
+            ((), (), "one role"),
+            (("x",), (), "net.output"),
+            ((net.output(), net.output()), (), "given twice"),
+            ((net.output(),), (2, 4), "dimensions"),
+            ((net.output(),), "ab", "shape"),
+        ):
+            given: Any = roles
+            with pytest.raises(InvalidArgument, match=text):
+                await rt.allocate(*given, shape=shape)  # type: ignore[arg-type]  # on purpose
+        for which in ("z", 1, -1):
+            with pytest.raises(InvalidArgument, match="there are: x"):
+                net.input(which)
+        other = msgspec.structs.replace(doubler(), name="other")
+        quantised = nn.ModelBuilder("quantised")
+        x = quantised.input("x", SHAPE, type=nn.OperandType.TENSOR_INT32)
+        quantised.output("y", quantised.add(x, x))
+        integers = await rt.compile(quantised.build())
+        floats = await rt.compile(other)
+        with pytest.raises(InvalidArgument, match="TENSOR_INT32"):
+            await rt.allocate(floats.output(), integers.input())
+
+
+async def test_memory_for_an_input_of_another_type() -> None:
+    async with runtime() as rt:
+        builder = nn.ModelBuilder("integers")
+        x = builder.input("x", SHAPE, type=nn.OperandType.TENSOR_INT32)
+        builder.output("y", builder.add(x, x))
+        net = await rt.compile(builder.build())
+        async with await rt.allocate(net.input("x")) as x_buffer:
+            assert x_buffer.dtype == np.int32
+            await x_buffer.write([[1, 2, 3, 4]])
+            assert (await net(x_buffer)).tolist() == [[2, 4, 6, 8]]

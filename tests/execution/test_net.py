@@ -316,7 +316,7 @@ async def test_an_inline_run_is_judged_at_its_end(
     async with runtime(engine, options=INLINE) as rt:
         net = await rt.compile(doubler())
         await until_inline(rt, net, ROW)
-        monkeypatch.setattr("nnasync.workers.threads.now_ns", clock)
+        monkeypatch.setattr("nnasync.workers.inline.now_ns", clock)
         deadline = nn.within(**HOUR)
         threads = []
 

@@ -12,6 +12,7 @@ import numpy as np
 
 import nnasync as nn
 from nnasync.drivers.service import ServiceDevice
+from nnasync.drivers.service.process import Peer
 from nnasync.hal import DataLocation, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.service import Limits, serve_connected
@@ -24,16 +25,14 @@ class Pairs:
 
     def __init__(self, count: int) -> None:
         self.pairs = [socket.socketpair() for _ in range(count)]
-        self.ended_times = 0
         self._next = 0
 
-    def open(self) -> socket.socket:
+    restarts = False
+
+    def open(self) -> Peer:
         ours, _ = self.pairs[self._next]
         self._next += 1
-        return ours
-
-    def ended(self) -> None:
-        self.ended_times += 1
+        return Peer(ours)
 
     def close(self) -> None:
         for pair in self.pairs:

@@ -23,7 +23,7 @@ from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.hal_suite.suite import run_suite
 from nnasync.conformance.paths import Buffers
 from nnasync.conformance.runner import Runner
-from nnasync.drivers.service import Child, ServiceDevice, isolate
+from nnasync.drivers.service import isolate
 from tests import rigs
 from tests.service.rig import Slot
 
@@ -39,17 +39,8 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def service_of(device: Any) -> ServiceDevice:
-    """The client behind a device of a runtime."""
-    inner = getattr(device, "inner", device)
-    assert isinstance(inner, ServiceDevice)
-    return inner
-
-
 def kill(device: Any, how: signal.Signals = signal.SIGKILL) -> int:
-    source = service_of(device).source
-    assert isinstance(source, Child)
-    pid = source.pid
+    pid: int = device.pid
     os.kill(pid, how)
     return pid
 

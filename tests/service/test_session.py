@@ -15,6 +15,7 @@ import nnasync as nn
 from nnasync import errors
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.drivers.null import NullEngine
+from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.messages import (
     MAGIC,
     PROTOCOL,
@@ -34,6 +35,7 @@ from nnasync.drivers.service.messages import (
     error_of,
     failed,
 )
+from nnasync.drivers.service.process import Peer
 from nnasync.engine.caching import library_version
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import DeviceStatus, ErrorStatus
@@ -252,19 +254,17 @@ async def test_a_silent_service_is_given_up_at_the_deadline() -> None:
     silent, theirs = socket.socketpair()
 
     class Silent:
-        def open(self) -> socket.socket:
-            return silent
+        restarts = False
 
-        def ended(self) -> None:
-            theirs.close()
-
-    from nnasync.drivers.service.link import Link
+        def open(self) -> Peer:
+            return Peer(silent)
 
     link = Link(Silent(), "the silent one")
     with pytest.raises(errors.MissedDeadlineTransient, match="silent one"):
         await link.call(GetStatus, deadline_ns=nn.within(ms=5).at_ns)
     link.close()
     await link.ended
+    theirs.close()
 
 
 async def test_a_cancelled_call_frees_the_device() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nnasync import errors
 from nnasync.hal import Priority
 from nnasync.tracing import Count, Tracer, labelled
-from nnasync.tracing.metrics import BOUNDS_S, Durations, Family, Sample, render
+from nnasync.tracing.metrics import BOUNDS_S, Durations, Family, Processes, Sample, render
 from tests.tracing.events import Task, answer, ran, start
 
 SAMPLE = re.compile(
@@ -129,6 +129,26 @@ def test_any_name_is_a_label(name: str) -> None:
     assert quoted is not None
     plain = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], quoted[1])
     assert plain == name
+
+
+def test_processes_of_devices() -> None:
+    class Device:
+        def __init__(self, name: str, **pid: int) -> None:
+            self.name = name
+            vars(self).update(pid)
+
+    class Runtime:
+        devices = (Device("here"), Device("there", pid=77), Device("dead", pid=0))
+
+    samples = [line for line in render(None, Processes(Runtime())).splitlines() if line[0] != "#"]
+    assert samples == [
+        'nnasync_device_up{device="there"} 1',
+        'nnasync_device_up{device="dead"} 0',
+        'nnasync_device_pid{device="there"} 77',
+        'nnasync_device_pid{device="dead"} 0',
+    ]
+    Runtime.devices = (Device("here"), Device("too"), Device("three"))
+    assert render(None, Processes(Runtime()), Processes(None)) == ""
 
 
 @pytest.mark.parametrize(

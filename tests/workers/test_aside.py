@@ -238,3 +238,9 @@ def ended() -> Any:
     return subprocess.run(
         [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=False
     )
+
+
+async def test_errors_of_our_own_work_are_raised_as_they_are(aside: Aside) -> None:
+    assert await aside.carry(lambda: "done", "reading") == "done"
+    with pytest.raises(FileNotFoundError, match="such"):
+        await aside.carry(lambda: open("/none/such"), "reading")  # noqa: SIM115 (it is never open)

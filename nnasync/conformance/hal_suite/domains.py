@@ -28,8 +28,7 @@ from nnasync.memory import Pool
 __all__ = ["domains"]
 
 GROUP = "memory domains"
-PATHS = (Path.ASYNC, Path.SYNC, Path.FENCED)
-"""A burst of the HAL carries no tokens."""
+PATHS = (Path.ASYNC, Path.SYNC, Path.FENCED, Path.BURST)
 _RACERS = 8
 
 Act = Callable[[Domain], Awaitable[None]]

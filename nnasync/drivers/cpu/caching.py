@@ -29,6 +29,7 @@ from nnasync.hal import (
     Struct,
     Subgraph,
 )
+from nnasync.hal.decoders import msgpack_decoder
 from nnasync.kernels import Packing
 from nnasync.memory import layout
 
@@ -132,7 +133,7 @@ def unpack(files: CacheFiles, memory_limit_bytes: int) -> ReferencePlan:
         raise GeneralFailure(f"{len(files.model)} model and {len(files.data)} data cache files")
     data = memoryview(files.data[0])
     try:
-        found = msgspec.msgpack.decode(files.model[0], type=_Description)
+        found = msgpack_decoder(_Description).decode(files.model[0])
         if data.nbytes != found.data_bytes:
             raise ValueError(f"the data file has {data.nbytes} bytes of {found.data_bytes}")
         packing = Packing([_array(data, each) for each in found.packed])

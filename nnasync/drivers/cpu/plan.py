@@ -23,6 +23,7 @@ from nnasync.engine.arena import MemoryPlan
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
 from nnasync.kernels import Packing, Step, Tensor
+from nnasync.memory import count_copied
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
@@ -70,6 +71,10 @@ class ReferencePlan:
     def packed(self) -> tuple[Array, ...]:
         """The weights that were packed for the usual shapes, in order; for `packing`."""
         return self._packed
+
+    def reads_in_place(self, array: Array) -> bool:
+        """Every execution copies its inputs into a lane, row by row where it has to."""
+        return True
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call on C-contiguous arrays of the operands' dtypes and shapes.
@@ -258,7 +263,7 @@ class FlexibleCall(_Resumable):
 
     def _advance(self, stop: StopFlag) -> bool:
         if self._run is None:
-            self._run = self._interpreter.run(self._sources, stop)
+            self._run = self._interpreter.run([_dense(each) for each in self._sources], stop)
         results = self._context.run(_results, self._run, stop)
         if results is None:
             return False
@@ -273,6 +278,14 @@ class FlexibleCall(_Resumable):
         run, self._run = self._run, None
         if run is not None:
             run.close()
+
+
+def _dense(source: Array | None) -> Array | None:
+    """What the interpreter reads where it is; an image with padded rows is copied."""
+    if source is None or source.flags.c_contiguous:
+        return source
+    count_copied(source.nbytes)
+    return np.ascontiguousarray(source)
 
 
 def _results(run: Run, stop: StopFlag) -> list[Array] | None:

@@ -17,6 +17,7 @@ from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program, Shapes
 from nnasync.engine import CacheFiles
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Model, Shape, Struct
+from nnasync.hal.decoders import msgpack_decoder
 
 __all__ = ["FixedSource", "pack", "unpack", "why_open"]
 
@@ -119,7 +120,7 @@ def unpack(files: CacheFiles, threads: int | None) -> LiteRTPlan:
     if (len(files.model), len(files.data)) != (1, 0):
         raise GeneralFailure(f"{len(files.model)} model and {len(files.data)} data cache files")
     try:
-        file = msgspec.msgpack.decode(files.model[0], type=_File)
+        file = msgpack_decoder(_File).decode(files.model[0])
         program = Program(
             content=file.content,
             feeds=tuple(map(_unpacked, file.feeds)),

@@ -53,6 +53,10 @@ class LiteRTPlan:
             usual: _Pool(source.program(usual), threads, warms_up=source.warms_up)
         }
 
+    def reads_in_place(self, array: Array) -> bool:
+        """Every execution copies its inputs into tensors of the engine, row by row if need be."""
+        return array.dtype.itemsize == 1 or array.flags.c_contiguous
+
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call on C-contiguous arrays of the operands' dtypes and shapes.
 

@@ -71,7 +71,9 @@ class Session:
             source = sources[feed.source] if feed.constant is None else feed.constant
             if source is None:
                 raise InvalidArgument(f"input {feed.source} is needed, but was omitted")
-            if feed.copy is Copy.BYTES:
+            if feed.copy is Copy.BYTES and not source.flags.c_contiguous:
+                first.append(_rows(tensor, source))
+            elif feed.copy is Copy.BYTES:
                 before.append((_bytes(tensor), _bytes(source)))
             else:
                 first.append(_conversion(feed, tensor, source))
@@ -106,6 +108,11 @@ class Session:
 def _bytes(array: Array) -> memoryview:
     flat: Any = array.reshape(-1).view(np.uint8)
     return memoryview(flat)
+
+
+def _rows(tensor: Array, source: Array) -> _Step:
+    """Write a tensor from an image with padded rows, row by row."""
+    return _assignment(tensor.reshape(source.shape).view(source.dtype), source)
 
 
 def _conversion(feed: Feed, tensor: Array, source: Array) -> _Step:

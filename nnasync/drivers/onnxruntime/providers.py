@@ -7,7 +7,6 @@ import importlib
 import os
 import platform
 import sys
-from pathlib import Path
 from typing import Any
 
 from nnasync.errors import GeneralFailure, InvalidArgument
@@ -124,7 +123,8 @@ def _saturates() -> bool:
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
     try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            flags = file.read().split()
     except OSError:
         return True
     return "avx512_vnni" not in flags and "avx_vnni" not in flags

@@ -36,6 +36,7 @@ from nnasync.hal import (
     is_constant,
     is_quantized,
 )
+from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import loading_ns
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class OpenVinoEngine:
         """
         try:
             content, blob = files.model
-            kept = msgspec.msgpack.decode(content, type=_Description)
+            kept = msgpack_decoder(_Description).decode(content)
         except (ValueError, msgspec.MsgspecError) as error:
             raise InvalidArgument(f"these files are no plan of {self.name}: {error}") from error
         if lowering is None:

@@ -49,6 +49,14 @@ class OpenVinoPlan:
         self.threads = threads
         self.output_shapes = tuple(output_shapes)
 
+    def reads_in_place(self, array: Array) -> bool:
+        """Whether it is in one piece, and can be written, which the engine asks for of inputs too.
+
+        It has tensors with strides as well (a part of another tensor), but copies them itself, and
+        to where the last request of the same network has its input: over the memory of a caller.
+        """
+        return array.flags.writeable and array.flags.c_contiguous
+
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call that reads and writes these arrays in place.
 

@@ -7,6 +7,8 @@ import weakref
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.memories import Memories
 from nnasync.drivers.service.messages import CloseBuffer, CopyBuffer
+from nnasync.errors import DeviceDied, DeviceError
+from nnasync.fences import Fence
 from nnasync.hal import Memory, Shape
 
 __all__ = ["RemoteBuffer"]
@@ -33,6 +35,11 @@ class RemoteBuffer:
         memory = self._memories.number_of(destination)
         await self._link.call(lambda n: CopyBuffer(n, self._number, memory, (), False))
 
+    def start_copy_to(self, destination: Memory) -> Fence:
+        """Begin the same without an event loop; the fence tells how it went."""
+        memory = self._memories.number_of(destination)
+        return self._link.begin(lambda n: CopyBuffer(n, self._number, memory, (), False)).fence
+
     async def copy_from(self, source: Memory, dimensions: Shape = ()) -> None:
         """Copy the contents from memory."""
         memory = self._memories.number_of(source)
@@ -40,6 +47,12 @@ class RemoteBuffer:
         await self._link.call(lambda n: CopyBuffer(n, self._number, memory, shape, True))
 
     async def close(self) -> None:
-        """Give it back; its token means nothing any more."""
+        """Give it back; its token means nothing any more, nor after the death of the service."""
         if self._finalizer.detach() and self._link.error is None:
-            await self._link.call(lambda n: CloseBuffer(n, self._number))
+            try:
+                await self._link.call(lambda n: CloseBuffer(n, self._number))
+            except DeviceDied:
+                pass  # It went with its process, of which the link may not know yet.
+            except DeviceError:
+                if self._link.error is None:
+                    raise

@@ -8,11 +8,10 @@ what takes longer a thread waits, which sleeps while nothing is under way.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-
-import msgspec
 
 from nnasync.burst import (
     Arguments,
@@ -40,6 +39,7 @@ from nnasync.errors import (
     NNError,
     ResourceExhaustedTransient,
 )
+from nnasync.hal.decoders import msgpack_decoder
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.workers import contained
 
@@ -57,9 +57,9 @@ _MISSES = 4
 _PROBE_EVERY = 64
 _REMEMBERED = 256
 
-_arguments = msgspec.msgpack.Decoder(Arguments)
-_requests = msgspec.msgpack.Decoder(BurstRequest | BurstCancel)
-_results = msgspec.msgpack.Decoder(BurstResult)
+_arguments = msgpack_decoder(Arguments)
+_requests = msgpack_decoder(BurstRequest | BurstCancel)
+_results = msgpack_decoder(BurstResult)
 
 
 class RemoteBurst:
@@ -85,8 +85,10 @@ class RemoteBurst:
         self._sent: set[int] = set()
         self._lock = threading.Lock()
         self._closed = False
+        # On a single core the service cannot answer whom it keeps from running.
+        self._looks = len(os.sched_getaffinity(0)) > 1
         self._misses = 0
-        self._usual_ns = WINDOW_NS // 2
+        self._window_ns = WINDOW_NS
         self._reading = threading.Lock()
         self._wanted = threading.Event()
         self._writer, self._requests_there = QueueWriter.create(CAPACITY)
@@ -128,6 +130,8 @@ class RemoteBurst:
                 self._answer(_refusal(serial, failure))
                 return
         self._sent.add(serial)
+        if self._link.traces.is_on:
+            self._link.traces.sent(self.number, serial)
         try:
             self._write(REQUEST, packet)
             self._link.check()
@@ -140,7 +144,26 @@ class RemoteBurst:
                 self._answer(_refusal(serial, error))
                 return
             raise
-        self._look(serial)
+        answer = self._look(serial)
+        if answer is not None:
+            self._answer(encode(answer))
+
+    def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
+        """Send a request and look for its answer, which the thread hands on where it is late."""
+        if arguments not in self._known:
+            self._tell_slots(arguments)
+        self._sent.add(serial)
+        if self._link.traces.is_on:
+            self._link.traces.sent(self.number, serial)
+        try:
+            if self._closed:
+                raise DeviceUnavailable("the burst is closed")
+            self._write(REQUEST, packet)
+            self._link.check()
+        except BaseException:
+            self._sent.discard(serial)
+            raise
+        return self._look(serial)
 
     def free_memory(self, slot: int) -> None:
         """Drop the mapping of a slot."""
@@ -161,6 +184,11 @@ class RemoteBurst:
 
     # -- what the link says
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer is to come."""
+        return bool(self._sent)
+
     def heard(self, message: LaunchEnded) -> None:
         """Nothing is said about bursts."""
 
@@ -170,42 +198,67 @@ class RemoteBurst:
 
     # -- answers
 
-    def _look(self, serial: int) -> None:
-        """Take answers for a short while, and leave the rest to the thread."""
-        if self._misses >= _MISSES:
-            self._misses += 1
-            if self._misses % _PROBE_EVERY:
-                self._wanted.set()
-                return
+    def _look(self, serial: int) -> BurstResult | None:
+        """Look for one answer for a short while, and leave the rest to the thread."""
+        if not self._is_worth_looking():
+            self._wanted.set()
+            return None
         if not self._reading.acquire(blocking=False):
             self._wanted.set()
-            return
+            return None
+        found = None
         began_ns = now_ns()
-        window_ns = min(max(2 * self._usual_ns, WINDOW_NS), LONGEST_WINDOW_NS)
+        window_ns = self._window_ns
         try:
-            try_read = self._reader.try_read
-            while serial in self._sent:
-                packet = try_read()
+            while found is None:
+                packet = self._reader.try_read()
                 if packet is not None:
-                    self._hand_on(packet)
+                    found = self._taken(packet, serial)
                 elif now_ns() - began_ns >= window_ns:
                     break
-            self._learn(now_ns() - began_ns, window_ns, has_missed=serial in self._sent)
+            self._learn(now_ns() - began_ns, has_missed=found is None)
         except NNError:
             pass  # A broken queue: the thread meets it too, and ends the burst.
         finally:
             self._reading.release()
         if self._sent:
             self._wanted.set()
+        return found
 
-    def _learn(self, took_ns: int, window_ns: int, *, has_missed: bool) -> None:
+    def _is_worth_looking(self) -> bool:
+        if self._misses < _MISSES:
+            return self._looks
+        self._misses += 1
+        return self._misses % _PROBE_EVERY == 0
+
+    def _taken(self, packet: bytes, serial: int) -> BurstResult | None:
+        """The answer, if a packet is the one to this request; any other is handed on."""
+        result = self._noted(packet)
+        if result is not None and result.serial == serial:
+            return result
+        self._answer(packet)
+        return None
+
+    def _noted(self, packet: bytes) -> BurstResult | None:
+        """What a packet says; None for nonsense, for which the client half ends the burst."""
+        try:
+            result = _results.decode(packet)
+        except UNDECODABLE:
+            return None
+        self._sent.discard(result.serial)
+        if self._link.traces.is_on:
+            self._link.traces.answered(self.number, result.serial)
+        return result
+
+    def _learn(self, took_ns: int, *, has_missed: bool) -> None:
         """Look longer the next time after a miss, and not at all after several long ones."""
-        if not has_missed:
-            self._misses = 0
-            self._usual_ns += (took_ns - self._usual_ns) // 8
+        if has_missed:
+            self._misses += self._window_ns >= LONGEST_WINDOW_NS
+            self._window_ns = min(2 * self._window_ns, LONGEST_WINDOW_NS)
             return
-        self._usual_ns = min(2 * self._usual_ns, LONGEST_WINDOW_NS)
-        self._misses += window_ns >= LONGEST_WINDOW_NS
+        self._misses = 0
+        wanted_ns = min(max(2 * took_ns, WINDOW_NS), LONGEST_WINDOW_NS)
+        self._window_ns += (wanted_ns - self._window_ns) // 8
 
     def _wait(self) -> None:
         """What the thread does: wait for answers while there are some to come."""
@@ -214,20 +267,15 @@ class RemoteBurst:
             self._wanted.clear()
             try:
                 while self._sent:
+                    self._link.pulse.expect()
                     with self._reading:
                         packet = self._reader.read_blocking()
-                    self._hand_on(packet or b"")
+                    self._noted(packet or b"")
+                    self._answer(packet or b"")
             except NNError as error:
                 self._end(self._link.error or error)
             if self._closed:
                 return
-
-    def _hand_on(self, packet: bytes) -> None:
-        try:
-            self._sent.discard(_results.decode(packet).serial)
-        except UNDECODABLE:
-            pass  # The client half ends the burst for it.
-        self._answer(packet)
 
     def _answer(self, packet: bytes) -> None:
         """Hand an answer to the client half; one that takes none ends its burst."""
@@ -260,7 +308,7 @@ class RemoteBurst:
             raise ResourceExhaustedTransient("the queue of a burst is full")
 
     def _tell_slots(self, encoded: bytes) -> None:
-        """Tell the service what is in the slots of a request."""
+        """Tell the service what is in the slots of a request; tokens are its own."""
         if encoded in self._known:
             return
         try:
@@ -269,7 +317,7 @@ class RemoteBurst:
             return
         with self._lock:
             for slot in dict.fromkeys(slots):
-                if slot in self._told:
+                if slot < 0 or slot in self._told:
                     continue
                 (memory,) = self._callback.get_memories([slot])
                 number = self._memories.number_of(memory)

@@ -19,7 +19,15 @@ from collections.abc import Callable, Sequence
 
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 
-__all__ = ["MAX_DESCRIPTORS", "MAX_MESSAGE_BYTES", "Connection", "Frame", "close_all", "peer_uid"]
+__all__ = [
+    "MAX_DESCRIPTORS",
+    "MAX_MESSAGE_BYTES",
+    "Connection",
+    "Frame",
+    "close_all",
+    "peer_pid",
+    "peer_uid",
+]
 
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_DESCRIPTORS = 96
@@ -260,6 +268,19 @@ def close_all(fds: Sequence[int]) -> None:
 
 def peer_uid(sock: socket.socket) -> int:
     """The user of the process at the other end of a Unix socket."""
+    return _credentials(sock)[1]
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """That process, as it was when the socket was connected; 0 once ours is closed."""
+    try:
+        return _credentials(sock)[0]
+    except OSError:
+        return 0
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", data)[1]
-    return uid
+    pid, uid, gid = struct.unpack("3i", data)
+    return pid, uid, gid

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from nnasync.clock import Deadline
-from nnasync.device import Buffer, PreparedModel
+from nnasync.device import Buffer, Lowering, PreparedModel
 from nnasync.drivers.service.buffers import RemoteBuffer
 from nnasync.drivers.service.link import Link, Source
-from nnasync.drivers.service.memories import Memories
 from nnasync.drivers.service.messages import (
-    MAGIC,
-    PROTOCOL,
     Allocate,
     Allocated,
     ClosePrepared,
-    ForgetModel,
+    GetLowerings,
     GetStatus,
-    Hello,
+    Lowerings,
     Prepare,
     PrepareFromCache,
     Status,
     Supported,
     Supports,
-    Welcome,
 )
-from nnasync.drivers.service.models import Offer
 from nnasync.drivers.service.prepared import ServicePreparedModel
-from nnasync.engine.caching import library_version
+from nnasync.drivers.service.pulse import HANG_AFTER_S
+from nnasync.drivers.service.supervisor import Session, Supervisor
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
 )
+from nnasync.fences import Fence
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
@@ -53,39 +48,9 @@ from nnasync.hal import (
     Priority,
 )
 from nnasync.scheduler import NEVER_NS
-from nnasync.tracing import vlog
+from nnasync.tracing import Tracer, vlog
 
 __all__ = ["ServiceDevice"]
-
-PATIENCE_S = 60.0
-"""How long a service may take until it serves: it may have to load an engine."""
-
-
-class _Session:
-    """One connection, and what the service knows through it."""
-
-    def __init__(self, link: Link, welcome: Welcome) -> None:
-        self.link = link
-        self.welcome = welcome
-        self.memories = Memories(link)
-        self._models: dict[int, tuple[weakref.ref[Model], int]] = {}
-
-    async def number_of(self, model: Model) -> int:
-        """The number of a model, which is sent if it is new to the service."""
-        known = self._models.get(id(model))
-        if known is not None:
-            return known[1]
-        offer = await anyio.to_thread.run_sync(Offer, model)
-        link, models, key = self.link, self._models, id(model)
-        number = link.number()
-        await link.call(lambda n: offer.message(n, number), offer.fds)
-
-        def forget(_: object) -> None:
-            models.pop(key, None)
-            link.tell_soon(ForgetModel(number))
-
-        models[key] = (weakref.ref(model, forget), number)
-        return number
 
 
 class ServiceDevice:
@@ -94,20 +59,30 @@ class ServiceDevice:
     Prepared models belong to one connection and die with it.
     """
 
-    def __init__(self, source: Source, session: _Session) -> None:
+    def __init__(self, source: Source, supervisor: Supervisor, session: Session) -> None:
         self.source = source
-        self._session = session
+        self._supervisor = supervisor
         self._facts = session.welcome
-        self._connecting = anyio.Lock()
         self._closed = False
 
     @classmethod
-    async def open(cls, source: Source, name: str = "") -> ServiceDevice:
+    async def open(
+        cls, source: Source, name: str = "", *, hang_after_s: float = HANG_AFTER_S
+    ) -> ServiceDevice:
         """Connect to a service, which is started where it has to be.
 
         Raises DeviceUnavailable where there is none, or one of another version of nnasync.
         """
-        return cls(source, await _connect(source, name or str(source)))
+        supervisor = Supervisor(source, name or str(source), hang_after_s=hang_after_s)
+        try:
+            session = await supervisor.connected()
+        except BaseException:
+            supervisor.close()
+            with anyio.CancelScope(shield=True):
+                await supervisor.ended()
+            raise
+        supervisor.name = session.welcome.name
+        return cls(source, supervisor, session)
 
     @property
     def name(self) -> str:
@@ -132,11 +107,25 @@ class ServiceDevice:
     @property
     def link(self) -> Link:
         """The current connection, which may be over."""
-        return self._session.link
+        return self._last.link
+
+    @property
+    def pid(self) -> int:
+        """The process of the service, or the one that is about to serve; 0 while there is none."""
+        return self._supervisor.pid
+
+    @property
+    def lost(self) -> Fence:
+        """Signaled when the connection that there is now is over."""
+        return self.link.over
+
+    async def connected(self) -> None:
+        """Wait for a connection; raises DeviceUnavailable where none can be had."""
+        await self._supervisor.connected()
 
     async def get_status(self) -> DeviceStatus:
         """What the service says; OFFLINE once closed, or while the service is dead."""
-        link = self._session.link
+        link = self.link
         if self._closed or link.error is not None:
             return DeviceStatus.OFFLINE
         try:
@@ -159,10 +148,21 @@ class ServiceDevice:
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
         """What the device says; connects again if the service died."""
-        session = await self._connected()
+        session = await self._supervisor.connected()
         number = await session.number_of(model)
         answer: Supported = await session.link.call(lambda n: Supports(n, number), answer=Supported)
         return answer.operations
+
+    async def lowerings(
+        self, model: Model, preference: ExecutionPreference
+    ) -> tuple[Lowering, ...]:
+        """The ways in which the device behind the service runs a model."""
+        session = await self._supervisor.connected()
+        number = await session.number_of(model)
+        answer: Lowerings = await session.link.call(
+            lambda n: GetLowerings(n, number, preference), answer=Lowerings
+        )
+        return answer.lowerings
 
     async def prepare_model(
         self,
@@ -174,9 +174,10 @@ class ServiceDevice:
         model_cache: Sequence[int] = (),
         data_cache: Sequence[int] = (),
         token: bytes = b"",
+        lowering: Lowering | None = None,
     ) -> PreparedModel:
         """Compile in the service; the cache files travel as descriptors."""
-        session = await self._connected()
+        session = await self._supervisor.connected()
         if not _are_open([*model_cache, *data_cache]):
             vlog.driver("%s: a cache file is not open: nothing is cached", self.name)
             model_cache = data_cache = ()
@@ -193,6 +194,7 @@ class ServiceDevice:
                 len(model_cache),
                 len(data_cache),
                 token,
+                lowering,
             ),
             [*model_cache, *data_cache],
             _at_ns(deadline),
@@ -208,7 +210,7 @@ class ServiceDevice:
         """Load in the service what `prepare_model` wrote."""
         if not _are_open([*model_cache, *data_cache]):
             raise GeneralFailure(f"{self.name}: a cache file cannot be used: it is not open")
-        session = await self._connected()
+        session = await self._supervisor.connected()
         return await self._prepared(
             session,
             lambda n, prepared: PrepareFromCache(
@@ -226,11 +228,13 @@ class ServiceDevice:
         output_roles: Sequence[BufferRole],
     ) -> Buffer:
         """Allocate in the service; raises what its device does."""
-        session = await self._connected()
+        session = await self._supervisor.connected()
         link, numbers = session.link, []
         for prepared in prepared_models:
+            if isinstance(prepared, ServicePreparedModel):
+                prepared.check_alive()
             if not isinstance(prepared, ServicePreparedModel) or prepared.link is not link:
-                raise InvalidArgument(f"a prepared model is not of this {self.name}, or is dead")
+                raise InvalidArgument(f"a prepared model is not of this {self.name}")
             numbers.append(prepared.number)
         buffer = link.number()
         answer: Allocated = await link.call(
@@ -241,16 +245,20 @@ class ServiceDevice:
         )
         return RemoteBuffer(link, session.memories, buffer, answer.token)
 
+    def observe(self, tracer: Tracer) -> None:
+        """Have the service tell what it does, while instruments want to know."""
+        self._supervisor.traces.observe(tracer)
+
     async def close(self) -> None:
         """End the connection; a service that was started for it ends too."""
         self._closed = True
-        link = self._session.link
-        link.close()
-        await link.ended
+        await self._supervisor.traces.finish()
+        self._supervisor.close()
+        await self._supervisor.ended()
 
     async def _prepared(
         self,
-        session: _Session,
+        session: Session,
         make: Callable[[int, int], Any],
         fds: Sequence[int],
         deadline_ns: int,
@@ -265,48 +273,12 @@ class ServiceDevice:
             raise
         return ServicePreparedModel(link, session.memories, prepared, self.name)
 
-    async def _connected(self) -> _Session:
-        """The connection, a new one where the last one died."""
-        async with self._connecting:
-            if self._closed:
-                raise DeviceUnavailable(f"{self.name} is closed")
-            if self._session.link.error is not None:
-                session = await _connect(self.source, self.name)
-                if _identity(session.welcome) != _identity(self._facts):
-                    session.link.close()
-                    raise DeviceUnavailable(
-                        f"another device answers in place of {self.name} {self.version}: "
-                        f"{session.welcome.name} {session.welcome.device_version}"
-                    )
-                self._session = session
-            return self._session
-
-
-async def _connect(source: Source, name: str) -> _Session:
-    """Open a connection and greet; raises DeviceUnavailable where that fails."""
-    link = await anyio.to_thread.run_sync(Link, source, name)
-    version = library_version()
-    try:
-        with anyio.fail_after(PATIENCE_S):
-            welcome: Welcome = await link.call(
-                lambda n: Hello(MAGIC, PROTOCOL, version, n), answer=Welcome
-            )
-    except TimeoutError as error:
-        link.close()
-        raise DeviceUnavailable(f"{name}: no answer within {PATIENCE_S:g} s") from error
-    except DeviceDied as error:
-        raise DeviceUnavailable(f"{name}: the service ended before it served") from error
-    except GeneralFailure as error:
-        link.close()
-        raise DeviceUnavailable(f"{name}: {error}") from error
-    except BaseException:
-        link.close()
-        raise
-    return _Session(link, welcome)
-
-
-def _identity(welcome: Welcome) -> tuple[str, str]:
-    return welcome.name, welcome.device_version
+    @property
+    def _last(self) -> Session:
+        session = self._supervisor.session
+        if session is None:
+            raise DeviceUnavailable(f"{self.name} was never connected")
+        return session
 
 
 def _are_open(fds: Sequence[int]) -> bool:

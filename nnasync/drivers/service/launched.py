@@ -35,13 +35,14 @@ __all__ = ["RemoteExecution", "RemoteFence"]
 
 
 class RemoteFence(Fence):
-    """A fence of a service; it fails when the service dies."""
+    """A fence of a service; it fails when the service dies. `origin` is its name in a trace."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "origin")
 
     def __init__(self) -> None:
         super().__init__()
         self._fd = -1
+        self.origin = ""
 
     def belongs_to(self, fd: int) -> None:
         """Own the descriptor that came from the service."""
@@ -114,6 +115,8 @@ class RemoteExecution:
 
 class _Hearer:
     """Settles a fence by what the service says; it outlives an execution that is dropped."""
+
+    is_awaited = True
 
     def __init__(
         self,

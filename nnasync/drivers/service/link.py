@@ -24,10 +24,14 @@ from nnasync.drivers.service.messages import (
     Failed,
     FromService,
     LaunchEnded,
+    Ping,
     decode,
     encode,
     error_of,
 )
+from nnasync.drivers.service.process import Peer
+from nnasync.drivers.service.pulse import Pulse
+from nnasync.drivers.service.tracing import UNTRACED
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -35,6 +39,7 @@ from nnasync.errors import (
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     NNError,
+    ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence, fresh
 from nnasync.scheduler import NEVER_NS
@@ -50,15 +55,20 @@ LATE_NS = 500_000
 class Source(Protocol):
     """Where a service is found."""
 
-    def open(self) -> Any:
-        """A connected socket; may block. Raises DeviceUnavailable."""
+    @property
+    def restarts(self) -> bool:
+        """Whether a service that died can be had again at once."""
 
-    def ended(self) -> None:
-        """The connection is over; may block a little."""
+    def open(self) -> Peer:
+        """A connection to a service; may block. Raises DeviceUnavailable."""
 
 
 class Listener(Protocol):
     """Hears what the service says unasked."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something is to come."""
 
     def heard(self, message: LaunchEnded) -> None:
         """Called on the thread of the link."""
@@ -97,21 +107,29 @@ class Link:
     def __init__(self, source: Source, who: str) -> None:
         """Opens the source, which may block."""
         self.who = who
-        self._source = source
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._calls: dict[int, Call] = {}
         self._listeners: dict[int, Listener] = {}
         self._last_words: deque[Any] = deque()
+        self._chores: deque[Callable[[], object]] = deque()
         self._saying = threading.Lock()
         self._error: NNError | None = None
+        self.over = Fence()
+        """Signaled when everything that was pending has its answer."""
         self.ended = Fence()
+        """Signaled when everything is given back, too, and a process of ours is seen off."""
+        self.is_dead = False
+        """Whether the service has died, for certain, though perhaps not to the end."""
         self.watchdog = Watchdog()
+        self.traces = UNTRACED
+        self.pulse = Pulse(self.watchdog, self.is_awaited, self._ping, self._rouse)
         # Finalizers come here too, perhaps on a thread that is inside already.
         self._wake_lock = threading.RLock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            self._connection = Connection(source.open(), who, self._rouse)
+            self.peer = source.open()
+            self._connection = Connection(self.peer.socket, who, self._rouse)
         except BaseException:
             os.close(self._wake_fd)
             raise
@@ -143,6 +161,18 @@ class Link:
         if deadline_ns <= now_ns():
             raise MissedDeadlinePersistent(f"the deadline of {self.who} had passed at the start")
 
+    def check_room(self) -> None:
+        """Raise ResourceExhaustedTransient where the descriptor of an answer could not be taken.
+
+        It would be lost, and the connection with it.
+        """
+        try:
+            os.close(os.dup(self._wake_fd))
+        except OSError as error:
+            self.check()
+            text = f"no descriptor is left for an answer of {self.who}: {error}"
+            raise ResourceExhaustedTransient(text) from error
+
     def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> Call:
         """Send a question, which is made with the number of the call; from any thread."""
         self._say_last_words()
@@ -150,6 +180,7 @@ class Link:
         with self._lock:
             self.check()
             self._calls[call.number] = call
+        self.pulse.expect()
         try:
             self._connection.send(encode(make(call.number)), fds)
         except BaseException as error:
@@ -177,20 +208,29 @@ class Link:
 
     async def wait(self, call: Call, deadline_ns: int = NEVER_NS) -> None:
         """Wait for the answer to a call; who is cancelled meanwhile cancels it."""
+        await self.settled(call.fence, deadline_ns, lambda: self.give_up(call))
+
+    async def settled(
+        self, fence: Fence, deadline_ns: int, give_up: Callable[[], object]
+    ) -> None:
+        """Wait for a fence that an answer settles; who has waited too long or leaves gives it up.
+
+        Raises what the answer is, MissedDeadlineTransient where there is none by the deadline.
+        """
         alarm = None
-        if deadline_ns != NEVER_NS and not call.fence.done:
+        if deadline_ns != NEVER_NS and not fence.done:
 
             def expire() -> None:
                 text = f"{self.who} did not answer by the deadline"
-                if call.fence.fail(MissedDeadlineTransient(text)):
-                    self.give_up(call)
+                if fence.fail(MissedDeadlineTransient(text)):
+                    give_up()
 
             alarm = self.watchdog.arm(deadline_ns + LATE_NS, expire)
         try:
-            await call.fence
+            await fence
         except BaseException:
-            if not call.fence.done:
-                self.give_up(call)
+            if not fence.done:
+                give_up()
             raise
         finally:
             if alarm is not None:
@@ -222,6 +262,11 @@ class Link:
         self._last_words.append(message)
         self._rouse()
 
+    def run_soon(self, work: Callable[[], object]) -> None:
+        """Have something done by the link's thread, unless the link is over; safe in finalizers."""
+        self._chores.append(work)
+        self._rouse()
+
     # -- what the service says unasked
 
     def listen(self, number: int, listener: Listener) -> None:
@@ -229,6 +274,7 @@ class Link:
         with self._lock:
             self.check()
             self._listeners[number] = listener
+        self.pulse.expect()
 
     def hush(self, number: int) -> None:
         """Hand nothing on any more; safe in finalizers."""
@@ -259,51 +305,90 @@ class Link:
                 os.eventfd_write(self._wake_fd, 1)
 
     def _run(self) -> None:
-        error: NNError = DeviceDied(f"the service of {self.who} ended")
+        death = None
         try:
             self._serve()
+            if self._error is None and self.pulse.has_stopped():
+                self._fail(self._given_up())
+            elif self._error is None:
+                # Who waits is told at once; of what it died may be known a little later.
+                death = DeviceDied(f"the service of {self.who} {self.peer.fate(0)}")
+                self._fail(death)
         except NNError as failure:
-            error = failure
+            self._fail(failure)
         except Exception as failure:
             logger.exception("the link to %s failed", self.who)
-            error = DeviceDied(f"the link to {self.who} failed: {failure}")
-        self._fail(error)
+            self._fail(DeviceDied(f"the link to {self.who} failed: {failure}"))
+        self.over.signal()
         self._connection.close()
         with self._wake_lock:
             fd, self._wake_fd = self._wake_fd, -1
             os.close(fd)
         self.watchdog.close()
         try:
-            self._source.ended()
+            fate = self.peer.see_off()
+            if self._error is death:
+                self._error = DeviceDied(f"the service of {self.who} {fate}")
         finally:
             self.ended.signal()
 
+    def _given_up(self) -> DeviceDied:
+        """Kill a service that hangs, and say so."""
+        text = f"the service of {self.who} gave no sign of life for {self.pulse.patience_s:g} s"
+        self.is_dead = self.peer.kill()
+        return DeviceDied(f"{text} and was killed" if self.is_dead else text)
+
     def _serve(self) -> None:
-        """Read and write until the service ends, or the link was closed."""
+        """Read and write until the service ends or gives no sign of life, or the link is closed."""
         connection = self._connection
-        socket_fd = connection.socket.fileno()
+        socket_fd, death_fds = connection.socket.fileno(), self.peer.death_fds
         poller = select.poll()
-        poller.register(self._wake_fd, select.POLLIN)
-        poller.register(socket_fd, select.POLLIN)
+        for fd in (self._wake_fd, socket_fd, *death_fds):
+            poller.register(fd, select.POLLIN)
         writes = False
         while self._error is None:
             events = dict(poller.poll())
             if events.get(self._wake_fd):
                 os.eventfd_read(self._wake_fd)
                 self._say_last_words()
+                while self._chores:
+                    self._chores.popleft()()
             if events.get(socket_fd, 0) & ~select.POLLOUT:
-                frames = connection.receive()
-                if frames is None:
+                if not self._read():
                     return
-                for frame in frames:
-                    try:
-                        self._hear(decode(frame.message, FromService), frame.fds)
-                    finally:
-                        frame.close()
+            elif any(fd in events for fd in death_fds):
+                # Whatever it said before was read; a child of its own may keep the socket open.
+                self.is_dead = True
+                return
+            elif self.pulse.has_stopped():
+                return
             blocked = not connection.flush()
             if blocked != writes:
                 writes = blocked
                 poller.modify(socket_fd, select.POLLIN | (select.POLLOUT if writes else 0))
+
+    def _read(self) -> bool:
+        """Take what has arrived; False at the end."""
+        frames = self._connection.receive()
+        if frames is None:
+            return False
+        self.pulse.heard_ns = now_ns()
+        for frame in frames:
+            try:
+                self._hear(decode(frame.message, FromService), frame.fds)
+            finally:
+                frame.close()
+        return True
+
+    def is_awaited(self) -> bool:
+        """Whether something is to come: an answer, the end of a launch, that of a burst's call."""
+        # A copy is made in one step, while other threads come and go.
+        listeners = self._listeners.copy().values()
+        return bool(self._calls) or any(each.is_awaited for each in listeners)
+
+    def _ping(self) -> None:
+        with contextlib.suppress(NNError):
+            self.begin(Ping)
 
     def _say_last_words(self) -> None:
         """Send what finalizers left; before a call too, which may need what they give back."""

@@ -67,6 +67,14 @@ class Memories:
             numbers[key] = (weakref.ref(pool, forget), number)  # type: ignore[arg-type]
         return number
 
+    def renew(self, request: Request) -> None:
+        """Hand the pools of a request over again, the next time: there was no room for one."""
+        self._forms.pop(id(request), None)
+        for pool in request.pools:
+            known = self._numbers.pop(id(pool), None)
+            if known is not None:
+                self._link.tell(ForgetMemory(known[1]))
+
     def _pool(self, pool: Memory | int) -> int:
         if not isinstance(pool, int):
             return self.number_of(pool)
@@ -86,6 +94,9 @@ def handle_of(pool: Memory) -> tuple[PoolForm, int]:
             "use memory.Pool"
         )
     try:
-        return PoolForm(pool.name, pool.size, pool.offset, pool.writable), pool.fd
+        fd = pool.fd
     except BadState as error:
         raise GeneralFailure(f"closed memory cannot be handed to a service: {error}") from error
+    if not pool.readable:
+        raise GeneralFailure(f"{pool!r} cannot be used: its handle is not for reading")
+    return PoolForm(pool.name, pool.size, pool.offset, pool.writable, pool.image_layout), fd

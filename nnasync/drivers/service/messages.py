@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from nnasync import errors
+from nnasync.device import Lowering
 from nnasync.errors import GeneralFailure, NNError, OutputInsufficientSize
 from nnasync.hal import (
     BufferDesc,
@@ -34,6 +35,8 @@ from nnasync.hal import (
     Subgraph,
     Timing,
 )
+from nnasync.hal.decoders import msgpack_decoder
+from nnasync.memory import ImageLayout
 
 __all__ = [
     "MAGIC",
@@ -65,16 +68,21 @@ __all__ = [
     "Launch",
     "LaunchEnded",
     "LaunchInfo",
+    "Message",
     "ModelForm",
     "OfferMemory",
     "OfferModel",
     "OpenBurst",
+    "Ping",
     "PoolForm",
     "Prepare",
     "PrepareFromCache",
     "Status",
     "Supported",
     "Supports",
+    "GetLowerings",
+    "Lowerings",
+    "Trace",
     "Welcome",
     "decode",
     "encode",
@@ -96,12 +104,17 @@ class Message(Struct, array_like=True, gc=False):
 
 
 class PoolForm(Message):
-    """A piece of memory behind a file descriptor."""
+    """A piece of memory behind a file descriptor.
+
+    With a `refusal`, which says why the client itself cannot hand it over, there is no descriptor.
+    """
 
     kind: str
     size: int
     offset: int
     writable: bool
+    image_layout: ImageLayout | None = None
+    refusal: str = ""
 
 
 class ModelForm(Message):
@@ -144,6 +157,12 @@ class GetStatus(Message, tag="status"):
     call: int
 
 
+class Ping(Message, tag="ping"):
+    """Answered at once by the loop of the service, which shows that it turns."""
+
+    call: int
+
+
 class OfferModel(Message, tag="model"):
     """A model: `form` is an encoded `ModelForm`.
 
@@ -171,6 +190,14 @@ class Supports(Message, tag="supports"):
     model: int
 
 
+class GetLowerings(Message, tag="lowerings"):
+    """Answered by `Lowerings`."""
+
+    call: int
+    model: int
+    preference: ExecutionPreference
+
+
 class Prepare(Message, tag="prepare"):
     """Prepare a model as `prepared`; descriptors are of the cache files."""
 
@@ -183,6 +210,7 @@ class Prepare(Message, tag="prepare"):
     model_files: int
     data_files: int
     token: bytes
+    lowering: Lowering | None = None
 
 
 class PrepareFromCache(Message, tag="restore"):
@@ -327,12 +355,24 @@ class CloseBuffer(Message, tag="-buffer"):
     buffer: int
 
 
+class Trace(Message, tag="trace"):
+    """Record what the device does from now on, or no more; answered by `spans.Spans`.
+
+    Where there is nothing to tell, the answer to one that `is_on` comes some time later.
+    """
+
+    call: int
+    is_on: bool
+
+
 FromClient = (
     Hello
     | GetStatus
+    | Ping
     | OfferModel
     | ForgetModel
     | Supports
+    | GetLowerings
     | Prepare
     | PrepareFromCache
     | ClosePrepared
@@ -349,6 +389,7 @@ FromClient = (
     | Allocate
     | CopyBuffer
     | CloseBuffer
+    | Trace
 )
 
 
@@ -378,6 +419,12 @@ class Supported(Message):
     """For each operation of a model."""
 
     operations: tuple[bool, ...]
+
+
+class Lowerings(Message):
+    """The ways to run a model."""
+
+    lowerings: tuple[Lowering, ...]
 
 
 class Executed(Message):
@@ -430,16 +477,11 @@ encode = msgspec.msgpack.Encoder().encode
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
 """What decoding hostile bytes raises."""
 
-_DECODERS: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
-
 
 def decode(data: bytes, type: Any) -> Any:
     """Decode what a peer sent; raises GeneralFailure if it is not of that type."""
-    decoder = _DECODERS.get(type)
-    if decoder is None:
-        decoder = _DECODERS[type] = msgspec.msgpack.Decoder(type)
     try:
-        return decoder.decode(data)
+        return msgpack_decoder(type).decode(data)
     except UNDECODABLE as error:
         raise GeneralFailure(f"a message cannot be decoded: {error}") from error
 

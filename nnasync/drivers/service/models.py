@@ -12,12 +12,14 @@ from nnasync.drivers.service.connection import MAX_DESCRIPTORS
 from nnasync.drivers.service.memories import handle_of
 from nnasync.drivers.service.messages import ModelForm, OfferModel, PoolForm, decode, encode
 from nnasync.errors import (
+    CallerError,
+    DeviceError,
     GeneralFailure,
     InvalidArgument,
     ResourceExhaustedPersistent,
 )
 from nnasync.hal import Memory, Model
-from nnasync.memory import Pool
+from nnasync.memory import Pool, Unusable
 
 __all__ = ["Offer", "model_of", "pool_of"]
 
@@ -29,7 +31,7 @@ class Offer:
     """What a model needs to be sent; `fds` are valid as long as it lives."""
 
     def __init__(self, model: Model) -> None:
-        """Raises InvalidArgument, GeneralFailure for a constant that cannot be handed on."""
+        """A constant that cannot be handed on is sent as that; raises InvalidArgument."""
         self._kept: list[Pool] = []
         self.fds: list[int] = []
         self._form = _encoded(model)
@@ -49,15 +51,21 @@ class Offer:
         return OfferModel(call, number, self._form, self._values, self._pools)
 
     def _add(self, pool: Memory) -> PoolForm:
+        try:
+            form, fd = self._handle_of(pool)
+        except (CallerError, DeviceError, OSError, ValueError) as error:
+            # The service tells then which operations it does not support for that.
+            return PoolForm(pool.name, max(pool.size, 1), 0, False, None, str(error) or "unusable")
+        self.fds.append(fd)
+        return form
+
+    def _handle_of(self, pool: Memory) -> tuple[PoolForm, int]:
         if not isinstance(pool, Pool):
             # Constants in plain memory, of which nobody expects that it be shared.
             kind, pool = pool.name, self._copied(np.frombuffer(pool.view, np.uint8))
             form, fd = handle_of(pool)
-            form = PoolForm(kind, form.size, form.offset, form.writable)
-        else:
-            form, fd = handle_of(pool)
-        self.fds.append(fd)
-        return form
+            return PoolForm(kind, form.size, form.offset, form.writable), fd
+        return handle_of(pool)
 
     def _copied(self, values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> Pool:
         pool = Pool.allocate(max(values.nbytes, 1))
@@ -84,8 +92,9 @@ def _encoded(model: Model) -> bytes:
 def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
     """The model that a client sent; its constants are copied unless the client is trusted.
 
-    A copy is what the client can neither shrink nor change afterwards. Raises InvalidArgument for
-    what is no model, GeneralFailure for constants that cannot be read. May block.
+    A copy is what the client can neither shrink nor change afterwards. Constants that cannot be
+    read are `Unusable`: the device says what that means. Raises InvalidArgument for what is no
+    model, GeneralFailure for copied operand values that cannot be read. May block.
     """
     try:
         form: ModelForm = decode(message.form, ModelForm)
@@ -94,9 +103,14 @@ def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
     rest = list(fds)
     values = message.values
     if isinstance(values, PoolForm):
+        if values.refusal:
+            raise InvalidArgument(f"no legal model: its operand values: {values.refusal}")
         values = bytes(pool_of(values, rest.pop(0), copies=True).view)
     pools = tuple(
-        pool_of(each, fd, copies=not trusts) for each, fd in zip(message.pools, rest, strict=True)
+        Unusable(each.kind, each.size, each.refusal)
+        if each.refusal
+        else _constants_of(each, rest.pop(0), copies=not trusts)
+        for each in message.pools
     )
     return Model(
         main=form.main,
@@ -108,6 +122,13 @@ def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
         state=form.state,
         name=form.name,
     )
+
+
+def _constants_of(form: PoolForm, fd: int, *, copies: bool) -> Memory:
+    try:
+        return pool_of(form, fd, copies=copies)
+    except GeneralFailure as error:
+        return Unusable(form.kind, form.size, str(error))
 
 
 def pool_of(form: PoolForm, fd: int, *, copies: bool = False, sealed: bool = False) -> Pool:
@@ -127,10 +148,11 @@ def pool_of(form: PoolForm, fd: int, *, copies: bool = False, sealed: bool = Fal
                 offset=form.offset,
                 writable=form.writable,
                 require_sealed=sealed,
+                kind=form.kind,
+                image_layout=form.image_layout,
             )
     except (InvalidArgument, OSError, OverflowError) as error:
         raise GeneralFailure(f"memory of a client cannot be used: {error}") from error
-    pool.name = form.kind
     return pool
 
 
@@ -141,6 +163,7 @@ def _copy(form: PoolForm, fd: int) -> Pool:
             f"{form.size} bytes from offset {form.offset} are more than the file has"
         )
     pool = Pool.allocate(form.size)
+    pool.name = form.kind
     done = 0
     while done < form.size:
         count = os.preadv(fd, [pool.view[done:]], form.offset + done)

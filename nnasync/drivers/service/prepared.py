@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 
@@ -10,7 +11,8 @@ from nnasync.clock import Deadline, now_ns
 from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.launched import RemoteExecution
-from nnasync.drivers.service.link import Link
+from nnasync.drivers.service.line import Line
+from nnasync.drivers.service.link import Call, Link
 from nnasync.drivers.service.memories import Memories
 from nnasync.drivers.service.messages import (
     ClosePrepared,
@@ -19,7 +21,12 @@ from nnasync.drivers.service.messages import (
     Launch,
     OpenBurst,
 )
-from nnasync.errors import DeviceUnavailable
+from nnasync.errors import (
+    DeviceDied,
+    DeviceUnavailable,
+    MissedDeadlineTransient,
+    ResourceExhausted,
+)
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
     DEFAULT_LOOP_TIMEOUT_NS,
@@ -42,13 +49,21 @@ class ServicePreparedModel:
         self.number = number
         self._name = name
         self._closed = False
+        self._line = Line(link, functools.partial(_open_burst, link, memories, number, None))
         # A model that was dropped is closed all the same; nobody waits for the answer.
-        weakref.finalize(self, link.tell_soon, ClosePrepared(0, number)).atexit = False
+        weakref.finalize(self, _dropped, link, self._line, number).atexit = False
 
     @property
     def link(self) -> Link:
         """The connection that it belongs to."""
         return self._link
+
+    def check_alive(self) -> None:
+        """Raise DeviceDied if its process died, DeviceUnavailable if its device was closed."""
+        error = self._link.error
+        if isinstance(error, DeviceDied):
+            raise DeviceDied(f"{error}; what was prepared there is gone: prepare it again")
+        self._link.check()
 
     async def execute(
         self,
@@ -75,7 +90,14 @@ class ServicePreparedModel:
         deadline: Deadline | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> ExecutionResult:
-        """Run with the least overhead in the service."""
+        """Run with the least overhead, over the line where that is free."""
+        if loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
+            self._check_open()
+            deadline_ns = _at_ns(deadline)
+            self._link.check_time(deadline_ns)
+            result = await self._line.run(request, measure=measure, deadline_ns=deadline_ns)
+            if result is not None:
+                return result
         return await self._execute(
             request,
             measure=measure,
@@ -101,63 +123,98 @@ class ServicePreparedModel:
         if len(pending) > _MOST_FENCES:
             pending = [merge(pending)]
         deadline_ns = _at_ns(deadline)
+        if duration_ns is not None:
+            duration_ns = _sendable(duration_ns)
+            if not pending:
+                deadline_ns = min(deadline_ns, now_ns() + duration_ns)
         self._link.check_time(deadline_ns)
-        if duration_ns is not None and not pending:
-            deadline_ns = min(deadline_ns, now_ns() + duration_ns)
+        self._link.check_room()
         execution = RemoteExecution(self._link, self._name, pending, self)
+        self._link.traces.launching(execution.number, execution.fence, pending)
+        try:
+            call = self._begin_launch(
+                execution.number,
+                form,
+                pending,
+                measure=measure,
+                deadline_ns=deadline_ns,
+                loop_timeout_ns=loop_timeout_ns,
+                duration_ns=duration_ns,
+            )
+            execution.limit(deadline_ns)
+            with self._link.traces.mark("launch"):
+                await self._link.wait(call, deadline_ns)
+        except MissedDeadlineTransient as error:
+            # The time is over, or the service silent: nothing was refused, so the fence tells.
+            execution.cancel()
+            self._link.hush(execution.number)
+            execution.fence.fail(error)
+        except BaseException as error:
+            execution.forsake()
+            if isinstance(error, ResourceExhausted):
+                self._memories.renew(request)
+            raise
+        else:
+            execution.fence.belongs_to(call.take_fd())
+        return execution
+
+    def _begin_launch(
+        self,
+        launch: int,
+        form: bytes,
+        wait_for: Sequence[Fence],
+        *,
+        measure: bool,
+        deadline_ns: int,
+        loop_timeout_ns: int,
+        duration_ns: int | None,
+    ) -> Call:
         fds: list[int] = []
         try:
-            fds.extend(fence.export_fd() for fence in pending)
-            call = self._link.begin(
+            fds.extend(fence.export_fd() for fence in wait_for)
+            return self._link.begin(
                 lambda number: Launch(
                     number,
-                    execution.number,
+                    launch,
                     self.number,
                     form,
                     measure,
                     deadline_ns,
-                    loop_timeout_ns,
+                    _sendable(loop_timeout_ns),
                     duration_ns,
                     len(fds),
                 ),
                 fds,
             )
-            close_all(fds)
-            fds.clear()
-            execution.limit(deadline_ns)
-            await self._link.wait(call, deadline_ns)
-        except BaseException:
-            execution.forsake()
-            raise
         finally:
             close_all(fds)
-        execution.fence.belongs_to(call.take_fd())
-        return execution
 
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> RemoteBurst:
         """Serve a burst; its packets travel in shared memory."""
         self._check_open()
-        burst = RemoteBurst(self._link, self._memories, callback, result_channel, self)
-        self._link.listen(burst.number, burst)
-        try:
-            with burst.handovers() as fds:
-                await self._link.call(lambda n: OpenBurst(n, burst.number, self.number), fds)
-        except BaseException:
-            burst.close()
-            raise
-        request_channel.listen(burst.receive)
-        return burst
+        return await _open_burst(
+            self._link,
+            self._memories,
+            self.number,
+            self,
+            callback,
+            request_channel,
+            result_channel,
+        )
 
     async def close(self) -> None:
         """Close it in the service; nothing happens where that is gone already."""
         if self._closed:
             return
         self._closed = True
+        self._line.close()
         if self._link.error is None:
             try:
                 await self._link.call(lambda n: ClosePrepared(n, self.number))
+            except DeviceDied:
+                pass  # It went with its process, of which the link may not know yet.
             except DeviceUnavailable:
                 if self._link.error is None:
                     raise
@@ -175,25 +232,61 @@ class ServicePreparedModel:
         form = self._memories.form(request)
         deadline_ns = _at_ns(deadline)
         self._link.check_time(deadline_ns)
-        done: Executed = await self._link.call(
-            lambda number: Execute(
-                number,
-                self.number,
-                form,
-                measure,
-                deadline_ns,
-                loop_timeout_ns,
-                synchronously,
-            ),
-            answer=Executed,
-            deadline_ns=deadline_ns,
-        )
+        try:
+            with self._link.traces.mark("execute"):
+                done: Executed = await self._link.call(
+                    lambda number: Execute(
+                        number,
+                        self.number,
+                        form,
+                        measure,
+                        deadline_ns,
+                        _sendable(loop_timeout_ns),
+                        synchronously,
+                    ),
+                    answer=Executed,
+                    deadline_ns=deadline_ns,
+                )
+        except ResourceExhausted:
+            self._memories.renew(request)
+            raise
         return ExecutionResult(done.output_shapes, done.timing)
 
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceUnavailable(f"{self._name} is closed")
-        self._link.check()
+        self.check_alive()
+
+
+async def _open_burst(
+    link: Link,
+    memories: Memories,
+    prepared: int,
+    owner: object,
+    callback: BurstCallback,
+    request_channel: Channel,
+    result_channel: Channel,
+) -> RemoteBurst:
+    burst = RemoteBurst(link, memories, callback, result_channel, owner)
+    try:
+        link.listen(burst.number, burst)
+        with burst.handovers() as fds:
+            await link.call(lambda n: OpenBurst(n, burst.number, prepared), fds)
+    except BaseException:
+        burst.close()
+        raise
+    request_channel.listen(burst.receive)
+    return burst
+
+
+def _dropped(link: Link, line: Line, prepared: int) -> None:
+    link.tell_soon(ClosePrepared(0, prepared))
+    link.run_soon(line.close)
+
+
+def _sendable(time_ns: int) -> int:
+    """A length of time as it can be sent: none is shorter than nothing, or longer than for ever."""
+    return min(max(time_ns, 0), NEVER_NS)
 
 
 def _at_ns(deadline: Deadline | None) -> int:

@@ -4,29 +4,74 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 
-from nnasync.drivers.service.connection import peer_uid
+from nnasync.drivers.service.connection import close_all, peer_pid, peer_uid
 from nnasync.errors import DeviceUnavailable
 
-__all__ = ["Address", "Child"]
+__all__ = ["Address", "Child", "Peer"]
 
-_GRACE_S = 3.0
+_GRACE_S = 2.0
+"""A process ends by itself when its connection does; who takes longer is killed."""
 _MOST_STARTS = 8
 _PERIOD_S = 10.0
+
+
+class Peer:
+    """The service at the other end of a socket, in a process that somebody else runs."""
+
+    death_fds: tuple[int, ...] = ()
+    """Each is readable once the process has ended, or is about to; none where nobody tells."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Takes the socket over."""
+        self.socket = sock
+
+    @property
+    def pid(self) -> int:
+        """Of the process while it lives; 0 where that is not known."""
+        return peer_pid(self.socket)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, as far as is known yet."""
+        return False
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended it, as far as is known yet."""
+        return False
+
+    def fate(self, patience_s: float) -> str:
+        """What became of it, in words; waits for that as long as it may."""
+        return "ended the connection"
+
+    def kill(self) -> bool:
+        """End it by force; False where that is not ours to do."""
+        return False
+
+    def see_off(self) -> str:
+        """Called when the connection is over, may block a little; its fate, as `fate` tells it."""
+        return self.fate(0)
 
 
 class Address:
     """The socket of a service that somebody else runs."""
 
+    restarts = False
+    """Whether a service that died is there again at once."""
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 
-    def open(self) -> socket.socket:
+    def open(self) -> Peer:
         """Connect; raises DeviceUnavailable where no service of this user listens."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -40,10 +85,7 @@ class Address:
         except DeviceUnavailable:
             sock.close()
             raise
-        return sock
-
-    def ended(self) -> None:
-        """Nothing to give back."""
+        return Peer(sock)
 
     def __str__(self) -> str:
         return self.path
@@ -52,73 +94,138 @@ class Address:
 class Child:
     """A service in a process of our own, which serves one connection and ends with it."""
 
+    restarts = True
+
     def __init__(self, device: str, settings: str) -> None:
         """`settings` are the options of its runtime, as JSON."""
         self._device = device
         self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
         self._starts: deque[float] = deque(maxlen=_MOST_STARTS)
+        self._lock = threading.Lock()
 
-    @property
-    def pid(self) -> int:
-        """Of the process; 0 if there is none."""
-        return self._process.pid if self._process is not None else 0
+    def open(self) -> Peer:
+        """Start a process; raises DeviceUnavailable where that fails.
 
-    def open(self) -> socket.socket:
-        """Start a process and return our end; raises DeviceUnavailable where that fails.
-
-        That is also so for one that ended several times within seconds.
+        That is also so for one that was started several times within seconds.
         """
-        now_s = time.monotonic()
-        starts = self._starts
-        if len(starts) == _MOST_STARTS and now_s - starts[0] < _PERIOD_S:
-            raise DeviceUnavailable(
-                f"the service of {self._device} ended {_MOST_STARTS} times within "
-                f"{_PERIOD_S:g} s; it is started again later"
-            )
-        starts.append(now_s)
+        self._count_start()
         if not sys.executable:
             raise DeviceUnavailable("no Python interpreter is known to start a service with")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._process = subprocess.Popen(
-                self._command(theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            raise DeviceUnavailable(f"no process for {self._device}: {error}") from error
-        finally:
-            theirs.close()
-        return ours
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            try:
+                ours, socket_of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                undo.callback(ours.close)
+                theirs.callback(socket_of_child.close)
+                lifeline, held_fd = os.pipe()
+                undo.callback(os.close, lifeline)
+                theirs.callback(os.close, held_fd)
+                process = subprocess.Popen(
+                    self._command(socket_of_child.fileno(), held_fd),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(socket_of_child.fileno(), held_fd),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise DeviceUnavailable(f"no process for {self._device}: {error}") from error
+            undo.pop_all()
+        return _ChildPeer(ours, process, lifeline)
 
-    def ended(self) -> None:
-        """See the process off: it ends by itself when its connection does, or is killed."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
+    def _count_start(self) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            starts = self._starts
+            if len(starts) == _MOST_STARTS and now_s - starts[0] < _PERIOD_S:
+                raise DeviceUnavailable(
+                    f"the service of {self._device} ended {_MOST_STARTS} times within "
+                    f"{_PERIOD_S:g} s; it is started again later"
+                )
+            starts.append(now_s)
 
-    def _command(self, fd: int) -> list[str]:
+    def _command(self, fd: int, held_fd: int) -> list[str]:
         return [
             sys.executable,
             "-m",
-            "nnasync",
-            "serve",
+            "nnasync.service",
             "--device",
             self._device,
             "--connected",
             str(fd),
+            "--lifeline",
+            str(held_fd),
             "--settings",
             self._settings,
         ]
 
     def __str__(self) -> str:
         return f"a process for {self._device}"
+
+
+class _ChildPeer(Peer):
+    """A process that we started, and have to see off."""
+
+    def __init__(
+        self, sock: socket.socket, process: subprocess.Popen[bytes], lifeline: int
+    ) -> None:
+        """`lifeline` is the read end of a pipe that the process holds (`service.lifeline`)."""
+        super().__init__(sock)
+        self._process = process
+        self._exit_fd = -1
+        self.death_fds = (lifeline,)
+        # Where the system has no such descriptor, the lifeline alone tells.
+        with contextlib.suppress(OSError, AttributeError):
+            self._exit_fd = os.pidfd_open(process.pid)
+            self.death_fds = (lifeline, self._exit_fd)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process.poll() is None else 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def was_killed(self) -> bool:
+        return (self._process.poll() or 0) < 0
+
+    def fate(self, patience_s: float) -> str:
+        self._wait(patience_s)
+        status = self._process.poll()
+        if status is None:
+            return "died" if _is_readable(self.death_fds[0], 0) else super().fate(patience_s)
+        if status >= 0:
+            return f"exited with status {status}"
+        with contextlib.suppress(ValueError):
+            return f"was killed by signal {-status} ({signal.Signals(-status).name})"
+        return f"was killed by signal {-status}"
+
+    def kill(self) -> bool:
+        self._process.kill()
+        return True
+
+    def see_off(self) -> str:
+        fate = self.fate(_GRACE_S)
+        is_dying = _is_readable(self.death_fds[0], 0)
+        self._process.kill()
+        self._process.wait()
+        if is_dying:
+            fate = self.fate(0)
+        close_all(self.death_fds)
+        self._exit_fd, self.death_fds = -1, ()
+        return fate
+
+    def _wait(self, patience_s: float) -> bool:
+        """Whether the process ends in time."""
+        if self._exit_fd < 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+        else:
+            _is_readable(self._exit_fd, patience_s)
+        return self._process.poll() is not None
+
+
+def _is_readable(fd: int, patience_s: float) -> bool:
+    """Whether a descriptor is readable, or its other end closed, in time."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(patience_s * 1e3))

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync import memory
-from nnasync.errors import BadState, InvalidArgument
-from nnasync.memory import Pool, layout
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument
+from nnasync.memory import Pool, Unusable, layout, mapped
 
 
 def test_allocated_memory_is_zeroed_and_shared_through_its_descriptor() -> None:
@@ -171,3 +171,64 @@ def test_a_pool_may_outlive_the_modules_at_the_end_of_the_interpreter() -> None:
     program = "import builtins, nnasync.memory as m; builtins.kept = m.Pool.allocate(64)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert ended.stderr == b""
+
+
+def test_a_blob_is_a_pool_of_its_width() -> None:
+    before = memory.statistics()
+    with Pool.blob(100) as pool, Pool.from_fd(pool.fd, 100, kind=pool.name) as same:
+        assert (pool.name, same.name) == ("hardware_buffer_blob", "hardware_buffer_blob")
+        assert (pool.size, pool.prot) == (100, mmap.PROT_READ | mmap.PROT_WRITE)
+        pool.view[99] = 5
+        assert same.view[99] == 5
+        now = memory.statistics()
+        assert now.allocated_bytes - before.allocated_bytes == mmap.PAGESIZE
+    with pytest.raises(InvalidArgument):
+        Pool.blob(0)
+
+
+def test_a_handle_is_mapped_when_somebody_looks() -> None:
+    with Pool.allocate(64) as pool:
+        before = memory.statistics().pools
+        handle = Pool.from_handle(pool.fd, 64)
+        assert memory.statistics().pools == before
+        pool.view[3] = 7
+        assert handle.view[3] == 7
+        assert memory.statistics().pools == before + 1
+        assert handle.view is handle.view
+        handle.close()
+        with pytest.raises(BadState):
+            handle.view  # noqa: B018 - it raises
+        with pytest.raises(InvalidArgument):
+            Pool.from_handle(2**31 - 1, 64)
+        with Pool.from_handle(pool.fd, 64, prot=mmap.PROT_READ) as reading:
+            assert (reading.readable, reading.writable) == (True, False)
+            with pytest.raises(TypeError, match="read-only"):
+                reading.view[0] = 1
+        writing = Pool.from_handle(pool.fd, 64, prot=mmap.PROT_WRITE)
+        with writing, pytest.raises(InvalidArgument, match="not for reading"):
+            writing.view  # noqa: B018 - it raises
+
+
+def test_a_file_that_has_become_shorter_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "short"
+    path.write_bytes(b"0123456789")
+    with Pool.from_file(path) as pool:
+        pool.check()
+        assert bytes(mapped(pool, "it")) == b"0123456789"
+        os.truncate(path, 5)
+        with pytest.raises(InvalidArgument, match="the file holds 5"):
+            pool.check()
+        with pytest.raises(GeneralFailure, match="it cannot be used: .* the file holds 5"):
+            mapped(pool, "it")
+        os.truncate(path, 10)
+        pool.check()
+
+
+def test_memory_that_cannot_be_used() -> None:
+    with pytest.raises(GeneralFailure, match="x cannot be used: because"):
+        mapped(Unusable("ashmem", 5, "because"), "x")
+    with Pool.allocate(5) as pool:
+        assert mapped(pool, "x", writable=True) == pool.view
+        reading = Pool.from_handle(pool.fd, 5, prot=mmap.PROT_READ)
+        with reading, pytest.raises(GeneralFailure, match="for reading only"):
+            mapped(reading, "x", writable=True)

@@ -1,0 +1,163 @@
+"""LOW work in a service beside HIGH work in the application, alone and beside busy processes.
+
+The application runs a network of about half a millisecond every 5 ms, HIGH, with a deadline of
+2 ms, and a ticker of 1 ms on the same loop. Beside that two clients await a LOW network in a loop:
+none, one in the same process, or one of an isolated device, whose process runs LOW at the lowest
+priority of the operating system. Measured are the ticker's lag, the share of HIGH in time, and how
+much LOW work got done. Networks of LOW are those of `loop_lag`: many small operations, and few
+large ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import numpy as np
+
+import nnasync as nn
+from benchmarks._report import arguments, foreign_load, percentile, publish, table
+from benchmarks.loop_lag import few_large, many_small, tick
+from nnasync.hal import Array, Model
+from nnasync.model import ModelBuilder
+
+DEVICE = "nnasync-reference"
+PERIOD_S = 0.005
+DEADLINE_MS = 2.0
+CLIENTS = 2
+FOREIGN = 2
+WORST_LAG_MS = 20.0
+LOADS: dict[str, Callable[[], Model]] = {
+    "many small operations": many_small,
+    "few large operations": few_large,
+}
+PLACES = ("no LOW", "same process", "service")
+
+
+def urgent() -> Model:
+    """Four products of 8 rows with matrices of 512 times 512."""
+    builder = ModelBuilder("urgent")
+    rng = np.random.default_rng(0)
+    value = builder.input("x", (8, 512))
+    for _ in range(4):
+        weights = rng.normal(0, 0.05, (512, 512)).astype(np.float32)
+        value = builder.fully_connected(value, weights, np.zeros(512, np.float32))
+    builder.output("y", value)
+    return builder.build()
+
+
+async def hurry(net: Any, x: Array, seconds: float) -> tuple[int, int]:
+    """Call HIGH in its period: how many were in time, of how many."""
+    hits = calls = 0
+    due = time.perf_counter()
+    end = due + seconds
+    while due < end:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        calls += 1
+        with contextlib.suppress(nn.MissedDeadline):
+            await net(x, deadline=nn.within(ms=DEADLINE_MS))
+            hits += 1
+        due = max(due + PERIOD_S, time.perf_counter())
+    return hits, calls
+
+
+async def loop(net: Any, x: Array, counts: list[int]) -> None:
+    """One client of LOW, for ever."""
+    while True:
+        await net(x)
+        counts[0] += 1
+
+
+async def cell(
+    make: Callable[[], Model], place: str, foreign: int, seconds: float
+) -> tuple[list[float], int, int, float]:
+    """Lags, HIGH in time, HIGH in all, and executions of LOW a second."""
+    counts = [0]
+    async with contextlib.AsyncExitStack() as stack:
+        here = await stack.enter_async_context(nn.open_runtime(devices=[DEVICE]))
+        high = await here.compile(urgent(), priority=nn.Priority.HIGH)
+        x = np.zeros(high.inputs[0].shape, np.float32)
+        for _ in range(20):
+            await high(x)
+        if place != PLACES[0]:
+            runtime = here
+            if place == "service":
+                opening = nn.open_runtime(devices=[DEVICE], isolate=[DEVICE])
+                runtime = await stack.enter_async_context(opening)
+            low = await runtime.compile(make(), priority=nn.Priority.LOW)
+            value = np.zeros(low.inputs[0].shape, np.float32)
+            await low(value)
+            group = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(group.cancel_scope.cancel)
+            for _ in range(CLIENTS):
+                group.start_soon(loop, low, value, counts)
+        gc.collect()
+        with foreign_load(foreign, seconds + 10):
+            before = counts[0]
+            lags, (hits, calls) = await asyncio.gather(tick(seconds), hurry(high, x, seconds))
+        rate = (counts[0] - before) / seconds
+    return lags, hits, calls, rate
+
+
+async def measure(options: Any) -> None:
+    cells = [(load, place, n) for load in LOADS for place in PLACES for n in (0, FOREIGN)]
+    lags: dict[tuple[str, str, int], list[float]] = {name: [] for name in cells}
+    sums = {name: [0, 0, 0.0] for name in cells}
+    for _ in range(options.rounds):
+        for load, place, foreign in cells:
+            found, *rest = await cell(LOADS[load], place, foreign, options.seconds)
+            lags[load, place, foreign] += found
+            for at, value in enumerate(rest):
+                sums[load, place, foreign][at] += value
+    report(lags, sums, options)
+
+
+def report(
+    lags: dict[tuple[str, str, int], list[float]],
+    sums: dict[tuple[str, str, int], list[float]],
+    options: Any,
+) -> None:
+    """Print a row for each combination."""
+    rows: list[list[str]] = []
+    figures: list[dict[str, Any]] = []
+    for (load, place, foreign), values in lags.items():
+        hits, calls, rate = sums[load, place, foreign]
+        found = {
+            "p50_ms": percentile(values, 0.5),
+            "p99_ms": percentile(values, 0.99),
+            "worst_ms": percentile(values, 1.0),
+            "high_in_time": hits / calls,
+            "low_runs_s": rate / options.rounds,
+        }
+        figures.append({"load": load, "place": place, "foreign": foreign} | found)
+        rows.append(
+            [
+                f"{load}: {place}",
+                ["alone", f"{foreign} busy processes"][foreign > 0],
+                *(f"{found[name]:.2f}" for name in ("p50_ms", "p99_ms", "worst_ms")),
+                f"{100 * found['high_in_time']:.1f} %",
+                f"{found['low_runs_s']:.0f}",
+            ]
+        )
+    heads = ["LOW", "beside", "lag p50 ms", "p99 ms", "worst ms", "HIGH in time", "LOW runs/s"]
+    served = [row["worst_ms"] for row in figures if row["place"] == "service"]
+    text = table(heads, rows)
+    text += f"\n\nworst lag with LOW in the service: {max(served):.2f} ms (limit {WORST_LAG_MS:g})"
+    publish("LOW in a service, HIGH in the application", text, {"cells": figures}, options.json)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each cell (%(default)s)")
+    options = parser.parse_args()
+    nn.run(measure, options)
+
+
+if __name__ == "__main__":
+    main()

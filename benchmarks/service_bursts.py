@@ -1,0 +1,251 @@
+"""Bursts to a driver service: round trips, by what the device does and by the size of tensors.
+
+A device that computes nothing, beside the bare ping-pong of two eventfds and, where it is
+installed, iceoryx2 polling; a device that reads a byte of each page of its input, which lies in
+shared memory and is written in place, with and without the time that the reading takes; and two
+small networks. Networks also in process. The times are of calls in a row on uvloop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nnasync as nn
+from benchmarks._report import (
+    arguments,
+    interleave,
+    median,
+    models_folder,
+    percentile,
+    publish,
+    table,
+)
+from benchmarks.message_queue import round_trips
+from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.device import Device
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.errors import NNError
+from nnasync.fences import Fence
+from nnasync.hal import DataLocation, Model, OperandType, OperationType, Request, RequestArgument
+from nnasync.memory import Pool
+from nnasync.model import ModelBuilder
+
+NETWORKS = ("tts_float", "micro_speech_quantized")
+SIZES = {"1 KB": 1 << 10, "64 KB": 1 << 16, "1 MB": 1 << 20, "4 MB": 1 << 22}
+PAGE = 4096
+REFERENCE = ReferenceEngine.name
+WARM_UP = 100
+
+Call = Callable[[], Awaitable[int]]
+"""A call that returns the nanoseconds that are no part of the border, where they are known."""
+
+Opens = Callable[[nn.Runtime], contextlib.AbstractAsyncContextManager[Call]]
+
+
+def doubling() -> Model:
+    """A model with one small input, for a device that does not compute it."""
+    builder = ModelBuilder("nothing")
+    x = builder.input("x", (1, 4))
+    builder.output("y", builder.add(x, x))
+    return builder.build()
+
+
+def touching(size: int) -> Model:
+    """A model that reads a byte of each page of its input."""
+    builder = ModelBuilder("touch")
+    pages = max(size // PAGE, 1)
+    shape = (pages, min(size, PAGE))
+    x = builder.input("x", shape, type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)
+    first = builder.operation(
+        OperationType.STRIDED_SLICE,
+        x,
+        *(builder.constant(np.array(each, np.int32)) for each in ([0, 0], [pages, 1], [1, 1])),
+        *(builder.constant(np.int32(0)) for _ in range(3)),
+    )
+    builder.output("first bytes", first)
+    return builder.build()
+
+
+class InPlace:
+    """A burst of the HAL whose request names memory that the caller writes."""
+
+    def __init__(self, controller: BurstController, request: Request, memory: Any) -> None:
+        self._controller = controller
+        self._arguments = controller.encode(request)
+        self._first = memory[:1]
+
+    async def call(self) -> int:
+        """Write a byte, and run; the nanoseconds that the device computed."""
+        self._first[0] ^= 1
+        fence = Fence()
+        outcomes: list[Outcome] = []
+
+        def done(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            fence.signal()
+
+        self._controller.send(self._arguments, done, measure=True)
+        if not fence.done:
+            await fence
+        (outcome,) = outcomes
+        if isinstance(outcome, NNError):
+            raise outcome
+        return outcome.timing.time_on_device_ns
+
+
+@contextlib.asynccontextmanager
+async def in_place(device: Device, size: int) -> AsyncIterator[Call]:
+    """Calls of `touching` on memory that is shared with the device."""
+    prepared = await device.prepare_model(touching(size))
+    requests, results = LocalChannel(), LocalChannel()
+    controller = BurstController(requests, results)
+    context = await prepared.configure_execution_burst(controller, requests, results)
+    controller.attach(context)
+    pages = max(size // PAGE, 1)
+    with Pool.allocate(size + pages) as pool:
+        request = Request(
+            (RequestArgument(location=DataLocation(0, 0, size)),),
+            (RequestArgument(location=DataLocation(0, size, pages)),),
+            (pool,),
+        )
+        try:
+            yield InPlace(controller, request, pool.view).call
+        finally:
+            controller.close(nn.errors.DeviceUnavailable("the benchmark is over"))
+            await prepared.close()
+
+
+def on_reference(rt: nn.Runtime, size: int) -> contextlib.AbstractAsyncContextManager[Call]:
+    """The same on the reference of a runtime."""
+    return in_place(rt.device(REFERENCE), size)
+
+
+@contextlib.asynccontextmanager
+async def network(rt: nn.Runtime, model: Model) -> AsyncIterator[Call]:
+    """Calls of a burst of a network."""
+    net = await rt.compile(model)
+    inputs = [np.zeros(port.shape, port.dtype) for port in net.inputs]
+    async with net.burst() as burst:
+
+        async def call() -> int:
+            await burst(*inputs)
+            return 0
+
+        yield call
+    await net.close()
+
+
+async def times(call: Call, calls: int) -> tuple[list[float], list[float]]:
+    """Microseconds of each call, and of its border alone."""
+    clock = time.perf_counter_ns
+    for _ in range(WARM_UP):
+        await call()
+    found, borders = [], []
+    for _ in range(calls):
+        began = clock()
+        device_ns = await call()
+        took_ns = clock() - began
+        found.append(took_ns / 1e3)
+        borders.append((took_ns - device_ns) / 1e3)
+    return found, borders
+
+
+class Measuring:
+    """Contestants, each with a runtime that is kept, and what they gave."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack, calls: int) -> None:
+        self._stack = stack
+        self._calls = calls
+        self.found: dict[str, list[list[float]]] = {}
+        self.contestants: dict[str, Callable[[], Awaitable[float]]] = {}
+
+    async def both(self, name: str, device: str, make: Opens) -> None:
+        """A contestant in process and in a service; `make` gives a context with its calls."""
+        await self.one(f"{name}, in process", device, (), make)
+        await self.one(f"{name}, service", device, (device,), make)
+
+    async def one(self, name: str, device: str, isolate: Sequence[str], make: Opens) -> None:
+        """A contestant with a runtime of its own."""
+        rt = await self._stack.enter_async_context(
+            nn.open_runtime(devices=[device], isolate=isolate)
+        )
+        self.add(name, await self._stack.enter_async_context(make(rt)))
+
+    def add(self, name: str, call: Call) -> None:
+        """A contestant by its call."""
+
+        async def run() -> float:
+            found, borders = await times(call, self._calls)
+            self.found.setdefault(name, []).append(found)
+            if borders != found:
+                self.found.setdefault(f"{name}, less the reading", []).append(borders)
+            return 0.0
+
+        self.contestants[name] = run
+
+    def add_bare(self, name: str, core: int | None, other: int | None) -> None:
+        """A contestant of the benchmark of message queues, for its smallest packet."""
+
+        async def run() -> float:
+            trips = round_trips(name, core, other, 0.05)
+            self.found.setdefault(name, []).append(trips[0])
+            return 0.0
+
+        self.contestants[name] = run
+
+
+async def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
+    """Times by contestant, then by round."""
+    async with contextlib.AsyncExitStack() as stack:
+        measuring = Measuring(stack, options.calls)
+        await measuring.both("nothing", "null", functools.partial(network, model=doubling()))
+        measuring.add_bare("eventfd, bare", None, None)
+        if importlib.util.find_spec("iceoryx2") is not None:
+            measuring.add_bare("iceoryx2, polling", None, None)
+        for label, size in SIZES.items():
+            touch = functools.partial(on_reference, size=size)
+            await measuring.one(f"a byte a page of {label}", REFERENCE, (REFERENCE,), touch)
+        if not options.without_networks:
+            folder = models_folder(options.models)
+            for name in NETWORKS:
+                model = nn.load(folder / f"{name}.tflite")
+                await measuring.both(name, "litert-cpu", functools.partial(network, model=model))
+        await interleave(measuring.contestants, options.rounds)
+    return measuring.found
+
+
+def report(found: dict[str, list[list[float]]], options: argparse.Namespace) -> None:
+    """Print medians over rounds of each round's percentiles, and what the border adds."""
+    figures: dict[str, float] = {}
+    rows = []
+    for name, rounds in found.items():
+        p50, p99 = (median([percentile(one, share) for one in rounds]) for share in (0.5, 0.99))
+        figures[f"{name}, p50"], figures[f"{name}, p99"] = p50, p99
+        inside = figures.get(f"{name.removesuffix(', service')}, in process, p50", p50)
+        border = f"{p50 - inside:+.1f}" if name.endswith(", service") else ""
+        rows.append([name, f"{p50:.1f}", f"{p99:.1f}", border])
+    text = table(["microseconds a call", "p50", "p99", "the border"], rows)
+    publish("Bursts to a service", text, {"microseconds": figures}, options.json)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=5)
+    parser.add_argument("--calls", type=int, default=500, help="in a round (%(default)s)")
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="of the networks")
+    parser.add_argument("--without-networks", action="store_true", help="borders alone")
+    options = parser.parse_args()
+    report(nn.run(measure, options), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""What the halves of a burst are to each other and to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from nnasync.burst.messages import BurstResult
+from nnasync.errors import BadState, NNError
+from nnasync.fences import Fence
+from nnasync.hal import ExecutionResult, Memory, Request
+
+__all__ = [
+    "Begin",
+    "BurstCallback",
+    "BurstContext",
+    "Channel",
+    "HeatedBurstContext",
+    "InlineBurstContext",
+    "LocalChannel",
+    "Outcome",
+    "PromptBurstContext",
+    "RunNow",
+]
+
+Outcome = ExecutionResult | NNError
+
+
+class Channel(Protocol):
+    """One direction of a burst: messages in order, from one sender to one receiver."""
+
+    def send(self, message: bytes) -> None:
+        """Hand a message over; raises ResourceExhaustedTransient when full, BadState closed."""
+
+    def listen(self, receive: Callable[[bytes], None]) -> None:
+        """Have every message handed to `receive`."""
+
+    def close(self) -> None:
+        """End the channel; idempotent."""
+
+
+class LocalChannel:
+    """A channel within a process: the receiver runs on the sender's thread."""
+
+    __slots__ = ("_receive",)
+
+    def __init__(self) -> None:
+        self._receive: Callable[[bytes], None] | None = None
+
+    def send(self, message: bytes) -> None:
+        """Call the receiver."""
+        receive = self._receive
+        if receive is None:
+            raise BadState("the channel is closed, or nobody listens yet")
+        receive(message)
+
+    def listen(self, receive: Callable[[bytes], None]) -> None:
+        """Set the receiver."""
+        self._receive = receive
+
+    def close(self) -> None:
+        """Forget the receiver."""
+        self._receive = None
+
+
+class BurstCallback(Protocol):
+    """What a server asks its client (IBurstCallback)."""
+
+    def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
+        """The memory behind each slot; raises InvalidArgument if one is unknown."""
+
+
+class BurstContext(Protocol):
+    """What a client keeps of its burst (IBurstContext)."""
+
+    def free_memory(self, slot: int) -> None:
+        """Drop the mapping of a slot; harmless if it is unknown."""
+
+    def close(self) -> None:
+        """End the burst."""
+
+
+@runtime_checkable
+class InlineBurstContext(BurstContext, Protocol):
+    """The context of a device in this process, which may run a request on the client's thread."""
+
+    def run_now(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run at once, past the channel, or return None where that is not the thing to do.
+
+        It is where nothing of the burst is under way and a hop to a worker would cost more. Raises
+        what an execution raises.
+        """
+
+
+@runtime_checkable
+class PromptBurstContext(BurstContext, Protocol):
+    """The context of a device next door, whose answer may come while the client looks for it."""
+
+    def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
+        """Send a request past the channel and look for its answer for a short while.
+
+        None: the answer comes through the channel, perhaps before this returns. Raises what keeps
+        the request from being sent.
+        """
+
+
+@runtime_checkable
+class HeatedBurstContext(BurstContext, Protocol):
+    """The context of a device that tells of its fast state."""
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the device is in its fast state for this burst."""
+
+
+class Begin(Protocol):
+    """Begin an execution: the server's way to the device.
+
+    `reply` is called exactly once with the outcome, `release` once after it, when the device has
+    let go of the memory; both perhaps before `begin` returns. The execution waits for `behind`.
+    Returns a way to cancel the execution, or None if it is over.
+    """
+
+    def __call__(
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        behind: Fence | None,
+        reply: Callable[[Outcome], None],
+        release: Callable[[], None],
+    ) -> Callable[[], None] | None:
+        """Begin."""
+
+
+class RunNow(Protocol):
+    """Run a request on this thread, or return None where that is not the thing to do."""
+
+    def __call__(
+        self, request: Request, *, measure: bool, deadline_ns: int
+    ) -> ExecutionResult | None:
+        """Run; raises what an execution raises."""

@@ -1,0 +1,224 @@
+"""The half of a burst at the client."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+
+from nnasync.burst.contract import BurstContext, Channel, Outcome, PromptBurstContext
+from nnasync.burst.messages import (
+    UNDECODABLE,
+    Arguments,
+    BurstCancel,
+    BurstRequest,
+    BurstResult,
+    decode_result,
+    encode,
+)
+from nnasync.errors import (
+    BY_STATUS,
+    BadState,
+    DeviceDied,
+    GeneralFailure,
+    InvalidArgument,
+    NNError,
+    OutputInsufficientSize,
+)
+from nnasync.hal import (
+    NOT_AVAILABLE,
+    ErrorStatus,
+    ExecutionResult,
+    Memory,
+    Request,
+    Timing,
+)
+from nnasync.scheduler import NEVER_NS
+
+__all__ = ["BurstController"]
+
+LARGEST_TOKEN = 2**63 - 1
+
+
+class BurstController:
+    """The half at the client: slots for memory, serial numbers, and callbacks for answers."""
+
+    def __init__(self, request_channel: Channel, result_channel: Channel) -> None:
+        self._channel = request_channel
+        self._slots: dict[int, int] = {}
+        self._memories: dict[int, Memory] = {}
+        self._free: list[int] = []
+        self._waiting: dict[int, Callable[[Outcome], None] | None] = {}
+        self._early: dict[int, Outcome] = {}
+        self._serial = 0
+        self._lock = threading.Lock()
+        self._context: BurstContext | None = None
+        self._prompt: PromptBurstContext | None = None
+        result_channel.listen(self._receive)
+
+    def attach(self, context: BurstContext) -> None:
+        """Take the context that the device returned."""
+        self._context = context
+        self._prompt = context if isinstance(context, PromptBurstContext) else None
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether `ask` may have an answer at once."""
+        return self._prompt is not None
+
+    def encode(self, request: Request) -> bytes:
+        """The arguments of a request on this burst; its pools get slots."""
+        slots = tuple(self._slot(pool) for pool in request.pools)
+        return encode(Arguments(request.inputs, request.outputs, slots))
+
+    def send(
+        self,
+        arguments: bytes,
+        done: Callable[[Outcome], None],
+        *,
+        measure: bool = False,
+        deadline_ns: int = NEVER_NS,
+    ) -> int:
+        """Send a request and return its serial number.
+
+        `done` is called once with its outcome, perhaps before this returns.
+        """
+        self._serial = serial = self._serial + 1
+        self._waiting[serial] = done
+        try:
+            self._channel.send(encode(BurstRequest(serial, arguments, measure, deadline_ns)))
+        except BaseException:
+            self._waiting.pop(serial, None)
+            raise
+        return serial
+
+    def ask(
+        self, arguments: bytes, *, measure: bool = False, deadline_ns: int = NEVER_NS
+    ) -> Outcome | int:
+        """Send a request to a prompt device; its outcome, or a serial number for `follow`."""
+        prompt = self._prompt
+        if prompt is None:
+            raise BadState("the device of this burst gives no prompt answers")
+        self._serial = serial = self._serial + 1
+        packet = encode(BurstRequest(serial, arguments, measure, deadline_ns))
+        self._waiting[serial] = None
+        try:
+            result = prompt.exchange(serial, arguments, packet)
+        except BaseException:
+            with self._lock:
+                self._waiting.pop(serial, None)
+                self._early.pop(serial, None)
+            raise
+        if result is None:
+            return serial
+        del self._waiting[serial]
+        return _outcome(result)
+
+    def follow(self, serial: int, done: Callable[[Outcome], None]) -> None:
+        """Have the outcome of what was asked handed to `done`, perhaps at once."""
+        with self._lock:
+            early = self._early.pop(serial, None)
+            if early is None:
+                self._waiting[serial] = done
+                return
+        done(early)
+
+    def cancel(self, serial: int) -> None:
+        """Tell the device that nobody waits for a request; its answer comes all the same.
+
+        Harmless once the burst is closed: that has cancelled everything.
+        """
+        with contextlib.suppress(BadState):
+            self._channel.send(encode(BurstCancel(serial)))
+
+    def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
+        """The memory behind each slot (the server's question)."""
+        try:
+            return tuple(self._memories[slot] for slot in slots)
+        except KeyError as error:
+            raise InvalidArgument(f"burst memory slot {error} is not in use") from None
+
+    def free(self, memory: Memory) -> None:
+        """Give a memory's slot back."""
+        with self._lock:
+            slot = self._slots.pop(id(memory), None)
+            if slot is None:
+                return
+            del self._memories[slot]
+            context = self._context
+            if context is not None:
+                context.free_memory(slot)
+            self._free.append(slot)
+
+    def close(self, error: NNError) -> None:
+        """End the burst; what is still waiting gets the error."""
+        # One by one, because another thread may be taking answers out at the same time.
+        waiting = self._waiting
+        while waiting:
+            try:
+                serial, done = waiting.popitem()
+            except KeyError:
+                break
+            if done is None:
+                self._early[serial] = error
+            else:
+                done(error)
+        context, self._context = self._context, None
+        if context is not None:
+            context.close()
+        self._channel.close()
+        with self._lock:
+            self._slots.clear()
+            self._memories.clear()
+
+    def _slot(self, memory: Memory | int) -> int:
+        if isinstance(memory, int):
+            if not 0 < memory <= LARGEST_TOKEN:
+                raise InvalidArgument(f"{memory} is no memory token; tokens are above 0")
+            return -memory
+        with self._lock:
+            slot = self._slots.get(id(memory))
+            if slot is None:
+                slot = self._free.pop() if self._free else len(self._memories)
+                self._slots[id(memory)] = slot
+                self._memories[slot] = memory
+            return slot
+
+    def _receive(self, message: bytes) -> None:
+        try:
+            result = decode_result(message)
+        except UNDECODABLE as error:
+            self.close(GeneralFailure(f"the device sent a burst result that is none: {error}"))
+            return
+        serial = result.serial
+        with self._lock:
+            if serial not in self._waiting:
+                return
+            done = self._waiting.pop(serial)
+            if done is None:
+                self._early[serial] = _outcome(result)
+                return
+        done(_outcome(result))
+
+
+def _outcome(result: BurstResult) -> Outcome:
+    if result.status:
+        return _error(result)
+    if result.time_in_driver_ns == NOT_AVAILABLE and not result.output_shapes:
+        return _PLAIN
+    timing = Timing(result.time_on_device_ns, result.time_in_driver_ns)
+    return ExecutionResult(result.output_shapes, timing)
+
+
+def _error(result: BurstResult) -> NNError:
+    if result.has_died:
+        return DeviceDied(result.message)
+    if result.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
+        return OutputInsufficientSize(result.message, result.output_shapes)
+    try:
+        return BY_STATUS[ErrorStatus(result.status)](result.message)
+    except (ValueError, KeyError):
+        return GeneralFailure(f"unknown status {result.status}: {result.message}")
+
+
+_PLAIN = ExecutionResult()

@@ -1,0 +1,94 @@
+"""One call of a burst on its way, its memory, and the requests on that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync.burst import Outcome
+from nnasync.clock import Alarm
+from nnasync.execution.ports import Ports
+from nnasync.execution.slots import Piece, Slot, moved
+from nnasync.execution.state import StreamState
+from nnasync.hal import Model, Request
+from nnasync.wakeup import Waiter
+
+__all__ = ["BurstSlot", "Call", "Ways"]
+
+
+class Call:
+    """One call on its way."""
+
+    __slots__ = (
+        "alarm",
+        "deadline_ns",
+        "following",
+        "given_up",
+        "measure",
+        "outcome",
+        "sender",
+        "serial",
+        "slot",
+        "waiter",
+        "ways",
+    )
+
+    def __init__(self, slot: BurstSlot, ways: Ways, deadline_ns: int, *, measure: bool) -> None:
+        self.slot = slot
+        self.ways = ways
+        self.deadline_ns = deadline_ns
+        self.measure = measure
+        self.outcome: Outcome | None = None
+        self.given_up = False
+        self.serial = 0
+        self.sender = 0
+        self.following: Call | None = None
+        self.waiter: Waiter | None = None
+        self.alarm: Alarm | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        """The first counts: a device may let go of what was answered at its deadline."""
+        if self.outcome is None:
+            self.outcome = outcome
+
+    def settle(self, outcome: Outcome) -> None:
+        """Answer it, and wake who waits for it."""
+        self.answer(outcome)
+        if self.alarm is not None:
+            self.alarm.disarm()
+        waiter = self.waiter
+        if waiter is not None:
+            waiter.wake()
+
+
+class Ways:
+    """Requests that differ in the side of the state that they read, and how they are encoded."""
+
+    __slots__ = ("encoded", "requests")
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.encoded: list[bytes | None] = [None] * len(requests)
+
+
+class BurstSlot(Slot):
+    """A slot whose requests read and write the state of a stream."""
+
+    __slots__ = ("_state", "ways")
+
+    def __init__(self, model: Model, ports: Ports, state: StreamState | None) -> None:
+        super().__init__(model, ports)
+        self._state = state
+        self.ways = self.ways_with(())
+
+    def ways_with(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
+        """Requests with these inputs and outputs elsewhere."""
+        state = self._state
+        if state is None:
+            return Ways([moved(self.request, pieces) if pieces else self.request])
+        count = len(self.request.inputs)
+        return Ways(
+            [
+                moved(self.request, [*pieces, *state.pieces(side, count)])
+                for side in range(len(state.places))
+            ]
+        )

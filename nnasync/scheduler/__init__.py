@@ -1,0 +1,50 @@
+"""Which execution runs next: shares of clients, then priority, earliest deadline, arrival.
+
+Pure: there is no clock, thread or lock inside; `now_ns` is an argument, and the caller serialises
+the calls. The live runtime and a discrete-event simulation drive the same object.
+
+*Order.* One heap per priority, ordered by (deadline, arrival). A preempted job goes back with its
+old arrival number, so it is the next of its kind.
+
+*Shares.* Each client has a lane: such heaps of its own. The application itself is client 0; where
+nobody else is there, nothing but the lane's order counts. Between lanes it is start-time fair
+queueing: a lane's tag grows by what its jobs take, divided by the lane's weight, and the lane with
+the lowest tag is served. A job is charged its estimate when it is handed out, and the difference to
+what it took when it has run. A lane that gets work again begins at the lowest tag of those that are
+served, so that nobody saves up while idle and nobody is billed for what he had while alone. Of two
+lanes that always have work neither gets more than one execution (for each server) ahead of the
+other, whatever their priorities: those count inside a lane only. Work that runs past the queue is
+charged by `spent`.
+
+*Estimates.* Every prepared model has an `Estimate`, fed with measured durations. `ns` follows the
+durations with steps that are larger downwards than upwards, so it settles at a low expectile: what
+the work costs here and now. `best_ns` is a slowly forgotten minimum: what it costs when nothing
+disturbs it. `floor_ns` is the same, less what refusals have taken off it. `overruns` counts runs
+that held the loop up far beyond the estimate, fading with every run: one may be the operating
+system's doing, several are the model's.
+
+*Admission.* A job is refused when even the optimistic sum cannot meet its deadline: the floors of
+all queued jobs of higher priorities of its client, shared by the servers, plus its own floor. A
+refusal lowers the floor by a twentieth, so a model whose only measurement was unlucky is tried
+again after a few refusals. And it is refused when its client has as many jobs queued as it may.
+
+*Expiry.* A queued job whose deadline passes is not handed out; `take_expired` returns it once.
+
+*Ageing.* Priorities below HIGH are not starved for ever. The job of a priority that has waited
+longest in its lane is due when it has waited for `ageing_ns`, and as long has passed since the
+priority last gave up its longest-waiting job. What is due is handed out next, before all others
+that are asked for, in the order of the lanes' tags, and is not to be preempted for a twentieth of
+that time (`shielded_until_ns`). So a job is handed out at the latest `(1 + n) * ageing_ns` after
+its submission, and two dispatches for each of these bounds and each client, if n jobs of its
+priority and client wait longer, whatever is queued above it; and what is above it is put off once
+in each `ageing_ns`. A preempted job keeps its age, and counts again among the n.
+"""
+
+from nnasync.scheduler.job import NEVER_NS as NEVER_NS
+from nnasync.scheduler.job import Estimate as Estimate
+from nnasync.scheduler.job import Job as Job
+from nnasync.scheduler.queue import AGEING_NS as AGEING_NS
+from nnasync.scheduler.queue import Scheduler as Scheduler
+from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
+
+__all__ = ["AGEING_NS", "NEVER_NS", "Estimate", "Job", "Scheduler", "SchedulerStatistics"]

@@ -1,0 +1,89 @@
+"""What the scheduler knows of one execution, and of how long its like take."""
+
+from __future__ import annotations
+
+from nnasync.hal import Priority
+
+__all__ = ["NEVER_NS", "Estimate", "Job"]
+
+NEVER_NS = 2**63 - 1
+"""A deadline that never comes."""
+
+_UP = 0.1
+_DOWN = 0.3
+_FORGET = 0.02
+_REFUSED = 0.95
+_FORGIVEN = 0.98
+
+
+class Estimate:
+    """How long one execution of a prepared model takes, learnt from measured durations."""
+
+    __slots__ = ("best_ns", "floor_ns", "ns", "overruns", "samples")
+
+    def __init__(self) -> None:
+        self.ns = 0.0
+        self.best_ns = 0.0
+        self.floor_ns = 0.0
+        self.samples = 0
+        self.overruns = 0.0
+
+    def observe(self, duration_ns: int) -> None:
+        """Take a measured duration in."""
+        self.samples += 1
+        self.overruns *= _FORGIVEN
+        if self.samples == 1:
+            self.ns = self.best_ns = self.floor_ns = float(duration_ns)
+            return
+        difference = duration_ns - self.ns
+        self.ns += difference * _DOWN if difference < 0 else min(difference, self.ns) * _UP
+        if duration_ns < self.best_ns:
+            self.best_ns = float(duration_ns)
+        elif self.ns > self.best_ns:
+            self.best_ns += (self.ns - self.best_ns) * _FORGET
+        self.floor_ns = self.best_ns
+
+    def overran(self, duration_ns: int) -> None:
+        """Take in a duration that held the loop up far beyond the estimate."""
+        self.observe(duration_ns)
+        self.overruns += 1
+
+    def refused(self) -> None:
+        """Note that a job was refused on the strength of the floor."""
+        self.floor_ns *= _REFUSED
+
+
+class Job:
+    """What the scheduler knows of one execution; `client` 0 is the application itself."""
+
+    __slots__ = (
+        "charged_ns",
+        "client",
+        "deadline_ns",
+        "entry",
+        "estimate",
+        "floor_ns",
+        "priority",
+        "queued",
+        "sequence",
+        "shielded_until_ns",
+        "since_ns",
+    )
+
+    def __init__(
+        self,
+        priority: Priority,
+        estimate: Estimate,
+        deadline_ns: int = NEVER_NS,
+        client: int = 0,
+    ) -> None:
+        self.priority = priority
+        self.estimate = estimate
+        self.deadline_ns = deadline_ns
+        self.client = client
+        self.floor_ns = 0.0
+        self.charged_ns = 0.0
+        self.sequence = -1
+        self.entry = -1
+        self.queued = False
+        self.since_ns = self.shielded_until_ns = 0

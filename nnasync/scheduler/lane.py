@@ -1,0 +1,193 @@
+"""The queue of one client: heaps by priority, ages, and the tag that its share is reckoned by."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from nnasync.hal import Priority
+from nnasync.scheduler.job import NEVER_NS, Job
+
+__all__ = ["Lane"]
+
+_SHIELD = 20
+
+
+class Lane:
+    """What one client has queued: `queued` by priority, `size` in all; `running` was handed out.
+
+    `totals` counts what is queued by priority in all lanes together, and `expired` is where all of
+    them put what they find too late.
+    """
+
+    __slots__ = (
+        "_ageing_ns",
+        "_ages",
+        "_backlog_ns",
+        "_due_from_ns",
+        "_eldest_left_ns",
+        "_entries",
+        "_expired",
+        "_heaps",
+        "_jobs",
+        "_totals",
+        "limit",
+        "queued",
+        "running",
+        "size",
+        "tag_ns",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        *,
+        ageing_ns: int,
+        limit: int,
+        totals: list[int],
+        expired: list[Job],
+        weight: float = 1.0,
+        tag_ns: float = 0.0,
+    ) -> None:
+        self.limit = limit
+        self.weight = weight
+        self.tag_ns = tag_ns
+        self.queued = [0, 0, 0]
+        self.size = self.running = 0
+        self._ageing_ns = ageing_ns
+        self._totals = totals
+        self._expired = expired
+        # Heaps name jobs by their entry, so that what left the queue is not kept alive by them.
+        self._jobs: dict[int, Job] = {}
+        self._heaps: tuple[list[tuple[int, int, int]], ...] = ([], [], [])
+        self._ages: tuple[list[tuple[int, int]], ...] = ([], [])
+        self._eldest_left_ns = [-NEVER_NS, -NEVER_NS]
+        self._due_from_ns = NEVER_NS
+        self._backlog_ns = [0.0, 0.0, 0.0]
+        self._entries = 0
+
+    @property
+    def heap_entries(self) -> int:
+        """Entries that the heaps by priority hold, dead ones included."""
+        return sum(len(heap) for heap in self._heaps)
+
+    @property
+    def age_entries(self) -> int:
+        """Entries that the heaps by age hold, dead ones included."""
+        return sum(len(ages) for ages in self._ages)
+
+    def has(self, priorities: Sequence[Priority]) -> bool:
+        """Whether a job of one of the priorities is queued."""
+        queued = self.queued
+        return any(queued[priority] for priority in priorities)
+
+    def backlog_above_ns(self, priority: Priority) -> float:
+        """Sum of the floors of queued jobs of higher priorities."""
+        return sum(self._backlog_ns[priority + 1 :])
+
+    def waits_above(self, priority: Priority) -> bool:
+        """Whether a job of a higher priority is queued."""
+        queued = self.queued
+        return priority < 2 and (queued[2] > 0 or (priority < 1 and queued[1] > 0))
+
+    def push(self, job: Job) -> None:
+        """Queue a job."""
+        job.queued = True
+        job.entry = self._entries
+        self._entries += 1
+        job.floor_ns = job.estimate.floor_ns
+        priority = job.priority
+        self.size += 1
+        self.queued[priority] += 1
+        self._totals[priority] += 1
+        self._backlog_ns[priority] += job.floor_ns
+        self._jobs[job.entry] = job
+        heapq.heappush(self._heaps[priority], (job.deadline_ns, job.sequence, job.entry))
+        if priority < 2:
+            heapq.heappush(self._ages[priority], (job.sequence, job.entry))
+            self._due_from_ns = min(self._due_from_ns, job.since_ns + self._ageing_ns)
+
+    def put_back(self, job: Job, now_ns: int) -> None:
+        """Queue a preempted job again."""
+        self.push(job)
+        if self._eldest(job.priority) is job:
+            self._eldest_left_ns[job.priority] = now_ns
+
+    def leave(self, job: Job) -> None:
+        """Take a job off the counts; its entry goes when it is met, or when too many are dead."""
+        job.queued = False
+        del self._jobs[job.entry]
+        job.entry = -1
+        priority = job.priority
+        queued = self.queued
+        self.size -= 1
+        queued[priority] -= 1
+        self._totals[priority] -= 1
+        self._backlog_ns[priority] = (
+            self._backlog_ns[priority] - job.floor_ns if queued[priority] else 0.0
+        )
+        self._compact(self._heaps[priority], queued[priority])
+        if priority < 2:
+            self._compact(self._ages[priority], queued[priority])
+
+    def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
+        """Hand out the best job of the given priorities (highest first), or None."""
+        if self._due_from_ns <= now_ns:
+            while (eldest := self._due(now_ns, priorities)) is not None:
+                if self._hand_out(eldest, now_ns):
+                    eldest.shielded_until_ns = now_ns + self._ageing_ns // _SHIELD
+                    return eldest
+            self._due_from_ns = min(self.due_ns(Priority.LOW), self.due_ns(Priority.MEDIUM))
+        for priority in priorities:
+            heap = self._heaps[priority]
+            while heap:
+                job = self._jobs.get(heapq.heappop(heap)[-1])
+                if job is not None and self._hand_out(job, now_ns):
+                    job.shielded_until_ns = 0
+                    return job
+        return None
+
+    def is_due(self, now_ns: int, priorities: Sequence[Priority]) -> bool:
+        """Whether a job of one of the priorities is due for its age."""
+        return self._due_from_ns <= now_ns and self._due(now_ns, priorities) is not None
+
+    def due_ns(self, priority: Priority) -> int:
+        """When a queued job of this priority is due for its age; NEVER_NS if none will be."""
+        eldest = self._eldest(priority)
+        if eldest is None:
+            return NEVER_NS
+        return max(eldest.since_ns, self._eldest_left_ns[priority]) + self._ageing_ns
+
+    def _due(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
+        """Of the jobs that are due for their age, the one that is for the longest time."""
+        priority = min(priorities, key=self.due_ns)
+        return self._eldest(priority) if self.due_ns(priority) <= now_ns else None
+
+    def _hand_out(self, job: Job, now_ns: int) -> bool:
+        """Take a job out of the queue; False, and it is among the expired, if it is too late."""
+        was_eldest = job.priority < 2 and self._eldest(job.priority) is job
+        self.leave(job)
+        if job.deadline_ns <= now_ns:
+            self._expired.append(job)
+            return False
+        if was_eldest:
+            self._eldest_left_ns[job.priority] = now_ns
+        return True
+
+    def _eldest(self, priority: Priority) -> Job | None:
+        """The job of a priority below HIGH that has waited longest."""
+        if priority == 2:
+            return None
+        ages = self._ages[priority]
+        while ages:
+            job = self._jobs.get(ages[0][-1])
+            if job is not None:
+                return job
+            heapq.heappop(ages)
+        return None
+
+    def _compact(self, heap: list[Any], living: int) -> None:
+        if len(heap) > 2 * living + 64:
+            heap[:] = [entry for entry in heap if entry[-1] in self._jobs]
+            heapq.heapify(heap)

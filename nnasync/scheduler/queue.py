@@ -1,0 +1,311 @@
+"""The queue: lanes of clients, what is handed out from which, and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from nnasync.errors import (
+    DeviceUnavailable,
+    MissedDeadlinePersistent,
+    ResourceExhaustedTransient,
+)
+from nnasync.hal import Priority
+from nnasync.scheduler.job import NEVER_NS, Job
+from nnasync.scheduler.lane import Lane
+from nnasync.tracing import Count, labelled
+
+__all__ = ["AGEING_NS", "Scheduler", "SchedulerStatistics"]
+
+AGEING_NS = 2_000_000_000
+"""How long LOW or MEDIUM work waits before it goes first for once."""
+
+_LEAST_NS = 1000.0
+"""What an execution counts for at least: handing it out costs about that."""
+
+
+class SchedulerStatistics(msgspec.Struct, frozen=True):
+    """Counts since the start, `queued` is now; `aged` jobs were handed out for their age."""
+
+    queued: Annotated[tuple[int, int, int], labelled("priority", "low", "medium", "high")]
+    submitted: Count
+    dispatched: Count
+    requeued: Count
+    withdrawn: Count
+    expired: Count
+    refused: Count
+    aged: Count
+
+
+class Scheduler:
+    """A queue of jobs; `servers` is the number of executions that run at once.
+
+    `queue_limit` is how many jobs the application may have queued. With `ageing_ns` of NEVER_NS
+    nothing is ever due for its age.
+    """
+
+    def __init__(self, *, servers: int, queue_limit: int, ageing_ns: int = AGEING_NS) -> None:
+        self._servers = servers
+        self._ageing_ns = ageing_ns
+        self._queued = [0, 0, 0]
+        self._expired: list[Job] = []
+        self._lanes: dict[int, Lane] = {}
+        self._leaving: set[int] = set()
+        self._last_client = -1
+        self._virtual_ns = 0.0
+        self._sequence = 0
+        self._submitted = self._dispatched = self._requeued = 0
+        self._withdrawn = self._expired_count = self._refused = self._aged = 0
+        self.open_client(queue_limit=queue_limit)
+        self._only: Lane | None = self._lanes[0]
+
+    # -- clients
+
+    def open_client(self, *, queue_limit: int, weight: float = 1.0) -> int:
+        """Take another client in, and return its number; its share is in proportion to `weight`."""
+        self._last_client += 1
+        self._only = None
+        self._lanes[self._last_client] = Lane(
+            ageing_ns=self._ageing_ns,
+            limit=queue_limit,
+            totals=self._queued,
+            expired=self._expired,
+            weight=weight,
+            tag_ns=self._virtual_ns,
+        )
+        return self._last_client
+
+    def close_client(self, client: int) -> None:
+        """Forget a client, when nothing of it is queued or runs any more."""
+        if client and client in self._lanes:
+            self._leaving.add(client)
+            self._drop(client)
+
+    def spent(self, client: int, duration_ns: int) -> None:
+        """Charge a client for work that was not queued here."""
+        lane = self._lanes.get(client)
+        if lane is None or lane is self._only:
+            return
+        self._enter(lane)
+        self._move_on(lane)
+        lane.tag_ns += max(float(duration_ns), _LEAST_NS) / lane.weight
+
+    def ran(self, job: Job, duration_ns: int) -> None:
+        """Charge a job that was handed out for the time that it ran since; it has let go."""
+        lane = self._lanes.get(job.client)
+        if lane is None or lane is self._only:
+            return
+        lane.running -= 1
+        lane.tag_ns += (max(float(duration_ns), _LEAST_NS) - job.charged_ns) / lane.weight
+        job.charged_ns = 0.0
+        self._drop(job.client)
+
+    def is_over(self, client: int) -> bool:
+        """Whether a client has had more than another one that waits."""
+        if self._only is not None or not any(self._queued):
+            return False
+        mine = self._lanes.get(client)
+        return mine is None or any(
+            lane.size and lane.tag_ns < mine.tag_ns for lane in self._lanes.values()
+        )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are several clients."""
+        return self._only is None
+
+    # -- jobs
+
+    def admit(self, job: Job, now_ns: int) -> None:
+        """Raise MissedDeadlinePersistent or ResourceExhaustedTransient to refuse the job.
+
+        DeviceUnavailable is for one of a client that was closed.
+        """
+        lane = self._lanes.get(job.client)
+        if lane is None or job.client in self._leaving:
+            raise DeviceUnavailable("the client of this execution has gone")
+        if lane.size >= lane.limit:
+            self._refused += 1
+            raise ResourceExhaustedTransient(
+                f"{lane.limit} executions are queued already; retry when some have finished"
+            )
+        if job.deadline_ns == NEVER_NS:
+            return
+        remaining_ns = job.deadline_ns - now_ns
+        if remaining_ns <= 0:
+            self._refused += 1
+            raise MissedDeadlinePersistent(
+                f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
+            )
+        ahead_ns = lane.backlog_above_ns(job.priority) / self._servers
+        needed_ns = ahead_ns + job.estimate.floor_ns
+        if needed_ns > remaining_ns:
+            self._refused += 1
+            job.estimate.refused()
+            raise MissedDeadlinePersistent(
+                f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
+                f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
+            )
+
+    def submit(self, job: Job, now_ns: int) -> None:
+        """Queue a job; raises what `admit` raises."""
+        self.admit(job, now_ns)
+        job.sequence = self._sequence
+        job.since_ns = now_ns
+        self._sequence += 1
+        self._submitted += 1
+        lane = self._lanes[job.client]
+        self._enter(lane)
+        lane.push(job)
+
+    def requeue(self, job: Job, now_ns: int) -> None:
+        """Queue a preempted job again, with its old place in the order of arrival and of age."""
+        self._requeued += 1
+        lane = self._lanes[job.client]
+        self._enter(lane)
+        lane.put_back(job, now_ns)
+
+    def withdraw(self, job: Job) -> bool:
+        """Take a job out of the queue; False if it was not in it."""
+        if not job.queued:
+            return False
+        self._withdrawn += 1
+        self._lanes[job.client].leave(job)
+        self._drop(job.client)
+        return True
+
+    def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
+        """Hand out the best job of the given priorities (highest first), or None.
+
+        That is one which is due for its age, if there is any, else one of the client whose share
+        is behind the most.
+        """
+        only = self._only
+        if only is not None:
+            job = only.next(now_ns, priorities)
+        else:
+            job = self._fair_next(now_ns, priorities)
+        if job is None:
+            return None
+        self._dispatched += 1
+        if job.shielded_until_ns:
+            self._aged += 1
+        return job
+
+    def due_ns(self, priority: Priority) -> int:
+        """When a queued job of this priority is due for its age; NEVER_NS if none will be."""
+        only = self._only
+        if only is not None:
+            return only.due_ns(priority)
+        return min(lane.due_ns(priority) for lane in self._lanes.values())
+
+    def take_expired(self) -> list[Job]:
+        """The jobs whose deadlines passed in the queue, each of them once."""
+        if not self._expired:
+            return []
+        expired = self._expired[:]
+        self._expired.clear()
+        self._expired_count += len(expired)
+        for job in expired:
+            self._drop(job.client)
+        return expired
+
+    def waits_above(self, priority: Priority, client: int = 0) -> bool:
+        """Whether a job of a higher priority of the same client is queued."""
+        lane = self._lanes.get(client)
+        return lane is not None and lane.waits_above(priority)
+
+    def displaces(self, running: Job, priority: Priority) -> bool:
+        """Whether queued work of a priority, or a higher one, may take a running job's place.
+
+        That is a matter of priority within a client; between clients the share counts as well.
+        """
+        if running.priority >= priority or self._only is not None:
+            return running.priority < priority
+        mine = self._lanes.get(running.client)
+        return any(
+            any(lane.queued[priority:])
+            and (lane is mine or mine is None or lane.tag_ns < mine.tag_ns)
+            for lane in self._lanes.values()
+        )
+
+    def low_goes_first(self) -> bool:
+        """Whether it is the turn of a client that has nothing but LOW, beside another that has."""
+        if self._only is not None or not self._queued[Priority.LOW]:
+            return False
+        waiting = [lane for lane in self._lanes.values() if lane.size]
+        first = min(waiting, key=_tag)
+        return first.queued[Priority.LOW] == first.size
+
+    def queued(self, priorities: Sequence[Priority]) -> int:
+        """Number of queued jobs of the given priorities."""
+        return sum(self._queued[priority] for priority in priorities)
+
+    def queued_of(self, client: int) -> int:
+        """Number of queued jobs of a client."""
+        lane = self._lanes.get(client)
+        return 0 if lane is None else lane.size
+
+    def statistics(self) -> SchedulerStatistics:
+        """Counts so far."""
+        low, medium, high = self._queued
+        return SchedulerStatistics(
+            queued=(low, medium, high),
+            submitted=self._submitted,
+            dispatched=self._dispatched,
+            requeued=self._requeued,
+            withdrawn=self._withdrawn,
+            expired=self._expired_count + len(self._expired),
+            refused=self._refused,
+            aged=self._aged,
+        )
+
+    # -- shares
+
+    def _fair_next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
+        """Of the lanes that have something due, or else anything, ask that of the lowest tag."""
+        waiting = [lane for lane in self._lanes.values() if lane.size and lane.has(priorities)]
+        waiting.sort(key=lambda lane: (not lane.is_due(now_ns, priorities), lane.tag_ns))
+        for lane in waiting:
+            job = lane.next(now_ns, priorities)
+            if job is not None:
+                self._charge(lane, job)
+                return job
+        return None
+
+    def _charge(self, lane: Lane, job: Job) -> None:
+        """Charge for a job what it is expected to take."""
+        self._move_on(lane)
+        job.charged_ns = max(job.estimate.ns, _LEAST_NS)
+        lane.tag_ns += job.charged_ns / lane.weight
+        lane.running += 1
+
+    def _enter(self, lane: Lane) -> None:
+        """Have a lane that was empty begin at the tag of those that are served."""
+        if not lane.size:
+            lane.tag_ns = max(lane.tag_ns, self._virtual_ns)
+
+    def _move_on(self, lane: Lane) -> None:
+        """Note that a lane is served: those that come later begin at the lowest tag."""
+        tag_ns = lane.tag_ns
+        if any(self._queued):
+            tag_ns = min([tag_ns, *(each.tag_ns for each in self._lanes.values() if each.size)])
+        self._virtual_ns = max(self._virtual_ns, tag_ns)
+
+    def _drop(self, client: int) -> None:
+        """Forget a client that was closed and has nothing left."""
+        if client not in self._leaving:
+            return
+        lane = self._lanes[client]
+        if lane.size or lane.running > 0:
+            return
+        self._leaving.discard(client)
+        del self._lanes[client]
+        if len(self._lanes) == 1:
+            self._only = self._lanes[0]
+
+
+def _tag(lane: Lane) -> float:
+    return lane.tag_ns

@@ -1,0 +1,56 @@
+"""`python -m nnasync.service`: the process that a runtime starts for an isolated device.
+
+It imports no command line, for it has to be there soon after the last one died. It ends with its
+connection, or with SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from typing import Any
+
+import msgspec
+
+from nnasync.errors import InvalidArgument, NNError
+from nnasync.runtime import Options, open_runtime, run
+from nnasync.service import lifeline
+from nnasync.service.limits import Limits
+from nnasync.service.process import for_service
+from nnasync.service.server import serve_connected
+
+__all__ = ["main"]
+
+
+def main() -> str | None:
+    """Serve one device to whoever holds the other end of a socket; an error in words."""
+    parser = argparse.ArgumentParser(prog="python -m nnasync.service", description=main.__doc__)
+    parser.add_argument("--device", metavar="NAME", required=True)
+    parser.add_argument("--connected", metavar="FD", type=int, required=True)
+    parser.add_argument("--lifeline", metavar="FD", type=int, required=True)
+    parser.add_argument("--settings", metavar="JSON", default="{}")
+    arguments = parser.parse_args()
+    lifeline.hold(arguments.lifeline)
+    try:
+        run(_serve, arguments.device, arguments.connected, arguments.settings)
+    except NNError as error:
+        return f"nnasync service of {arguments.device}: {error}"
+    return None
+
+
+async def _serve(name: str, fd: int, settings: str) -> None:
+    with socket.socket(fileno=fd) as sock:
+        options = for_service(_options(settings))
+        async with open_runtime(devices=[name], options=options) as runtime:
+            await serve_connected(runtime.device(name), sock, Limits())
+
+
+def _options(settings: str) -> Options:
+    try:
+        return Options(**msgspec.json.decode(settings, type=dict[str, Any]))
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise InvalidArgument(f"--settings: {error}") from error
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""How fast the messages of a client are taken in, beside those of others; pure, time passed in.
+
+Reading, checking and refusing messages takes the interpreter, which all clients share, and no
+execution tells of it. So each client has a credit of time, which is spent by what its messages take
+and grows with the time that goes by, divided among the clients that were active lately. Who has
+spent more rests until it is made up for. Alone, nobody rests.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ACTIVE_NS", "COMPILING_CREDIT_NS", "CREDIT_NS", "LONGEST_REST_NS", "Crowd", "Pace"]
+
+CREDIT_NS = 20_000_000
+"""What the messages of a client that was quiet may take at once."""
+
+COMPILING_CREDIT_NS = 500_000_000
+"""The same for compilations, which come in crowds when an application starts."""
+
+ACTIVE_NS = 100_000_000
+"""A client counts among the active ones for so long."""
+
+LONGEST_REST_NS = 1_000_000_000
+
+
+class Pace:
+    """The credit of one client; `seen_ns` is when it was active last."""
+
+    __slots__ = ("_credit_ns", "_most_ns", "_now_ns", "seen_ns")
+
+    def __init__(self, now_ns: int, credit_ns: int = CREDIT_NS) -> None:
+        """`credit_ns` is what it has at the start, and at most."""
+        self._credit_ns = self._most_ns = float(credit_ns)
+        self._now_ns = self.seen_ns = now_ns
+
+    def spend(self, cost_ns: float, now_ns: int, others: int) -> int:
+        """Take a cost off; for how long, in nanoseconds, the client is to rest beside `others`."""
+        active = 1 + others
+        grown = self._credit_ns + max(0, now_ns - self._now_ns) / active
+        self._credit_ns = max(min(grown, self._most_ns) - cost_ns, -LONGEST_REST_NS / active)
+        self._now_ns = self.seen_ns = max(self._now_ns, now_ns)
+        return int(max(0.0, -self._credit_ns) * active) if others else 0
+
+
+class Crowd:
+    """The clients of one service."""
+
+    def __init__(self) -> None:
+        self._paces: list[Pace] = []
+
+    def join(self, now_ns: int) -> Pace:
+        """Another client's pace."""
+        pace = Pace(now_ns)
+        self._paces.append(pace)
+        return pace
+
+    def leave(self, pace: Pace) -> None:
+        """A client has gone."""
+        if pace in self._paces:
+            self._paces.remove(pace)
+
+    def others(self, me: Pace, now_ns: int) -> int:
+        """Number of clients beside that of `me` that were active lately."""
+        since_ns = now_ns - ACTIVE_NS
+        return sum(each.seen_ns >= since_ns for each in tuple(self._paces) if each is not me)

@@ -1,0 +1,30 @@
+"""What a process asks of the system, and of its runtime, that does nothing but serve."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+
+import msgspec
+
+from nnasync.runtime import Options
+
+__all__ = ["for_service", "most_descriptors"]
+
+
+def for_service(options: Options) -> Options:
+    """Options of the runtime of a service: LOW work runs at the lowest OS priority.
+
+    In the process of an application it may not: a LOW thread that holds the interpreter lock and
+    gets no core would hold up the application's loop.
+    """
+    return msgspec.structs.replace(options, low_os_priority=True)
+
+
+def most_descriptors() -> int:
+    """How many descriptors this process may have, after asking for as many as are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,0 +1,127 @@
+"""The inline lane: executions on the thread of the caller, and what they cost the others.
+
+Executions of clients of a service run on threads of their bursts that way, beside the workers. They
+count against their client's share and, while they run, against the budget of cores: where no core
+is free, or another client that waits has had less, they take their place in the queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from nnasync.clock import now_ns
+from nnasync.errors import GeneralFailure, MissedDeadlinePersistent, MissedDeadlineTransient
+from nnasync.hal import Priority
+from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
+from nnasync.tracing import Tracer
+from nnasync.workers.task import Call, StopFlag, contained, shielded
+from nnasync.workers.turns import CALL_NS, Turns
+
+__all__ = ["TOLERATED_OVERRUNS", "InlineLane"]
+
+TOLERATED_OVERRUNS = 4.0
+"""Inline runs that held the loop up, fading with every run; more than that end the inlining."""
+
+
+class InlineLane:
+    """What may run on the calling thread, and the running of it; one per runtime."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        lock: threading.Lock,
+        tracer: Tracer,
+        *,
+        inline_budget_ns: int,
+        stall_budget_ns: int,
+        has_core: Callable[[], bool],
+    ) -> None:
+        """`lock` is that of the scheduler; `has_core` is whether a core is free."""
+        self.turns = Turns(stall_budget_ns)
+        self.runs = self.ns = self.running = 0
+        self.closed = False
+        self._scheduler = scheduler
+        self._lock = lock
+        self._tracer = tracer
+        self._inline_budget_ns = inline_budget_ns
+        self._stall_budget_ns = stall_budget_ns
+        self._has_core = has_core
+
+    def may(
+        self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
+    ) -> bool:
+        """Whether an execution is cheap enough for the calling thread, `budget_ns` at most."""
+        return (
+            estimate.samples > 0
+            and estimate.best_ns <= budget_ns
+            and estimate.best_ns <= self._inline_budget_ns
+            and estimate.overruns < TOLERATED_OVERRUNS
+            and not self.closed
+            and not self._scheduler.waits_above(priority, client)
+            and (client == 0 or self._is_turn_of(client))
+        )
+
+    def run(
+        self, call: Call, estimate: Estimate, deadline_ns: int, name: str, client: int = 0
+    ) -> int:
+        """Run a call on the calling thread and return its duration in nanoseconds.
+
+        Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
+        the device raises as a typed error.
+        """
+        started_ns = now_ns()
+        if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
+            estimate.refused()
+            raise MissedDeadlinePersistent(
+                f"the deadline is {(deadline_ns - started_ns) / 1e6:.3f} ms away and the execution "
+                f"needs at least {estimate.floor_ns / 1e6:.3f} ms"
+            )
+        if client:
+            with self._lock:
+                self.running += 1
+        try:
+            if not call.run(_UNSTOPPED):
+                raise GeneralFailure(f"{name} stopped without having been asked to")
+        except Exception as error:
+            shielded(call.rewind)
+            failure = contained(error, name)
+            raise failure from failure.__cause__
+        except BaseException:
+            shielded(call.rewind)
+            raise
+        finally:
+            ended_ns = now_ns()
+            if client:
+                self._charge(client, ended_ns - started_ns)
+        self._account(estimate, name, started_ns, ended_ns)
+        if ended_ns > deadline_ns:
+            raise MissedDeadlineTransient(
+                f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
+            )
+        return ended_ns - started_ns
+
+    def _is_turn_of(self, client: int) -> bool:
+        with self._lock:
+            return self._has_core() and not self._scheduler.is_over(client)
+
+    def _charge(self, client: int, duration_ns: int) -> None:
+        with self._lock:
+            self.running -= 1
+            self._scheduler.spent(client, duration_ns + CALL_NS)
+
+    def _account(self, estimate: Estimate, name: str, started_ns: int, ended_ns: int) -> None:
+        """Note a run that went well."""
+        duration_ns = ended_ns - started_ns
+        self.turns.spend(duration_ns)
+        self.runs += 1
+        self.ns += duration_ns
+        if duration_ns > 2 * self._stall_budget_ns:
+            estimate.overran(duration_ns)
+        else:
+            estimate.observe(duration_ns)
+        for hook in self._tracer.inline_run:
+            hook(name, started_ns, ended_ns)
+
+
+_UNSTOPPED = StopFlag(falls_back=False)

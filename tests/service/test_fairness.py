@@ -1,0 +1,321 @@
+"""Several clients of one service: each gets its turn, and has limits of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+
+import nnasync as nn
+from nnasync import errors
+from nnasync.burst import BurstRequest
+from nnasync.drivers.null import NullEngine
+from nnasync.drivers.service import ServiceDevice, connect, isolate, messages
+from nnasync.drivers.service import connection as connection_module
+from nnasync.drivers.service.bursts import PUT, REQUEST
+from nnasync.drivers.service.connection import Connection
+from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, encode
+from nnasync.drivers.service.models import Offer
+from nnasync.engine import EngineDevice
+from nnasync.engine.caching import library_version
+from nnasync.hal import ExecutionPreference, Priority
+from nnasync.message_queue import QueueReader, QueueWriter
+from nnasync.service import Limits, for_service, listening, serve
+from tests import rigs
+from tests.service.rig import Slot
+
+pytestmark = pytest.mark.anyio
+
+ONE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0)
+ROOT = Path(__file__).resolve().parent.parent.parent
+WISH = ExecutionPreference.FAST_SINGLE_ANSWER
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What is tested does not know the loop."""
+    return "asyncio"
+
+
+class House:
+    """A service, its socket and its clients."""
+
+    def __init__(self, runtime: nn.Runtime, path: Path, clients: list[ServiceDevice]) -> None:
+        self.runtime = runtime
+        self.path = path
+        self.clients = clients
+
+    @property
+    def queued(self) -> int:
+        return sum(self.runtime.statistics().workers.scheduler.queued)
+
+    async def stranger(self) -> Connection:
+        """A connection of a client that has greeted, and obeys nothing."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.connect(str(self.path))
+        connection = Connection(sock, "the service")
+        connection.send(encode(Hello(MAGIC, PROTOCOL, library_version(), 9999)))
+        await answers(connection, 1)
+        return connection
+
+
+async def answers(connection: Connection, count: int) -> list[Any]:
+    """So many messages of the service."""
+    found: list[Any] = []
+    while len(found) < count:
+        await anyio.wait_readable(connection.socket)
+        frames = connection.receive()
+        assert frames is not None, "the service hung up"
+        for frame in frames:
+            found.append(messages.decode(frame.message, messages.FromService))
+            frame.close()
+    return found
+
+
+@asynccontextmanager
+async def house(
+    engine: Any,
+    folder: Path,
+    clients: int = 2,
+    *,
+    limits: Limits = Limits(),  # noqa: B008 -- it is frozen
+    options: nn.Options = ONE,
+) -> AsyncIterator[House]:
+    """A service in this loop, with so many clients."""
+    path = folder / "s" / "it"
+    async with rigs.runtime(engine, options=options) as runtime, anyio.create_task_group() as tasks:
+        with listening(path) as listener:
+            tasks.start_soon(serve, runtime.devices[0], listener, limits)
+            async with AsyncExitStack() as stack:
+                devices = []
+                for _ in range(clients):
+                    devices.append(await connect(path))
+                    stack.push_async_callback(devices[-1].close)
+                yield House(runtime, path, devices)
+                rigs.set_free(engine)
+            tasks.cancel_scope.cancel()
+
+
+async def test_low_of_one_client_has_its_turn_beside_a_flood_of_high(tmp_path: Path) -> None:
+    engine = rigs.gated()
+    async with house(engine, tmp_path) as it:
+        busy, patient = it.clients
+        high = await busy.prepare_model(rigs.doubler(), WISH, Priority.HIGH)
+        low = await patient.prepare_model(rigs.doubler(), WISH, Priority.LOW)
+        slots = [Slot() for _ in range(9)]
+        flood = [await high.execute_fenced(slot.request) for slot in slots[:8]]
+        last = await low.execute_fenced(slots[8].request)
+        await rigs.until(lambda: it.queued == 8)
+        assert engine.gate is not None
+        engine.gate.open(2)
+        await last.fence
+        assert sum(each.fence.done for each in flood) <= 1
+        engine.gate.open_wide()
+        for each in flood:
+            await each.fence
+
+
+async def test_executions_that_pass_the_queue_count_as_well(tmp_path: Path) -> None:
+    options = nn.Options(cores=1, inline_budget_us=1e6, competition_budget_ms=0)
+    async with house(rigs.REFERENCE, tmp_path, options=options) as it:
+        inner: Any = it.runtime.devices[0]
+        assert isinstance(inner, EngineDevice)
+        nets = [await device.prepare_model(rigs.doubler()) for device in it.clients]
+        for net in nets:
+            await net.execute(Slot().request)
+        spent: dict[int, int] = {}
+        charge = inner.workers._scheduler.spent
+
+        def counted(client: int, duration_ns: int) -> None:
+            spent[client] = spent.get(client, 0) + 1
+            charge(client, duration_ns)
+
+        inner.workers._scheduler.spent = counted  # type: ignore[method-assign]  # to look on
+        for net in nets:
+            await net.execute_synchronously(Slot().request)
+        assert sorted(spent) == [1, 2]
+
+
+async def test_each_client_has_a_queue_of_its_own_length(tmp_path: Path) -> None:
+    engine = rigs.gated()
+    async with house(engine, tmp_path, limits=Limits(queued=2)) as it:
+        greedy, modest = [await each.prepare_model(rigs.doubler()) for each in it.clients]
+        slots = [Slot() for _ in range(5)]
+        launched = [await greedy.execute_fenced(slots[0].request)]
+        await rigs.until(lambda: it.queued == 0)
+        launched += [await greedy.execute_fenced(slot.request) for slot in slots[1:3]]
+        with pytest.raises(errors.ResourceExhaustedTransient, match="2 executions are queued"):
+            await greedy.execute(slots[3].request)
+        launched.append(await modest.execute_fenced(slots[4].request))
+        rigs.set_free(engine)
+        for each in launched:
+            await each.fence
+
+
+async def test_descriptors_are_counted(tmp_path: Path) -> None:
+    async with house(rigs.REFERENCE, tmp_path, limits=Limits(descriptors=12)) as it:
+        greedy, modest = it.clients
+        nets = [await each.prepare_model(rigs.doubler()) for each in (greedy, modest)]
+        slots = [Slot() for _ in range(13)]
+        with pytest.raises(errors.ResourceExhaustedTransient, match="12 descriptors"):
+            for slot in slots:
+                await nets[0].execute(slot.request)
+        await nets[1].execute(slots[-1].request)
+
+
+async def test_what_ended_is_not_counted_any_more(tmp_path: Path) -> None:
+    """Many more bursts, launches and memories than descriptors allow at a time."""
+    async with house(rigs.REFERENCE, tmp_path, 1, limits=Limits(descriptors=20)) as it:
+        net = await it.clients[0].prepare_model(rigs.doubler())
+        for _ in range(25):
+            slot, begin = Slot(), nn.Fence()
+            launched = await net.execute_fenced(slot.request, [begin])
+            begin.signal()
+            await launched.fence
+            assert slot.y.tolist() == (2 * rigs.ROW).tolist()
+            del slot, launched, begin
+
+
+async def test_who_takes_no_answers_is_not_listened_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not cut off either: it gets all of them when it wants them."""
+    monkeypatch.setattr(connection_module, "_MOST_WAITING_BYTES", 4096)
+    async with house(rigs.REFERENCE, tmp_path, 0) as it:
+        connection = await it.stranger()
+        sent = 0
+        with pytest.raises(errors.ResourceExhaustedTransient, match="does not read"):
+            while True:
+                connection.send(encode(messages.GetStatus(sent + 1)))
+                sent += 1
+                await anyio.lowlevel.checkpoint()
+        found = 0
+        while found < sent:
+            connection.flush()
+            found += len(await answers(connection, 1))
+        assert found == sent
+        connection.close()
+
+
+async def test_a_description_counts_for_what_it_is_when_it_is_read(tmp_path: Path) -> None:
+    async with house(rigs.REFERENCE, tmp_path, 1, limits=Limits(bytes=1 << 20)) as it:
+        connection = await it.stranger()
+        form = b"\x91" * 100_000
+        connection.send(encode(messages.Execute(1, 1, form, False, 2**62, 0, False)))
+        (answer,) = await answers(connection, 1)
+        assert answer.value.kind == "ResourceExhaustedPersistent"
+        connection.close()
+
+
+async def test_of_compilations_a_few_run_at_a_time(tmp_path: Path) -> None:
+    engine = rigs.gated()
+    inside: list[int] = []
+    async with house(engine, tmp_path, limits=Limits(preparing=1)) as it:
+        device: Any = it.runtime.devices[0]
+        compile_, running = device.engine.compile, [0]
+
+        def counted(*args: Any) -> Any:
+            running[0] += 1
+            inside.append(running[0])
+            try:
+                return compile_(*args)
+            finally:
+                running[0] -= 1
+
+        device.engine.compile = counted
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(it.clients[0].prepare_model, rigs.doubler())
+    assert inside == [1] * 6
+
+
+async def test_memory_that_never_comes_is_waited_for_once(tmp_path: Path) -> None:
+    """And not at all by who is not there any more."""
+    async with house(rigs.REFERENCE, tmp_path, 1) as it:
+        connection = await it.stranger()
+        model = Offer(rigs.doubler()).message(1, 1)
+        prepare = messages.Prepare(2, 1, 1, WISH, Priority.MEDIUM, 2**62, 0, 0, b"")
+        for message in (model, prepare):
+            connection.send(encode(message))
+            await answers(connection, 1)
+        writer, requests = QueueWriter.create(1 << 12)
+        reader, results = QueueReader.create(1 << 12)
+        with writer, reader, requests, results:
+            fds = [*requests.descriptors, *results.descriptors]
+            connection.send(encode(messages.OpenBurst(3, 1, 1)), fds)
+            await answers(connection, 1)
+            requests.close()
+            results.close()
+            for memory in range(1000, 1100):
+                writer.try_write(PUT + encode(messages.BurstMemory(0, memory)))
+            writer.try_write(REQUEST + encode(BurstRequest(7, b"\x93\x90\x90\x91\x00")))
+            result = msgspec.msgpack.decode(await reader.read())
+            assert result[0] == 7
+            assert "slot 0 is not in use" in result[2]
+        connection.close()
+
+
+async def test_low_work_of_a_service_has_the_lowest_os_priority() -> None:
+    policies: dict[Priority, tuple[int, int]] = {}
+
+    for priority in (Priority.LOW, Priority.MEDIUM):
+
+        def compute(inputs: Any, priority: Priority = priority) -> Any:
+            policies[priority] = (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+            return rigs.double(inputs)
+
+        engine = NullEngine(compute=compute)
+        async with rigs.runtime(engine, options=for_service(ONE)) as runtime:
+            net = await runtime.compile(rigs.doubler(), priority=priority)
+            await net(rigs.ROW)
+    assert policies[Priority.LOW] == (os.SCHED_IDLE, 19)
+    assert policies[Priority.MEDIUM] == (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def idle_threads(pid: int) -> int:
+    """How many threads of a process run only where nothing else wants the core."""
+    threads = [int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(os.sched_getscheduler(thread) == os.SCHED_IDLE for thread in threads)
+
+
+async def test_and_so_it_has_in_a_process_of_its_own() -> None:
+    device = await isolate(rigs.REFERENCE)
+    try:
+        for priority, expected in ((Priority.MEDIUM, 0), (Priority.LOW, 1)):
+            net = await device.prepare_model(rigs.doubler(), WISH, priority)
+            await net.execute(Slot().request)
+            assert idle_threads(device.pid) == expected
+    finally:
+        await device.close()
+
+
+def test_three_clients_of_which_one_is_hostile(tmp_path: Path) -> None:
+    """What the benchmark counts in a second; how fast it all was is not looked at."""
+    script, found = ROOT / "benchmarks" / "clients.py", tmp_path / "found.json"
+    command = [sys.executable, str(script), "--clients", "3", "--rounds", "1", "--seconds", "1"]
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    subprocess.run(
+        [*command, "--json", str(found)],
+        env=environment,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+    figures = json.loads(found.read_text(encoding="utf-8"))
+    assert (figures["wrong"], figures["refused"]) == (0, 0)
+    assert figures["runs"] > 0
+    assert all(share > 0 for share in figures["one_hostile"][0])
+    assert figures["hostile"]["sent"] > 10
+    before, most = figures["memory_mib"][0]
+    assert most < before + 256
