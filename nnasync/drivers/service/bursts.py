@@ -150,6 +150,7 @@ class RemoteBurst:
 
     def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
         """Send a request and look for its answer, which the thread hands on where it is late."""
+        self._link.check()
         if arguments not in self._known:
             self._tell_slots(arguments)
         self._sent.add(serial)

@@ -95,6 +95,7 @@ class Line:
         controller, self._controller = self._controller, None
         if controller is not None:
             controller.close(DeviceUnavailable(f"{self._link.who} was closed"))
+        self._known.clear()
 
     async def _asked(
         self, request: Request, *, measure: bool, deadline_ns: int
@@ -161,7 +162,8 @@ class Line:
         return arguments
 
     def _forget(self, controller: BurstController, key: int) -> None:
-        for pool in self._known.pop(key).pools:
+        known = self._known.pop(key, None)
+        for pool in () if known is None else known.pools:
             self._uses[id(pool)] -= 1
             if not self._uses[id(pool)]:
                 del self._uses[id(pool)]

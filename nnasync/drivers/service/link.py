@@ -263,9 +263,12 @@ class Link:
         self._rouse()
 
     def run_soon(self, work: Callable[[], object]) -> None:
-        """Have something done by the link's thread, unless the link is over; safe in finalizers."""
+        """Have something done by the link's thread, or now if that is over; safe in finalizers."""
         self._chores.append(work)
-        self._rouse()
+        if self._error is None:
+            self._rouse()
+        else:
+            self._do_chores()
 
     # -- what the service says unasked
 
@@ -321,6 +324,7 @@ class Link:
             self._fail(DeviceDied(f"the link to {self.who} failed: {failure}"))
         self.over.signal()
         self._connection.close()
+        self._do_chores()
         with self._wake_lock:
             fd, self._wake_fd = self._wake_fd, -1
             os.close(fd)
@@ -351,8 +355,7 @@ class Link:
             if events.get(self._wake_fd):
                 os.eventfd_read(self._wake_fd)
                 self._say_last_words()
-                while self._chores:
-                    self._chores.popleft()()
+                self._do_chores()
             if events.get(socket_fd, 0) & ~select.POLLOUT:
                 if not self._read():
                     return
@@ -389,6 +392,11 @@ class Link:
     def _ping(self) -> None:
         with contextlib.suppress(NNError):
             self.begin(Ping)
+
+    def _do_chores(self) -> None:
+        while self._chores:
+            with contextlib.suppress(IndexError):  # Another thread was as fast.
+                self._chores.popleft()()
 
     def _say_last_words(self) -> None:
         """Send what finalizers left; before a call too, which may need what they give back."""
