@@ -38,6 +38,7 @@ from nnasync.scheduler import NEVER_NS
 __all__ = ["BurstController"]
 
 LARGEST_TOKEN = 2**63 - 1
+_ANSWERED = object()
 
 
 class BurstController:
@@ -111,7 +112,10 @@ class BurstController:
             raise
         if result is None:
             return serial
-        del self._waiting[serial]
+        if self._waiting.pop(serial, _ANSWERED) is _ANSWERED:
+            # The end of the burst, or of the device, answered it as well.
+            with self._lock:
+                self._early.pop(serial, None)
         return _outcome(result)
 
     def follow(self, serial: int, done: Callable[[Outcome], None]) -> None:
@@ -126,9 +130,10 @@ class BurstController:
     def cancel(self, serial: int) -> None:
         """Tell the device that nobody waits for a request; its answer comes all the same.
 
-        Harmless once the burst is closed: that has cancelled everything.
+        Harmless where the device cannot hear it: its end, or that of the burst, has answered
+        everything.
         """
-        with contextlib.suppress(BadState):
+        with contextlib.suppress(NNError):
             self._channel.send(encode(BurstCancel(serial)))
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
@@ -155,13 +160,14 @@ class BurstController:
         # One by one, because another thread may be taking answers out at the same time.
         waiting = self._waiting
         while waiting:
-            try:
-                serial, done = waiting.popitem()
-            except KeyError:
-                break
-            if done is None:
-                self._early[serial] = error
-            else:
+            with self._lock:
+                try:
+                    serial, done = waiting.popitem()
+                except KeyError:
+                    break
+                if done is None:
+                    self._early[serial] = error
+            if done is not None:
                 done(error)
         context, self._context = self._context, None
         if context is not None:

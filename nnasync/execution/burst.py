@@ -363,11 +363,15 @@ class Burst:
             self._pending.append(call)
         if call.deadline_ns != NEVER_NS:
             text = "the deadline passed while earlier calls of the burst were running"
-            call.alarm = self._workers.watchdog.arm(
+            alarm = self._workers.watchdog.arm(
                 call.deadline_ns, lambda: self._withdraw(call, MissedDeadlinePersistent(text))
             )
-            if call.outcome is not None or call is self._running:
-                call.alarm.disarm()
+            with self._lock:
+                waits = call in self._pending
+                if waits:
+                    call.alarm = alarm
+            if not waits:
+                alarm.disarm()  # It was sent meanwhile, and may have another alarm by now.
         return False
 
     async def _turn_of(self, call: Call) -> None:
@@ -425,17 +429,20 @@ class Burst:
         call.alarm = self._workers.watchdog.arm(
             call.deadline_ns + _LATE_NS, lambda: self._expire(call)
         )
-        if call.outcome is not None:
+        if call.outcome is not None or call.given_up:
             call.alarm.disarm()
 
     def _expire(self, call: Call) -> None:
         with self._lock:
             if call.outcome is not None or call.given_up:
                 return
+            # At once: an answer that comes now does not count, and may not be seen either.
             call.given_up = True
+            error = MissedDeadlineTransient("the device did not answer by the deadline")
+            call.answer(error)
         if self._controller is not None:
             self._controller.cancel(call.serial)
-        call.settle(MissedDeadlineTransient("the device did not answer by the deadline"))
+        call.settle(error)
 
     def _ended(self, call: Call, outcome: Outcome) -> None:
         """The device answered: commit the state, send the next call, wake the waiter."""

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
+import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.burst import BurstController, BurstRequest, BurstResult, LocalChannel, Outcome
+from nnasync.clock import Alarm
+from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.messages import BurstMemory, OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
 from tests import rigs
+from tests.rigs import ONES, ROW, attempt, count, counter
 from tests.service.rig import Served, Slot, served
 
 pytestmark = pytest.mark.anyio
@@ -159,3 +167,197 @@ async def test_a_client_that_breaks_its_queue_loses_its_burst() -> None:
                 await reader.read()
         await prepared.execute(slot.request)
         assert slot.y.tolist() == (2 * rigs.ROW).tolist()
+
+
+# -- the burst of a network, which looks for its answers
+
+
+@asynccontextmanager
+async def stream(
+    engine: Any, options: nn.Options = rigs.POOL
+) -> AsyncIterator[tuple[Served, nn.Burst]]:
+    """A burst on `counter`; after the first call its total is ROW."""
+    async with served(engine, options=options) as it, rigs.runtime(it.device) as rt:
+        net = await rt.compile(counter())
+        async with net.burst(depth=4) as burst:
+            assert (await burst(ROW)).tolist() == ROW.tolist()
+            yield it, burst
+
+
+async def warmed(it: Served, burst: nn.Burst) -> int:
+    """Call until the thread of the burst runs the model itself; how often it was called."""
+    for number in range(1, 1000):
+        before = it.runtime.statistics().workers.inline_runs
+        await burst(ROW)
+        if it.runtime.statistics().workers.inline_runs > before:
+            return number
+    raise AssertionError("the thread of the burst never ran the model")
+
+
+@pytest.mark.parametrize("options", [rigs.POOL, rigs.INLINE], ids=["worker", "inline"])
+async def test_a_burst_call_is_answered_at_its_deadline_although_the_device_hangs(
+    options: nn.Options,
+) -> None:
+    engine = NullEngine(compute=count)
+    async with stream(engine, options) as (it, burst), anyio.create_task_group() as group:
+        calls = 1 + (await warmed(it, burst) if options is rigs.INLINE else 0)
+        engine.hang(at=engine.counters.run)
+        with pytest.raises(errors.MissedDeadlineTransient):
+            await burst(ONES, deadline=nn.within(ms=20))
+        assert engine.counters.hanging == 1
+        behind = await attempt(group, lambda: burst(ROW))
+        queued = await attempt(group, lambda: burst(ROW))
+        assert not behind.done.is_set()
+        engine.release()
+        assert await behind.failure() is None
+        assert await queued.failure() is None
+        assert behind.result.tolist() == ((calls + 1) * ROW).tolist()
+        assert queued.result.tolist() == ((calls + 2) * ROW).tolist()
+        assert (await burst(ROW)).tolist() == ((calls + 3) * ROW).tolist()
+        assert burst.statistics().failed == 1
+
+
+async def test_an_answer_that_meets_the_deadline_is_not_seen_and_leaves_the_state() -> None:
+    engine = NullEngine(compute=count)
+    async with stream(engine) as (_, burst), anyio.create_task_group() as group:
+        engine.hang(at=1)
+        late = await attempt(group, lambda: burst(ONES, deadline=nn.Deadline(2**60)))
+        await engine.when(lambda c: c.hanging == 1)
+        call: Any = burst._running
+        controller: Any = burst._controller
+        cancel = controller.cancel
+
+        def succeed(serial: int) -> None:
+            controller.cancel = cancel
+            controller._receive(encode(BurstResult(serial)))
+
+        controller.cancel = succeed
+        burst._expire(call)
+        assert isinstance(await late.failure(), errors.MissedDeadlineTransient)
+        engine.release()
+        assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+
+
+async def test_a_call_that_is_sent_while_it_is_queued_keeps_the_alarm_of_one_sent() -> None:
+    engine = NullEngine(compute=count)
+    async with stream(engine) as (_, burst), anyio.create_task_group() as group:
+        engine.hang()
+        first = await attempt(group, lambda: burst(ROW))
+        await engine.when(lambda c: c.hanging == 1)
+        deadline = nn.Deadline(2**60)
+        watchdog = Hasty(lambda: burst._ended(running, errors.GeneralFailure("by the test")))
+        running: Any = burst._running
+        burst._workers.watchdog = watchdog
+        second = await attempt(group, lambda: burst(ROW, deadline=deadline))
+        call: Any = burst._running
+        assert call is not running
+        queued, sent = watchdog.alarms
+        assert (queued.at_ns, queued._callback) == (deadline.at_ns, None)
+        assert sent.at_ns > deadline.at_ns
+        assert call.alarm is sent
+        assert sent._callback is not None
+        rigs.set_free(engine)
+        assert isinstance(await first.failure(), errors.GeneralFailure)
+        assert await second.failure() is None
+        assert second.result.tolist() == (2 * ROW).tolist()
+
+
+class Hasty(rigs.ManualWatchdog):
+    """A watchdog during whose first `arm` something happens."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__()
+        self._happens: Callable[[], object] | None = happens
+
+    def arm(self, at_ns: int, callback: Callable[[], object]) -> Alarm:
+        alarm = super().arm(at_ns, callback)
+        happens, self._happens = self._happens, None
+        if happens is not None:
+            happens()
+        return alarm
+
+
+async def test_a_burst_call_after_the_end_of_the_service_says_that_it_died() -> None:
+    async with stream(NullEngine(compute=count)) as (it, burst):
+        it.hang_up()
+        await it.device.link.ended
+        for _ in range(3):
+            with pytest.raises(errors.DeviceDied):
+                await burst(ROW)
+
+
+class Counting(threading.Event):
+    """An event that counts who waits for it."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        return super().wait(timeout)
+
+
+async def test_the_thread_does_not_wait_for_an_answer_that_another_has_taken() -> None:
+    async with served() as it:
+        client, slot = await opened(it), Slot()
+        context: Any = client.controller._context
+        wanted = Counting()
+        context._wanted, first = wanted, context._wanted
+        first.set()
+        await rigs.until(lambda: wanted.waits == 1)
+        pulse: Any = it.device.link.pulse
+        near, expect = threading.Event(), pulse.expect
+
+        def come_near() -> None:
+            near.set()
+            expect()
+
+        pulse.expect = come_near
+        # The thread comes to the lock, and what it is to read is taken by who has that.
+        with context._reading:
+            client.send(slot)
+            await rigs.until(near.is_set)
+            while (packet := context._reader.try_read()) is None:
+                await anyio.lowlevel.checkpoint()
+            context._taken(packet)
+        await rigs.until(lambda: wanted.waits > 1)
+        assert not context._reading.locked()
+        client.send(slot)
+        await client.answered(2)
+        client.close()
+
+
+class DyingReader:
+    """The reader of a burst whose service dies as soon as an answer was read."""
+
+    def __init__(self, burst: Any) -> None:
+        self._burst = burst
+        self._reader = burst._reader
+
+    def try_read(self) -> bytes | None:
+        packet: bytes | None = self._reader.try_read()
+        if packet is not None:
+            self._burst.died(errors.DeviceDied("it died"))
+        return packet
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+async def test_what_the_end_has_answered_is_not_answered_again() -> None:
+    async with served() as it:
+        prepared = await it.device.prepare_model(rigs.doubler())
+        answers: list[bytes] = []
+        requests, results = LocalChannel(), LocalChannel()
+        results.listen(answers.append)
+        controller = BurstController(requests, LocalChannel())
+        burst = await prepared.configure_execution_burst(controller, requests, results)
+        burst._reader = DyingReader(burst)
+        burst._window_ns = int(rigs.GUARD_S * 1e9)
+        arguments = controller.encode(Slot().request)
+        requests.send(msgspec.msgpack.encode(BurstRequest(7, arguments)))
+        with anyio.fail_after(rigs.GUARD_S):
+            while not answers:
+                await anyio.lowlevel.checkpoint()
+        serials = [msgspec.msgpack.decode(answer, type=BurstResult).serial for answer in answers]
+        assert serials == [7]
+        await prepared.close()

@@ -99,8 +99,11 @@ class RemoteBurst:
             self._writer.close()
             raise
         self._reader.polling_ns = 0
-        self._thread = threading.Thread(target=self._wait, name="nnasync-burst", daemon=True)
-        self._thread.start()
+        try:
+            threading.Thread(target=self._wait, name="nnasync-burst", daemon=True).start()
+        except RuntimeError as error:
+            self._shut()
+            raise ResourceExhaustedTransient(f"no thread for a burst: {error}") from error
 
     @contextlib.contextmanager
     def handovers(self) -> Iterator[list[int]]:
@@ -151,18 +154,21 @@ class RemoteBurst:
     def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
         """Send a request and look for its answer, which the thread hands on where it is late."""
         self._link.check()
-        if arguments not in self._known:
-            self._tell_slots(arguments)
-        self._sent.add(serial)
-        if self._link.traces.is_on:
-            self._link.traces.sent(self.number, serial)
         try:
+            if arguments not in self._known:
+                self._tell_slots(arguments)
+            self._sent.add(serial)
+            if self._link.traces.is_on:
+                self._link.traces.sent(self.number, serial)
             if self._closed:
                 raise DeviceUnavailable("the burst is closed")
             self._write(REQUEST, packet)
             self._link.check()
-        except BaseException:
+        except BaseException as error:
             self._sent.discard(serial)
+            if isinstance(error, NNError):
+                # Why the link is over says more than a queue that is closed.
+                self._link.check()
             raise
         return self._look(serial)
 
@@ -222,8 +228,8 @@ class RemoteBurst:
             pass  # A broken queue: the thread meets it too, and ends the burst.
         finally:
             self._reading.release()
-        if self._sent:
-            self._wanted.set()
+            if self._sent:
+                self._wanted.set()
         return found
 
     def _is_worth_looking(self) -> bool:
@@ -232,24 +238,26 @@ class RemoteBurst:
         self._misses += 1
         return self._misses % _PROBE_EVERY == 0
 
-    def _taken(self, packet: bytes, serial: int) -> BurstResult | None:
-        """The answer, if a packet is the one to this request; any other is handed on."""
-        result = self._noted(packet)
-        if result is not None and result.serial == serial:
-            return result
-        self._answer(packet)
-        return None
+    def _taken(self, packet: bytes, serial: int | None = None) -> BurstResult | None:
+        """The answer, if a packet is the one to this request; any other is handed on.
 
-    def _noted(self, packet: bytes) -> BurstResult | None:
-        """What a packet says; None for nonsense, for which the client half ends the burst."""
+        What was answered already, because the burst ended meanwhile, is dropped.
+        """
         try:
             result = _results.decode(packet)
         except UNDECODABLE:
+            self._answer(packet)  # The client half ends the burst for it.
             return None
-        self._sent.discard(result.serial)
+        try:
+            self._sent.remove(result.serial)
+        except KeyError:
+            return None
         if self._link.traces.is_on:
             self._link.traces.answered(self.number, result.serial)
-        return result
+        if result.serial == serial:
+            return result
+        self._answer(packet)
+        return None
 
     def _learn(self, took_ns: int, *, has_missed: bool) -> None:
         """Look longer the next time after a miss, and not at all after several long ones."""
@@ -270,9 +278,10 @@ class RemoteBurst:
                 while self._sent:
                     self._link.pulse.expect()
                     with self._reading:
+                        if not self._sent:
+                            break  # Who held it has taken the last one.
                         packet = self._reader.read_blocking()
-                    self._noted(packet or b"")
-                    self._answer(packet or b"")
+                    self._taken(packet or b"")
             except NNError as error:
                 self._end(self._link.error or error)
             if self._closed:

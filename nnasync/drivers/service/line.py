@@ -3,13 +3,16 @@
 A call over the socket wakes the loop of the service and a thread here; one over a queue finds both
 sides looking for it. The line is opened by the second execution, since a model that is used once
 needs none. While it is taken, further executions take the socket, so that they run side by side.
+Who gives an execution up, at its deadline or cancelled, hangs up: what comes after is not to wait
+for a device that may have that one for long. Some calls later the line is opened again.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from nnasync.burst import (
@@ -22,7 +25,16 @@ from nnasync.burst import (
 )
 from nnasync.clock import now_ns
 from nnasync.drivers.service.link import Link
-from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError, Refused
+from nnasync.errors import (
+    DeviceDied,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    MissedDeadlineTransient,
+    NNError,
+    Refused,
+)
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionResult, Memory, Request
 from nnasync.tracing import vlog
@@ -32,15 +44,23 @@ __all__ = ["Line"]
 
 _STALL_BUDGET_NS = 1_000_000
 """How long a turn of the event loop may look for answers, over all lines of a connection."""
+_PAUSE = 8
+"""How many executions more take the socket after one that was given up."""
 
 
 class Configure(Protocol):
     """How a burst of the prepared model is opened."""
 
     def __call__(
-        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel, /
+        self,
+        callback: BurstCallback,
+        request_channel: Channel,
+        result_channel: Channel,
+        /,
+        *,
+        deadline_ns: int,
     ) -> Coroutine[Any, Any, BurstContext]:
-        """Open it."""
+        """Open it; raises MissedDeadlineTransient where it is not open by the deadline."""
 
 
 class _Known(NamedTuple):
@@ -49,6 +69,10 @@ class _Known(NamedTuple):
     reference: weakref.ref[Request]
     arguments: bytes
     pools: tuple[Memory, ...]
+
+    def is_of(self, request: Request) -> bool:
+        """Whether it is of this request, and not of one that was at its address before."""
+        return self.reference() is request
 
 
 class Line:
@@ -62,9 +86,12 @@ class Line:
         self._calls = 0
         self._taken = False
         self._closed = False
+        # Who drops a request may be on any thread: what is known of them has a lock.
+        self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
         self._uses: Counter[int] = Counter()
         self._gone: deque[int] = deque()
+        link.spare(self)
 
     async def run(
         self, request: Request, *, measure: bool, deadline_ns: int
@@ -77,25 +104,62 @@ class Line:
         outcome: Outcome | int | None = None
         try:
             outcome = await self._asked(request, measure=measure, deadline_ns=deadline_ns)
-        except InvalidArgument:
-            pass  # It was not executed; the socket says what is wrong with it.
+        except (InvalidArgument, DeviceDied, DeviceUnavailable) as error:
+            outcome = error.with_traceback(None)  # It was not sent.
         finally:
             self._taken = isinstance(outcome, int)
         if isinstance(outcome, int):
-            outcome = await self._followed(outcome, deadline_ns)
-        if isinstance(outcome, InvalidArgument):
-            return None
+            try:
+                outcome = await self._followed(outcome, deadline_ns)
+            except BaseException:
+                self._start_over()
+                raise
         if isinstance(outcome, NNError):
-            raise outcome
+            self._check(request, outcome)
+            return None
         return outcome
 
     def close(self) -> None:
         """Hang up; what is under way ends with DeviceUnavailable."""
         self._closed = True
+        self._hang_up()
+
+    def retire(self) -> bool:
+        """Hang up for good, unless there is no burst or it is in use; others need the room."""
+        if self._taken or self._controller is None:
+            return False
+        self.close()
+        return True
+
+    def _check(self, request: Request, error: NNError) -> None:
+        """Raise what an execution failed with, unless the socket is to try it, or to say more."""
+        if isinstance(error, InvalidArgument):
+            with self._lock:
+                self._drop(id(request))
+        elif isinstance(error, DeviceDied | DeviceUnavailable) and self._link.error is None:
+            self._start_over()  # Perhaps it is only the burst that is over.
+        else:
+            if isinstance(error, MissedDeadlineTransient):
+                self._start_over()
+            raise error
+
+    def _start_over(self) -> None:
+        """Hang up, and open another burst some calls later.
+
+        A burst begins nothing before the device has let go of all before it; one that was given up
+        may have it for long, and the executions of a model do not wait for one another.
+        """
+        self._calls = -_PAUSE
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         controller, self._controller = self._controller, None
         if controller is not None:
             controller.close(DeviceUnavailable(f"{self._link.who} was closed"))
-        self._known.clear()
+        with self._lock:
+            self._known.clear()
+            self._uses.clear()
+            self._gone.clear()
 
     async def _asked(
         self, request: Request, *, measure: bool, deadline_ns: int
@@ -103,7 +167,9 @@ class Line:
         """What the service answers at once, else the serial number; None without a line."""
         if self._turns.is_half_spent():
             await self._turns.next()
-        controller = self._controller or await self._opened()
+        if self._closed:
+            return None
+        controller = self._controller or await self._opened(deadline_ns)
         if controller is None:
             return None
         arguments = self._encoded(controller, request)
@@ -124,47 +190,82 @@ class Line:
 
         controller = self._controller
         if controller is None:
+            self._link.check()
             raise DeviceUnavailable(f"{self._link.who} was closed")
         controller.follow(serial, done)
         await self._link.settled(over, deadline_ns, lambda: controller.cancel(serial))
         return outcomes[0]
 
-    async def _opened(self) -> BurstController | None:
+    async def _opened(self, deadline_ns: int) -> BurstController | None:
         """A burst for the line; None, now and later, where there is no room for one."""
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
         try:
-            context = await self._configure(controller, requests, results)
-        except (Refused, InvalidArgument) as error:
+            context = await self._configure(controller, requests, results, deadline_ns=deadline_ns)
+        except MissedDeadline:
+            raise
+        except (Refused, InvalidArgument, GeneralFailure) as error:
             vlog.driver("%s: executions take the socket: %s", self._link.who, error)
             self._closed = True
             return None
         controller.attach(context)
-        if self._closed:
-            controller.close(DeviceUnavailable(f"{self._link.who} was closed"))
-            return None
         self._controller = controller
+        if self._closed:
+            self._hang_up()
+            return None
         return controller
 
     def _encoded(self, controller: BurstController, request: Request) -> bytes:
         """The arguments of a request, encoded once; its memory has slots while it lives."""
-        while self._gone:
-            self._forget(controller, self._gone.popleft())
-        key, gone = id(request), self._gone
+        key = id(request)
         known = self._known.get(key)
-        if known is not None:
+        if known is not None and known.is_of(request) and not self._gone:
             return known.arguments
-        arguments = controller.encode(request)
-        pools = tuple(pool for pool in request.pools if not isinstance(pool, int))
-        reference = weakref.ref(request, lambda _: gone.append(key))
-        self._known[key] = _Known(reference, arguments, pools)
-        self._uses.update(map(id, pools))
-        return arguments
+        self._link.do_chores()
+        with self._lock:
+            self._drop_all()
+            known = self._known.get(key)
+            if known is None:
+                known = self._known[key] = self._new(controller, request)
+            return known.arguments
 
-    def _forget(self, controller: BurstController, key: int) -> None:
-        known = self._known.pop(key, None)
-        for pool in () if known is None else known.pools:
-            self._uses[id(pool)] -= 1
+    def _new(self, controller: BurstController, request: Request) -> _Known:
+        pools = tuple(pool for pool in request.pools if not isinstance(pool, int))
+        try:
+            arguments = controller.encode(request)
+        except BaseException as error:
+            self._free(controller, pools)
+            if isinstance(error, TypeError | OverflowError):
+                raise InvalidArgument(f"a request cannot be sent to a service: {error}") from error
+            raise
+        self._uses.update(map(id, pools))
+        key = id(request)
+        return _Known(weakref.ref(request, lambda _: self._lost(key)), arguments, pools)
+
+    def _lost(self, key: int) -> None:
+        """A request is no more; on any thread, amidst anything."""
+        self._gone.append(key)
+        self._link.run_soon(self._sweep)
+
+    def _sweep(self) -> None:
+        with self._lock:
+            self._drop_all()
+
+    def _drop_all(self) -> None:
+        while self._gone:
+            self._drop(self._gone.popleft())
+
+    def _drop(self, key: int) -> None:
+        """Forget a request, and free what no other one has in it."""
+        known, controller = self._known.pop(key, None), self._controller
+        if known is None:
+            return
+        self._uses.subtract(map(id, known.pools))
+        if controller is not None:
+            self._free(controller, known.pools)
+
+    def _free(self, controller: BurstController, pools: Sequence[Memory]) -> None:
+        for pool in pools:
             if not self._uses[id(pool)]:
                 del self._uses[id(pool)]
                 controller.free(pool)

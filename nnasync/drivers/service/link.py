@@ -12,8 +12,9 @@ import logging
 import os
 import select
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from nnasync.clock import Watchdog, now_ns
@@ -33,6 +34,7 @@ from nnasync.drivers.service.process import Peer
 from nnasync.drivers.service.pulse import Pulse
 from nnasync.drivers.service.tracing import UNTRACED
 from nnasync.errors import (
+    BadState,
     DeviceDied,
     DeviceUnavailable,
     InvalidArgument,
@@ -44,7 +46,7 @@ from nnasync.errors import (
 from nnasync.fences import Fence, fresh
 from nnasync.scheduler import NEVER_NS
 
-__all__ = ["Call", "Link", "Listener", "Source"]
+__all__ = ["Call", "Link", "Listener", "Source", "Spare"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,16 @@ class Listener(Protocol):
 
     def died(self, error: NNError) -> None:
         """The last that is heard; on any thread."""
+
+
+class Spare(Protocol):
+    """Holds something that the client could do without."""
+
+    def retire(self) -> bool:
+        """Give it back, unless there is nothing or it is in use; whether it was."""
+
+    def close(self) -> None:
+        """Give it back; on any thread."""
 
 
 class Call:
@@ -113,6 +125,8 @@ class Link:
         self._listeners: dict[int, Listener] = {}
         self._last_words: deque[Any] = deque()
         self._chores: deque[Callable[[], object]] = deque()
+        self._working = threading.RLock()
+        self._spares: weakref.WeakSet[Spare] = weakref.WeakSet()
         self._saying = threading.Lock()
         self._error: NNError | None = None
         self.over = Fence()
@@ -175,6 +189,7 @@ class Link:
 
     def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> Call:
         """Send a question, which is made with the number of the call; from any thread."""
+        self.do_chores()
         self._say_last_words()
         call = Call(self.number())
         with self._lock:
@@ -210,9 +225,7 @@ class Link:
         """Wait for the answer to a call; who is cancelled meanwhile cancels it."""
         await self.settled(call.fence, deadline_ns, lambda: self.give_up(call))
 
-    async def settled(
-        self, fence: Fence, deadline_ns: int, give_up: Callable[[], object]
-    ) -> None:
+    async def settled(self, fence: Fence, deadline_ns: int, give_up: Callable[[], object]) -> None:
         """Wait for a fence that an answer settles; who has waited too long or leaves gives it up.
 
         Raises what the answer is, MissedDeadlineTransient where there is none by the deadline.
@@ -225,7 +238,9 @@ class Link:
                 if fence.fail(MissedDeadlineTransient(text)):
                     give_up()
 
-            alarm = self.watchdog.arm(deadline_ns + LATE_NS, expire)
+            # Where the link is over, the fence has its answer, or gets it now.
+            with contextlib.suppress(BadState):
+                alarm = self.watchdog.arm(deadline_ns + LATE_NS, expire)
         try:
             await fence
         except BaseException:
@@ -263,12 +278,33 @@ class Link:
         self._rouse()
 
     def run_soon(self, work: Callable[[], object]) -> None:
-        """Have something done by the link's thread, or now if that is over; safe in finalizers."""
-        self._chores.append(work)
+        """Have something done by the link's thread, unless the link is over; safe in finalizers."""
         if self._error is None:
+            self._chores.append(work)
             self._rouse()
-        else:
-            self._do_chores()
+
+    def do_chores(self) -> None:
+        """Do what finalizers left to be done; a call comes after it, as it may need the room."""
+        # Also where nothing is left: another thread may be about to do the last of it.
+        with self._working:
+            while self._chores and self._error is None:
+                with self._contained():
+                    self._chores.popleft()()
+
+    # -- what can be done without
+
+    def spare(self, holder: Spare) -> None:
+        """Have a holder close at the end of the link, or retire when room is short."""
+        with self._lock:
+            self._spares.add(holder)
+
+    def make_room(self) -> bool:
+        """Have the holders retire; whether any of them gave something back."""
+        return sum(holder.retire() for holder in self._holders()) > 0
+
+    def _holders(self) -> list[Spare]:
+        with self._lock:
+            return list(self._spares)
 
     # -- what the service says unasked
 
@@ -324,7 +360,9 @@ class Link:
             self._fail(DeviceDied(f"the link to {self.who} failed: {failure}"))
         self.over.signal()
         self._connection.close()
-        self._do_chores()
+        for holder in self._holders():
+            with self._contained():
+                holder.close()
         with self._wake_lock:
             fd, self._wake_fd = self._wake_fd, -1
             os.close(fd)
@@ -355,7 +393,7 @@ class Link:
             if events.get(self._wake_fd):
                 os.eventfd_read(self._wake_fd)
                 self._say_last_words()
-                self._do_chores()
+                self.do_chores()
             if events.get(socket_fd, 0) & ~select.POLLOUT:
                 if not self._read():
                     return
@@ -393,10 +431,12 @@ class Link:
         with contextlib.suppress(NNError):
             self.begin(Ping)
 
-    def _do_chores(self) -> None:
-        while self._chores:
-            with contextlib.suppress(IndexError):  # Another thread was as fast.
-                self._chores.popleft()()
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            logger.exception("something that %s held was not given back", self.who)
 
     def _say_last_words(self) -> None:
         """Send what finalizers left; before a call too, which may need what they give back."""

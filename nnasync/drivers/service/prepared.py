@@ -26,6 +26,7 @@ from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlineTransient,
     ResourceExhausted,
+    ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
@@ -194,15 +195,14 @@ class ServicePreparedModel:
     ) -> RemoteBurst:
         """Serve a burst; its packets travel in shared memory."""
         self._check_open()
-        return await _open_burst(
-            self._link,
-            self._memories,
-            self.number,
-            self,
-            callback,
-            request_channel,
-            result_channel,
-        )
+        channels = (callback, request_channel, result_channel)
+        try:
+            return await _open_burst(self._link, self._memories, self.number, self, *channels)
+        except ResourceExhaustedTransient:
+            # A line is a help, and no reason to refuse what was asked for.
+            if not self._link.make_room():
+                raise
+            return await _open_burst(self._link, self._memories, self.number, self, *channels)
 
     async def close(self) -> None:
         """Close it in the service; nothing happens where that is gone already."""
@@ -266,12 +266,16 @@ async def _open_burst(
     callback: BurstCallback,
     request_channel: Channel,
     result_channel: Channel,
+    *,
+    deadline_ns: int = NEVER_NS,
 ) -> RemoteBurst:
     burst = RemoteBurst(link, memories, callback, result_channel, owner)
     try:
         link.listen(burst.number, burst)
         with burst.handovers() as fds:
-            await link.call(lambda n: OpenBurst(n, burst.number, prepared), fds)
+            await link.call(
+                lambda n: OpenBurst(n, burst.number, prepared), fds, deadline_ns=deadline_ns
+            )
     except BaseException:
         burst.close()
         raise
