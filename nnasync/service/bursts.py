@@ -38,7 +38,13 @@ class ServedBurst:
     """Both channels of a burst and its callback; a thread of its own runs what is short."""
 
     def __init__(
-        self, number: int, memories: Memories, fds: Sequence[int], account: Account
+        self,
+        number: int,
+        memories: Memories,
+        fds: Sequence[int],
+        account: Account,
+        *,
+        polls: bool,
     ) -> None:
         """Takes the descriptors over; raises InvalidArgument for what are no queues."""
         if len(fds) != 2 * Handover.COUNT:
@@ -51,6 +57,8 @@ class ServedBurst:
         except BaseException:
             results.close()
             raise
+        if not polls:
+            self._reader.polling_ns = 0
         self._number = number
         self._memories = memories
         self._account = account

@@ -383,7 +383,9 @@ class Holdings:
         self._usage.take(0, 2 * Handover.COUNT)
         try:
             fds = frame.take(len(frame.fds))
-            burst = ServedBurst(message.burst, self._memories, fds, self._account)
+            burst = ServedBurst(
+                message.burst, self._memories, fds, self._account, polls=message.polls
+            )
         except BaseException:
             self._usage.give(0, 2 * Handover.COUNT)
             raise

@@ -20,6 +20,8 @@ from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.messages import BurstMemory, OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
+from nnasync.service import holdings
+from nnasync.service.bursts import ServedBurst
 from tests import rigs
 from tests.rigs import ONES, ROW, attempt, count, counter
 from tests.service.rig import Served, Slot, served
@@ -324,6 +326,40 @@ async def test_the_thread_does_not_wait_for_an_answer_that_another_has_taken() -
         client.send(slot)
         await client.answered(2)
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("preference", "polls"),
+    [
+        (nn.Preference.LOW_POWER, False),
+        (nn.Preference.FAST_SINGLE_ANSWER, True),
+        (nn.Preference.SUSTAINED_SPEED, True),
+    ],
+)
+async def test_nobody_polls_at_low_power(
+    preference: nn.Preference, polls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ServedBurst] = []
+
+    class Seen(ServedBurst):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(holdings, "ServedBurst", Seen)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    async with served() as it:
+        prepared = await it.device.prepare_model(rigs.doubler(), preference)
+        client, slot = Client(), Slot()
+        await client.open(prepared)
+        context: Any = client.controller._context
+        assert context._looks == polls
+        assert (made[0]._reader.polling_ns > 0) == polls
+        client.send(slot)
+        await client.answered(1)
+        assert slot.y.tolist() == (2 * ROW).tolist()
+        client.close()
+        await prepared.close()
 
 
 class DyingReader:

@@ -72,6 +72,8 @@ class RemoteBurst:
         callback: BurstCallback,
         result_channel: Channel,
         owner: object,
+        *,
+        polls: bool,
     ) -> None:
         """`owner` is the prepared model, which lives as long as its bursts."""
         self._owner = owner
@@ -86,7 +88,7 @@ class RemoteBurst:
         self._lock = threading.Lock()
         self._closed = False
         # On a single core the service cannot answer whom it keeps from running.
-        self._looks = len(os.sched_getaffinity(0)) > 1
+        self._looks = polls and len(os.sched_getaffinity(0)) > 1
         self._misses = 0
         self._window_ns = WINDOW_NS
         self._reading = threading.Lock()

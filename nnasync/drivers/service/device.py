@@ -198,6 +198,7 @@ class ServiceDevice:
             ),
             [*model_cache, *data_cache],
             _at_ns(deadline),
+            polls=preference != ExecutionPreference.LOW_POWER,
         )
 
     async def prepare_model_from_cache(
@@ -262,6 +263,8 @@ class ServiceDevice:
         make: Callable[[int, int], Any],
         fds: Sequence[int],
         deadline_ns: int,
+        *,
+        polls: bool = True,
     ) -> PreparedModel:
         link = session.link
         link.check_time(deadline_ns)
@@ -271,7 +274,7 @@ class ServiceDevice:
         except BaseException:
             link.tell(ClosePrepared(0, prepared))
             raise
-        return ServicePreparedModel(link, session.memories, prepared, self.name)
+        return ServicePreparedModel(link, session.memories, prepared, self.name, polls=polls)
 
     @property
     def _last(self) -> Session:

@@ -300,12 +300,13 @@ class OpenBurst(Message, tag="burst"):
 
     A packet of the first is a letter and what it stands for: "r" a message of the burst protocol,
     "+" an encoded `BurstMemory`, "-" an encoded `FreeBurstMemory`; one of the second is a message
-    of the burst protocol.
+    of the burst protocol. With `polls` who reads looks for packets before he parks.
     """
 
     call: int
     burst: int
     prepared: int
+    polls: bool = True
 
 
 class BurstMemory(Message):

@@ -44,13 +44,17 @@ _MOST_FENCES = 64
 class ServicePreparedModel:
     """A prepared model whose process may die; then its calls raise DeviceDied for good."""
 
-    def __init__(self, link: Link, memories: Memories, number: int, name: str) -> None:
+    def __init__(
+        self, link: Link, memories: Memories, number: int, name: str, *, polls: bool = True
+    ) -> None:
+        """With `polls` both sides of its bursts look for packets before they park."""
         self._link = link
         self._memories = memories
         self.number = number
         self._name = name
         self._closed = False
-        self._line = Line(link, functools.partial(_open_burst, link, memories, number, None))
+        self._open = functools.partial(_open_burst, link, memories, number, polls=polls)
+        self._line = Line(link, functools.partial(self._open, None))
         # A model that was dropped is closed all the same; nobody waits for the answer.
         weakref.finalize(self, _dropped, link, self._line, number).atexit = False
 
@@ -197,12 +201,12 @@ class ServicePreparedModel:
         self._check_open()
         channels = (callback, request_channel, result_channel)
         try:
-            return await _open_burst(self._link, self._memories, self.number, self, *channels)
+            return await self._open(self, *channels)
         except ResourceExhaustedTransient:
             # A line is a help, and no reason to refuse what was asked for.
             if not self._link.make_room():
                 raise
-            return await _open_burst(self._link, self._memories, self.number, self, *channels)
+            return await self._open(self, *channels)
 
     async def close(self) -> None:
         """Close it in the service; nothing happens where that is gone already."""
@@ -267,14 +271,17 @@ async def _open_burst(
     request_channel: Channel,
     result_channel: Channel,
     *,
+    polls: bool,
     deadline_ns: int = NEVER_NS,
 ) -> RemoteBurst:
-    burst = RemoteBurst(link, memories, callback, result_channel, owner)
+    burst = RemoteBurst(link, memories, callback, result_channel, owner, polls=polls)
     try:
         link.listen(burst.number, burst)
         with burst.handovers() as fds:
             await link.call(
-                lambda n: OpenBurst(n, burst.number, prepared), fds, deadline_ns=deadline_ns
+                lambda n: OpenBurst(n, burst.number, prepared, polls),
+                fds,
+                deadline_ns=deadline_ns,
             )
     except BaseException:
         burst.close()
