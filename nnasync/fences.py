@@ -14,21 +14,27 @@ their recipients' way to notice its death.
 from __future__ import annotations
 
 import array
-import copy
 import enum
 import fcntl
 import logging
 import os
 import select
 import stat
-import termios
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnasync import errors
+from nnasync.deferred import deferred
 from nnasync.wakeup import Waiter
+
+if TYPE_CHECKING:
+    import copy
+    import termios
+else:
+    copy = deferred("copy")
+    termios = deferred("termios")
 
 __all__ = ["Fence", "FenceStatus", "fresh", "merge", "signaled"]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from types import ModuleType
 
 from nnasync.hal import Struct
 
-__all__ = ["EntryPoint", "entry_points", "imported", "loading_ns", "version_of"]
+__all__ = ["EntryPoint", "entry_points", "imported", "is_importable", "loading_ns", "version_of"]
 
 _DIST_INFO, _EGG_INFO = ".dist-info", ".egg-info"
 _TICK_NS = 2_000_000_000
@@ -43,7 +42,7 @@ def version_of(distribution: str) -> str | None:
             folders = _info_folders(place)
             if folders is None:
                 break
-            found = [each for each in folders if _normal(_name_of(each)) == wanted]
+            found = [each for each in folders if _is_called(each, wanted)]
             if len(found) > 1 or any(not _is_plain(each) for each in found):
                 break
             if found:
@@ -56,6 +55,13 @@ def version_of(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def is_importable(module: str) -> bool:
+    """Whether there is a module of this name at the top level; it is not imported."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return any(finder.find_spec(module, None) is not None for finder in sys.meta_path)
 
 
 _loading_ns: dict[str, int] = {}
@@ -146,6 +152,13 @@ def _name_of(folder: str) -> str:
     return folder.rpartition(".")[0].partition("-")[0]
 
 
+def _is_called(folder: str, wanted: str) -> bool:
+    # Comparing first words first spares nearly all of the normalisation.
+    return (
+        folder.lower().startswith(wanted.partition("-")[0]) and _normal(_name_of(folder)) == wanted
+    )
+
+
 def _is_plain(folder: str) -> bool:
     return folder.endswith(_DIST_INFO) and folder.count("-") == 2 and "_" not in _version_in(folder)
 
@@ -155,4 +168,7 @@ def _version_in(folder: str) -> str:
 
 
 def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    name = name.lower().replace("_", "-").replace(".", "-")
+    while "--" in name:
+        name = name.replace("--", "-")
+    return name

@@ -30,8 +30,9 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
     {"tracing", "clock", "timeslice", "packages"},
-    {"errors", "deferred"},
+    {"errors"},
     {"hal"},
+    {"deferred"},
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nnasync.packages import EntryPoint, entry_points, version_of
+from nnasync.packages import EntryPoint, entry_points, is_importable, version_of
 
 
 @pytest.fixture
@@ -133,3 +133,25 @@ def test_opening_a_runtime_does_not_import_the_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == 0
+
+
+def test_what_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_importable("sys")
+    assert is_importable("sqlite3")
+    assert not is_importable("no_such_module")
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+    assert not is_importable("sqlite3")
+
+
+def test_versions_of_names_that_are_spelled_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    for name in ("Acme_Extra.Things", "acme"):
+        add(tmp_path, f"{name}-2.5.dist-info", name, "2.5")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [version_of(name) for name in ("acme-extra_things", "ACME", "acme.extra")] == [
+        "2.5",
+        "2.5",
+        None,
+    ]
+    assert asked == []

@@ -16,18 +16,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.cache.keys import CacheKey, FileKind, derive_token, file_name, operations_digest
-from nnasync.cache.outcome import Hit, Miss
+from nnasync.cache.outcome import Contents, Hit, Miss
 from nnasync.cache.sealed import fill, view
 from nnasync.cache.store import DEFAULT_LIMIT_BYTES, Store, StoreStatistics
-from nnasync.cache.writing import Writing
 from nnasync.deferred import names
 
 if TYPE_CHECKING:
     from nnasync.cache.handles import HandleCache as HandleCache
+    from nnasync.cache.writing import Writing as Writing
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "CacheKey",
+    "Contents",
     "FileKind",
     "HandleCache",
     "Hit",
@@ -42,4 +43,4 @@ __all__ = [
     "view",
 ]
 
-__getattr__ = names(__name__, {"HandleCache": "handles"})
+__getattr__ = names(__name__, {"HandleCache": "handles", "Writing": "writing"})

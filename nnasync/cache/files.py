@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from nnasync.cache.directory import Directory, TemporaryFile
 from nnasync.cache.keys import FileKind, file_name
-from nnasync.cache.outcome import ForeignFile, Hit, Rejected
+from nnasync.cache.outcome import Contents, ForeignFile, Hit, Rejected
 from nnasync.cache.records import (
     GENERATION_BYTES,
     HEADER_BYTES,
@@ -15,35 +18,90 @@ from nnasync.cache.records import (
     Record,
     file_header,
 )
-from nnasync.cache.transfer import Cipher, load, save, size_of
+from nnasync.cache.sealed import view
+from nnasync.cache.transfer import Cipher, load, read, save, size_of
 
-__all__ = ["NewFiles", "load_each", "read_entry"]
+__all__ = ["NewFiles", "entry_contents", "entry_handles", "load_each"]
+
+T = TypeVar("T")
 
 _KIND_NAMES = {FileKind.MODEL: "model", FileKind.DATA: "data"}
 
 
-def read_entry(directory: Directory, token: bytes, record: Record, cipher: Cipher | None) -> Hit:
+def entry_handles(directory: Directory, token: bytes, record: Record, cipher: Cipher | None) -> Hit:
     """All files of an entry in sealed memory; raises Rejected for the first that does not fit.
 
     The time of its first file says when the entry was last used.
     """
 
     def one(kind: FileKind, index: int, file: FileRecord) -> int:
-        head = file_header(record.generation, kind, index, file)
-        fd = directory.open_file(file_name(token, kind, index))
-        try:
-            if size_of(fd) != HEADER_BYTES + file.size:
-                raise ForeignFile("of another size than it was")
-            if os.pread(fd, HEADER_BYTES, 0) != head:
-                raise ForeignFile("modified, or of another entry")
+        with _opened(directory, token, record, kind, index) as (fd, head):
             return load(fd, kind, file, offset=HEADER_BYTES, cipher=cipher, bound=head)
-        finally:
-            os.close(fd)
 
     hit = load_each(record, one)
-    kind = FileKind.MODEL if record.model else FileKind.DATA
-    directory.touch(file_name(token, kind, 0))
+    _touch(directory, token, record)
     return hit
+
+
+def entry_contents(
+    directory: Directory,
+    token: bytes,
+    record: Record,
+    cipher: Cipher | None,
+    found: Callable[[], object] | None = None,
+) -> Contents:
+    """The same in memory of this process; `found` is called when all files are there."""
+    with contextlib.ExitStack() as opened:
+
+        def source(kind: FileKind, index: int, file: FileRecord) -> tuple[int, bytes]:
+            return opened.enter_context(_opened(directory, token, record, kind, index))
+
+        def sources(kind: FileKind, files: Sequence[FileRecord]) -> list[tuple[int, bytes]]:
+            one = functools.partial(source, kind)
+            return [_explained(one, kind, *each) for each in enumerate(files)]
+
+        code, values = sources(FileKind.MODEL, record.model), sources(FileKind.DATA, record.data)
+        if found is not None:
+            found()
+
+        def copied(index: int, file: FileRecord) -> bytes:
+            fd, head = code[index]
+            return read(fd, FileKind.MODEL, file, offset=HEADER_BYTES, cipher=cipher, bound=head)
+
+        def mapped(index: int, file: FileRecord) -> memoryview:
+            fd, head = values[index]
+            sealed = load(fd, FileKind.DATA, file, offset=HEADER_BYTES, cipher=cipher, bound=head)
+            try:
+                return view(sealed)
+            finally:
+                os.close(sealed)
+
+        model = [_explained(copied, FileKind.MODEL, *each) for each in enumerate(record.model)]
+        data = [_explained(mapped, FileKind.DATA, *each) for each in enumerate(record.data)]
+    _touch(directory, token, record)
+    return Contents(tuple(model), tuple(data))
+
+
+@contextlib.contextmanager
+def _opened(
+    directory: Directory, token: bytes, record: Record, kind: FileKind, index: int
+) -> Iterator[tuple[int, bytes]]:
+    """A file of an entry, of the right size and with the right header, which comes with it."""
+    file = (record.model if kind is FileKind.MODEL else record.data)[index]
+    head = file_header(record.generation, kind, index, file)
+    fd = directory.open_file(file_name(token, kind, index))
+    try:
+        if size_of(fd) != HEADER_BYTES + file.size:
+            raise ForeignFile("of another size than it was")
+        if os.pread(fd, HEADER_BYTES, 0) != head:
+            raise ForeignFile("modified, or of another entry")
+        yield fd, head
+    finally:
+        os.close(fd)
+
+
+def _touch(directory: Directory, token: bytes, record: Record) -> None:
+    directory.touch(file_name(token, FileKind.MODEL if record.model else FileKind.DATA, 0))
 
 
 def load_each(record: Record, one: Callable[[FileKind, int, FileRecord], int]) -> Hit:
@@ -55,8 +113,9 @@ def load_each(record: Record, one: Callable[[FileKind, int, FileRecord], int]) -
             (FileKind.MODEL, record.model, model),
             (FileKind.DATA, record.data, data),
         ):
+            load_one = functools.partial(one, kind)
             for index, file in enumerate(files):
-                fds.append(_explained(one, kind, index, file))
+                fds.append(_explained(load_one, kind, index, file))
     except BaseException:
         for fd in model + data:
             os.close(fd)
@@ -65,11 +124,12 @@ def load_each(record: Record, one: Callable[[FileKind, int, FileRecord], int]) -
 
 
 def _explained(
-    one: Callable[[FileKind, int, FileRecord], int], kind: FileKind, index: int, file: FileRecord
-) -> int:
+    one: Callable[[int, FileRecord], T], kind: FileKind, index: int, file: FileRecord
+) -> T:
+    """What `one` answers; raises Rejected with the name of the file."""
     where = f"file {index} of the {_KIND_NAMES[kind]} cache"
     try:
-        return one(kind, index, file)
+        return one(index, file)
     except FileNotFoundError as error:
         raise ForeignFile(f"missing: {where}") from error
     except OSError as error:

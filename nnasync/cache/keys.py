@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _LETTERS = "ABCDEFGHIJKLMNOP"
-_NAME = re.compile(r"([A-P]{64})([12])(0|[1-9][0-9]?)", re.ASCII)
+_NAME = r"([A-P]{64})([12])(0|[1-9][0-9]?)"
 
 
 class FileKind(enum.IntEnum):
@@ -152,7 +152,7 @@ def file_names(token: bytes, counts: tuple[int, int]) -> list[str]:
 
 def token_of(name: str) -> bytes | None:
     """The token in the name of a cache file; None where it is not the name of one."""
-    match = _NAME.fullmatch(name)
+    match = re.fullmatch(_NAME, name, re.ASCII)
     if match is None or int(match[3]) >= MAX_NUMBER_OF_CACHE_FILES:
         return None
     values = [_LETTERS.index(letter) for letter in match[1]]

@@ -1,4 +1,4 @@
-"""What a lookup answers: a hit with descriptors, or a miss with the reason."""
+"""What a lookup answers: a hit with descriptors, the contents, or a miss with the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 from nnasync.hal import Struct
 
-__all__ = ["ForeignFile", "Hit", "Miss", "Rejected"]
+__all__ = ["Contents", "ForeignFile", "Hit", "Miss", "Rejected"]
 
 
 class Rejected(Exception):
@@ -23,6 +23,17 @@ class Miss(Struct):
     """There is no entry that may be used; `reason` says why, for `net.report()`."""
 
     reason: str
+
+
+class Contents(Struct):
+    """The files of an entry, checked, in memory of this process.
+
+    model: copies of the model cache files. data: mappings, for reading, of sealed memory with what
+    is in the data cache files, of which a plan may use little.
+    """
+
+    model: tuple[bytes, ...]
+    data: tuple[memoryview, ...]
 
 
 class Hit:

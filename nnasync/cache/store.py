@@ -16,24 +16,34 @@ which may be slow or dead: call it in a thread, with a limit of your own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from nnasync.cache.directory import Directory
-from nnasync.cache.eviction import make_room, on_disk, scan
-from nnasync.cache.files import NewFiles, read_entry
+from nnasync.cache.files import NewFiles, entry_contents, entry_handles
 from nnasync.cache.installation import Installation
 from nnasync.cache.keys import CacheKey, check_counts, derive_token, file_names, slot
 from nnasync.cache.ledger import Ledger, Rows
-from nnasync.cache.outcome import ForeignFile, Hit, Miss, Rejected
+from nnasync.cache.outcome import Contents, ForeignFile, Hit, Miss, Rejected
 from nnasync.cache.records import FORMAT, HEADER_BYTES, Record, check_record
 from nnasync.cache.transfer import Cipher, size_of
-from nnasync.cache.writing import Writing
+from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Struct
 
+if TYPE_CHECKING:
+    from nnasync.cache import eviction, writing
+    from nnasync.cache.writing import Writing
+else:
+    eviction = deferred("nnasync.cache.eviction")
+    writing = deferred("nnasync.cache.writing")
+
 __all__ = ["DEFAULT_LIMIT_BYTES", "Store", "StoreStatistics"]
+
+T = TypeVar("T")
 
 DEFAULT_LIMIT_BYTES = 1 << 30
 
@@ -77,10 +87,11 @@ class Store:
         self._installation = Installation(_absolute(state_directory))
         self._ledger = Ledger(self._installation)
 
-    def check(self) -> None:
-        """Raises InvalidArgument if the directory is there and refused."""
-        with contextlib.suppress(Rejected), Directory(self.path):
-            pass
+    @staticmethod
+    def get_ready() -> None:
+        """Import what the first look into any directory needs; it may be done at any moment."""
+        with contextlib.suppress(ImportError):
+            import sqlite3  # noqa: F401 - a missing one is reported where it is used
 
     def lookup(
         self, key: CacheKey, model_digest: bytes, counts: tuple[int, int] | None = None
@@ -90,40 +101,65 @@ class Store:
         `counts`: numbers of model cache and data cache files that the device wants. Raises
         InvalidArgument for a directory that is refused.
         """
+        return self._found(key, model_digest, counts, entry_handles)
+
+    def read(
+        self,
+        key: CacheKey,
+        model_digest: bytes,
+        counts: tuple[int, int] | None = None,
+        *,
+        found: Callable[[], object] | None = None,
+    ) -> Contents | Miss:
+        """The same for a reader of this process, who needs no descriptors.
+
+        `found` is called when there is an entry, before what is in it is read, which takes longer.
+        """
+        take = functools.partial(entry_contents, found=found)
+        return self._found(key, model_digest, counts, take)
+
+    def _found(
+        self,
+        key: CacheKey,
+        model_digest: bytes,
+        counts: tuple[int, int] | None,
+        take: Callable[[Directory, bytes, Record, Cipher | None], T],
+    ) -> T | Miss:
         try:
             if counts == (0, 0):
                 raise Rejected(_NO_FILES)
             with Directory(self.path) as directory:
-                return self._lookup(directory, key, model_digest, counts)
+                return self._taken(directory, key, model_digest, counts, take)
         except Rejected as reason:
             return Miss(str(reason))
         except OSError as error:
             return Miss(f"the cache directory cannot be read: {error.strerror}")
 
-    def _lookup(
+    def _taken(
         self,
         directory: Directory,
         key: CacheKey,
         model_digest: bytes,
         counts: tuple[int, int] | None,
-    ) -> Hit:
+        take: Callable[[Directory, bytes, Record, Cipher | None], T],
+    ) -> T:
         token = derive_token(key)
 
-        def read(rows: Rows | None) -> Hit:
+        def verified(rows: Rows | None) -> T:
             record = rows.find(token) if rows else None
             if rows is None or record is None:
                 others = rows.same_slot(slot(key)) if rows else []
                 raise Rejected(_why_none(directory, key, token, others))
             check_record(record, key, model_digest, counts=counts, encrypt=self.encrypt)
-            return read_entry(directory, token, record, self._cipher())
+            return take(directory, token, record, self._cipher())
 
         try:
             with self._ledger.reading(self._place()) as rows:
-                return read(rows)
+                return verified(rows)
         except ForeignFile:
             # A writer may be between its files and its record: wait for it, and keep others out.
             with self._ledger.writing(self._place()) as rows:
-                return read(rows)
+                return verified(rows)
 
     def _place(self) -> bytes:
         """Name of the directory in the ledger."""
@@ -148,33 +184,33 @@ class Store:
         directory that is refused and for more than 32 files of a kind.
         """
         check_counts(counts)
-        with Writing() as writing:
-            with writing.explained():
-                self._begin(writing, counts)
-            yield writing
-            if not writing.reason:
-                with writing.explained():
-                    self._commit(writing, key, model_digest)
+        with writing.Writing() as entry:
+            with entry.explained():
+                self._begin(entry, counts)
+            yield entry
+            if not entry.reason:
+                with entry.explained():
+                    self._commit(entry, key, model_digest)
 
-    def _begin(self, writing: Writing, counts: tuple[int, int]) -> None:
+    def _begin(self, entry: Writing, counts: tuple[int, int]) -> None:
         if counts == (0, 0):
             raise Rejected(_NO_FILES)
         with Directory(self.path, create=True) as directory:
             directory.create_temporary().close()
         self._installation.make_secret()
-        writing.open(counts)
+        entry.open(counts)
 
-    def _commit(self, writing: Writing, key: CacheKey, model_digest: bytes) -> None:
+    def _commit(self, entry: Writing, key: CacheKey, model_digest: bytes) -> None:
         try:
-            self._store(writing, key, model_digest)
-            writing.stored = True
+            self._store(entry, key, model_digest)
+            entry.stored = True
         except InvalidArgument as error:
             # The directory was in order when the block began: nothing for the caller to act on now.
             raise Rejected(str(error)) from error
 
-    def _store(self, writing: Writing, key: CacheKey, model_digest: bytes) -> None:
+    def _store(self, entry: Writing, key: CacheKey, model_digest: bytes) -> None:
         token = derive_token(key)
-        size = sum(on_disk(size_of(fd) + HEADER_BYTES) for fd in writing.fds)
+        size = sum(eviction.on_disk(size_of(fd) + HEADER_BYTES) for fd in entry.fds)
         if size > self.limit_bytes:
             raise Rejected(
                 f"the entry takes {size} bytes, more than the limit of {self.limit_bytes}"
@@ -184,7 +220,7 @@ class Store:
             Directory(self.path) as directory,
             contextlib.closing(NewFiles(directory, token)) as files,
         ):
-            generation, model, data = files.write(writing.model_fds, writing.data_fds, cipher)
+            generation, model, data = files.write(entry.model_fds, entry.data_fds, cipher)
             record = Record(
                 format=FORMAT,
                 library_version=key.library_version,
@@ -198,7 +234,7 @@ class Store:
             )
             names = file_names(token, record.counts)
             with self._ledger.writing(self._place()) as rows:
-                make_room(directory, rows, token, names, self.limit_bytes - size)
+                eviction.make_room(directory, rows, token, names, self.limit_bytes - size)
                 files.publish()
                 rows.put(token, slot(key), record)
 
@@ -207,7 +243,7 @@ class Store:
         entries, total = 0, 0
         with contextlib.suppress(Rejected, OSError):
             with Directory(self.path) as directory:
-                total = scan(directory).total_bytes
+                total = eviction.scan(directory).total_bytes
             with self._ledger.reading(self._place()) as rows:
                 entries = len(rows.tokens()) if rows else 0
         return StoreStatistics(entries, total, self.limit_bytes)
@@ -221,7 +257,7 @@ class Store:
         ):
             for token in rows.tokens():
                 rows.forget(token)
-            make_room(directory, rows, b"", (), free=0)
+            eviction.make_room(directory, rows, b"", (), free=0)
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

@@ -13,7 +13,7 @@ from nnasync.cache.outcome import Rejected
 from nnasync.cache.records import NONCE_BYTES, FileRecord, digest_of
 from nnasync.cache.sealed import memory_file, seal
 
-__all__ = ["Cipher", "load", "save", "size_of", "write_all"]
+__all__ = ["Cipher", "load", "read", "save", "size_of", "write_all"]
 
 _CHUNK_BYTES = 1 << 18
 _TAG_BYTES = 16
@@ -73,6 +73,22 @@ def load(
     return seal(target)
 
 
+def read(
+    fd: int,
+    kind: FileKind,
+    file: FileRecord,
+    *,
+    offset: int = 0,
+    cipher: Cipher | None = None,
+    bound: bytes = b"",
+) -> bytes:
+    """What a record promises, as `load` has it, but in memory of this process."""
+    # The interpreter lock is taken back once for all of it: whoever imports modules meanwhile
+    # is not disturbed, and disturbs nothing.
+    data = b"".join(_digested(_chunks(fd, offset, file.size, file.size), kind, file.digest))
+    return data if cipher is None else _decrypted(cipher, file.nonce, data, bound)
+
+
 def save(
     source: int,
     target: int,
@@ -101,10 +117,10 @@ def save(
     return FileRecord(file.size, digest.digest(), file.nonce)
 
 
-def _chunks(fd: int, offset: int, size: int) -> Iterator[bytes]:
+def _chunks(fd: int, offset: int, size: int, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
     end = offset + size
     while offset < end:
-        chunk = os.pread(fd, min(_CHUNK_BYTES, end - offset), offset)
+        chunk = os.pread(fd, min(chunk_bytes, end - offset), offset)
         if not chunk:
             raise Rejected("cut short")
         yield chunk

@@ -10,18 +10,25 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from nnasync.cache import CacheKey, Hit, Miss, Store, Writing, derive_token
+from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, derive_token
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.state import machine
+from nnasync.deferred import deferred
 from nnasync.device import Device, Lowering, PreparedModel
 from nnasync.errors import MissedDeadline, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.wakeup import shield
 from nnasync.workers import Aside
+
+if TYPE_CHECKING:
+    from nnasync.cache import writing as writings
+    from nnasync.cache.writing import Writing
+else:
+    writings = deferred("nnasync.cache.writing")
 
 __all__ = ["CompilationCache", "device_key", "load_prepared", "prepare_cached"]
 
@@ -69,10 +76,6 @@ class CompilationCache:
         self.versions = versions
         self.reason = ""
 
-    async def check(self) -> None:
-        """Raises InvalidArgument if the directory is refused."""
-        await self._on_thread(self._store.check, None)
-
     def key(
         self,
         device_name: str,
@@ -96,6 +99,21 @@ class CompilationCache:
         """The files of an entry; `reason` says why there are none."""
         silent: Hit | Miss = Miss(self._silence())
         found = await self._on_thread(lambda: self._store.lookup(key, self._digest, counts), silent)
+        return self._noted(found)
+
+    async def read(
+        self,
+        key: CacheKey,
+        counts: tuple[int, int] | None = None,
+        *,
+        found: Callable[[], object] | None = None,
+    ) -> Contents | Miss:
+        """What is in the files of an entry, as `Store.read` has it; `reason` says why it is not."""
+        silent: Contents | Miss = Miss(self._silence())
+        read = functools.partial(self._store.read, key, self._digest, counts, found=found)
+        return self._noted(await self._on_thread(read, silent))
+
+    def _noted(self, found: T) -> T:
         if isinstance(found, Miss):
             self.reason = self.reason or found.reason
         return found
@@ -106,7 +124,7 @@ class CompilationCache:
         block = self._store.write(key, self._digest, counts)
         writing = await self._on_thread(block.__enter__, None)
         if writing is None:
-            writing = Writing()
+            writing = writings.Writing()
             writing.abandon(self._silence())
             yield writing
             return

@@ -79,7 +79,6 @@ async def compile_model(
         return await compiler.choose(await order.loaded(), devices, terms, None)
 
     if cache is not None:
-        await cache.check()
         recall = Recall(cache, devices, order.wish, order.loaded)
         found = await recall.find(deadline)
         if found:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nnasync.cache import CacheKey, Miss, operations_digest, view
+from nnasync.cache import CacheKey, Miss, Store, operations_digest
 from nnasync.clock import Deadline
 from nnasync.compilation.caching import CompilationCache, device_key, load_prepared
 from nnasync.compilation.choice import WHOLE, Part
@@ -15,9 +15,11 @@ from nnasync.compilation.contenders import Contender, EngineContender, OutsideCo
 from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
 from nnasync.deferred import deferred
 from nnasync.device import Device
-from nnasync.engine import EngineDevice, Lowering, Plan
+from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan
+from nnasync.engine.caching import library_version
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model
+from nnasync.hal.decoders import msgpack_decoder
 
 if TYPE_CHECKING:
     from anyio import to_thread
@@ -27,7 +29,15 @@ else:
     to_thread = deferred("anyio.to_thread")
     partitioning = deferred("nnasync.compilation.partitioning")
 
-__all__ = ["MANIFEST_FILES", "Found", "Recall", "entry_key", "load_plan", "manifest_key"]
+__all__ = [
+    "MANIFEST_FILES",
+    "Found",
+    "Recall",
+    "entry_key",
+    "get_ready_to_recall",
+    "load_plan",
+    "manifest_key",
+]
 
 MANIFEST_FILES = (1, 0)
 """Numbers of model cache and data cache files of a manifest."""
@@ -43,6 +53,13 @@ class Found(msgspec.Struct, frozen=True):
     wish: Wish
     stage: int
     contender: Contender
+
+
+def get_ready_to_recall() -> None:
+    """Import and make what every search needs, where nothing better is to be done."""
+    Store.get_ready()
+    library_version()
+    msgpack_decoder(Manifest)
 
 
 class Recall:
@@ -67,11 +84,10 @@ class Recall:
     async def find(self, deadline: Deadline | None) -> Found | None:
         """A compilation; None where it is not there, or cannot be loaded any more."""
         cache = self._cache
-        found = await cache.lookup(manifest_key(cache), MANIFEST_FILES)
+        found = await cache.read(manifest_key(cache), MANIFEST_FILES)
         if isinstance(found, Miss):
             return None
-        with found:
-            manifest = decode_manifest(view(found.model_fds[0]))
+        manifest = decode_manifest(found.model[0])
         if manifest is None:
             cache.reason = "the manifest of the entry is of another form"
             return None
@@ -153,15 +169,15 @@ async def load_plan(
 ) -> tuple[Plan, Lowering | None] | None:
     """The plan of a step, or of the whole; None, and the reason noted, where it is not there."""
     key = entry_key(cache, device, part, number, operations)
-    found = await cache.lookup(key, device.cache_files)
+    # How many files there must be is asked of the engine afterwards, which may have to be imported.
+    found = await cache.read(key, found=device.get_ready)
     if isinstance(found, Miss):
         return None
-    with found:
-        try:
-            plan, _, lowering = await device.restore(deadline, found.model_fds, found.data_fds)
-        except NNError as error:
-            cache.reason = f"{device.name} cannot load what it kept: {error}"
-            return None
+    try:
+        plan, _, lowering = await device.restore(deadline, CacheFiles(found.model, found.data))
+    except NNError as error:
+        cache.reason = f"{device.name} cannot load what it kept: {error}"
+        return None
     return plan, lowering
 
 

@@ -5,15 +5,17 @@ A driver is imported when its device is wanted.
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.util
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 from nnasync.drivers.discovery import Made, Offer, make, offers
-from nnasync.engine import Engine
+from nnasync.engine import Engine, LateEngine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
+from nnasync.hal import DeviceType
+from nnasync.packages import is_importable, version_of
 
 __all__ = [
     "DRIVERS",
@@ -25,6 +27,7 @@ __all__ = [
     "foreign_devices",
     "foreign_offers",
     "is_installed",
+    "late",
     "need_known",
 ]
 
@@ -46,12 +49,20 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 }
 """The package that a device needs, and the extra of nnasync that brings it."""
 
+_DISTRIBUTIONS = {
+    "litert-cpu": "ai-edge-litert",
+    "openvino-cpu": "openvino",
+    "onnxruntime-cpu": "onnxruntime",
+    "nnasync-reference": "nnasync",
+}
+"""Distributions whose versions are those of engines on the processor."""
+
 _ORDER = ("litert-cpu", "openvino-cpu", "onnxruntime-cpu", "nnasync-reference")
 
 
 def is_installed(name: str) -> bool:
     """Whether the package that a device needs is there; it is not imported."""
-    return name not in EXTRAS or importlib.util.find_spec(EXTRAS[name][0]) is not None
+    return name not in EXTRAS or is_importable(EXTRAS[name][0])
 
 
 def check_installed(name: str) -> None:
@@ -81,6 +92,17 @@ def built_in(name: str) -> Engine:
     module, _, factory = DRIVERS[name].partition(":")
     engine: Engine = getattr(importlib.import_module(module), factory)()
     return engine
+
+
+def late(name: str) -> Engine | LateEngine:
+    """The engine of a device whose package is installed, not imported before it is needed.
+
+    It is where nothing else says what an engine must say of itself.
+    """
+    version = version_of(_DISTRIBUTIONS[name]) if name in _DISTRIBUTIONS else None
+    if version is None:
+        return built_in(name)
+    return LateEngine(name, version, DeviceType.CPU, functools.partial(built_in, name))
 
 
 def foreign_offers() -> tuple[dict[str, Offer], tuple[str, ...]]:

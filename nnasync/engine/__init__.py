@@ -23,6 +23,7 @@ from nnasync.engine.contract import Target as Target
 from nnasync.engine.contract import deliver as deliver
 from nnasync.engine.contract import fit as fit
 from nnasync.engine.device import EngineDevice as EngineDevice
+from nnasync.engine.late import LateEngine as LateEngine
 from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
 from nnasync.workers import StopFlag as StopFlag
 
@@ -33,6 +34,7 @@ __all__ = [
     "Engine",
     "EngineDevice",
     "EnginePreparedModel",
+    "LateEngine",
     "Lowering",
     "LoweringEngine",
     "OutputBuffer",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nnasync import hal
 from nnasync.cache import Miss, fill, view
 from nnasync.deferred import deferred
 from nnasync.engine.contract import CacheFiles, CachingEngine, Lowering, Plan
@@ -31,7 +32,6 @@ from nnasync.hal import (
     ExtensionNameAndPrefix,
     Model,
     Operation,
-    OperationType,
     Priority,
     StatePair,
     Struct,
@@ -46,10 +46,16 @@ if TYPE_CHECKING:
 else:
     handles = deferred("nnasync.cache.handles")
 
-__all__ = ["Compiled", "Descriptors", "PlanFiles", "Restored", "library_version", "skeleton_of"]
+__all__ = [
+    "Compiled",
+    "Descriptors",
+    "PlanFiles",
+    "Restored",
+    "library_version",
+    "skeleton_of",
+]
 
 _FORMAT = 1
-_LOOP = Operation(type=OperationType.WHILE, inputs=(), outputs=())
 
 
 class Compiled(Struct, frozen=True):
@@ -92,10 +98,11 @@ def skeleton_of(model: Model) -> Model:
     kept = list(dict.fromkeys((*main.input_indexes, *main.output_indexes)))
     place = {index: position for position, index in enumerate(kept)}
     operations = (operation for each in (main, *model.referenced) for operation in each.operations)
-    loops = any(operation.type == OperationType.WHILE for operation in operations)
+    loop = hal.OperationType.WHILE
+    loops = any(operation.type == loop for operation in operations)
     skeleton = Subgraph(
         operands=tuple(main.operands[index] for index in kept),
-        operations=(_LOOP,) if loops else (),
+        operations=(Operation(loop, (), ()),) if loops else (),
         input_indexes=tuple(place[index] for index in main.input_indexes),
         output_indexes=tuple(place[index] for index in main.output_indexes),
     )
@@ -152,6 +159,14 @@ def _duplicate(fd: int) -> int:
         raise OSError(f"{fd!r} is no file descriptor") from error
 
 
+def _mapped(files: Descriptors) -> CacheFiles:
+    """What is in files; raises GeneralFailure where they cannot be mapped."""
+    try:
+        return CacheFiles(tuple(map(view, files.model)), tuple(map(view, files.data)))
+    except (OSError, ValueError) as error:
+        raise GeneralFailure(f"a cache file cannot be mapped: {error}") from error
+
+
 class PlanFiles:
     """Keeps the plans of one engine in files; its methods read and write them.
 
@@ -188,19 +203,22 @@ class PlanFiles:
             return f"a cache file cannot be written: {error.strerror}"
         return ""
 
-    def restore(self, files: Descriptors) -> Restored:
-        """The plan that was written to files which are verified, and how it was made.
+    def get_ready(self) -> None:
+        """Import and make what `restore` needs, which would else do it."""
+        get_ready = getattr(self._engine, "get_ready", None)
+        if get_ready is not None:
+            get_ready()
+        msgpack_decoder(_Envelope)
+
+    def restore(self, files: CacheFiles) -> Restored:
+        """The plan of files which are verified, and how it was made.
 
         Raises InvalidArgument for wrong numbers of files, GeneralFailure where the files are not of
         this engine, its version and that of this library.
         """
         self._check_counts(files)
-        try:
-            model, data = map(view, files.model), map(view, files.data)
-            envelope, contents = next(model), CacheFiles(tuple(model), tuple(data))
-        except (OSError, ValueError) as error:
-            raise GeneralFailure(f"a cache file cannot be mapped: {error}") from error
-        compiled = self._opened(envelope)
+        compiled = self._opened(files.model[0])
+        contents = CacheFiles(files.model[1:], files.data)
         try:
             plan = self._engine.deserialize(contents, compiled.lowering)
         except Exception as error:
@@ -232,7 +250,7 @@ class PlanFiles:
         with found:
             verified = Descriptors(found.model_fds, found.data_fds)
         with verified.claimed():
-            return self.restore(verified)
+            return self.restore(_mapped(verified))
 
     @functools.cached_property
     def _handles(self) -> handles.HandleCache:
@@ -244,7 +262,7 @@ class PlanFiles:
     def _writer(self) -> str:
         return f"{self._engine.name} {self._engine.version}, nnasync {library_version()}"
 
-    def _check_counts(self, files: Descriptors) -> None:
+    def _check_counts(self, files: Descriptors | CacheFiles) -> None:
         given = (len(files.model), len(files.data))
         if given != self.counts:
             raise InvalidArgument(
@@ -279,7 +297,7 @@ class PlanFiles:
         )
         return CacheFiles((msgspec.msgpack.encode(envelope), *files.model), files.data)
 
-    def _opened(self, data: memoryview) -> Compiled:
+    def _opened(self, data: bytes | memoryview) -> Compiled:
         """What an envelope says; raises GeneralFailure for one that another version wrote."""
         try:
             envelope = msgpack_decoder(_Envelope).decode(data)

@@ -193,7 +193,8 @@ class CacheFiles(Struct, frozen=True):
 class CachingEngine(Engine, Protocol):
     """An engine that can keep its plans in files.
 
-    One whose package takes long to import has `loading_ns` besides, how long that took.
+    One whose package takes long to import has `loading_ns` besides, how long that took, and may
+    have `get_ready()`, which imports it, and is called on a thread of its own while files are read.
     """
 
     @property

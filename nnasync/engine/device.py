@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -13,8 +14,16 @@ from nnasync.clock import Deadline
 from nnasync.deferred import deferred
 from nnasync.device import Buffer, PreparedModel
 from nnasync.engine.caching import Compiled, Descriptors, PlanFiles
-from nnasync.engine.contract import CachingEngine, Engine, Lowering, LoweringEngine, Plan
+from nnasync.engine.contract import (
+    CacheFiles,
+    CachingEngine,
+    Engine,
+    Lowering,
+    LoweringEngine,
+    Plan,
+)
 from nnasync.engine.guarded import Health
+from nnasync.engine.late import LateEngine
 from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.errors import (
     DeviceUnavailable,
@@ -56,7 +65,7 @@ class EngineDevice:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | LateEngine,
         workers: Workers,
         *,
         capabilities: Capabilities | None = None,
@@ -67,37 +76,50 @@ class EngineDevice:
 
         In `state_directory` the digests of cache files are kept; without it, clients of the HAL
         find no compilation cache. Device-managed buffers take at most `buffer_limit_bytes`, by
-        default half of the machine's memory. Raises InvalidArgument for an engine with too many
-        cache files.
+        default half of the machine's memory. A late engine is made when it is asked more than its
+        name, version and type. Raises InvalidArgument for an engine with too many cache files.
         """
-        self.engine = engine
+        self.known = engine
         self.workers = workers
         self.closed = False
         self._capabilities = capabilities
         self._buffer_limit_bytes = buffer_limit_bytes
-        if isinstance(engine, LoweringEngine):
-            engine.cores = workers.cores
-        self._files = (
-            PlanFiles(engine, state_directory) if isinstance(engine, CachingEngine) else None
-        )
+        self._state_directory = state_directory
+        if not isinstance(engine, LateEngine):
+            _ = self._files
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._buffers: buffers.Buffers | None = None
 
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The engine, which uses as many cores as the workers have."""
+        engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
+        if isinstance(engine, LoweringEngine):
+            engine.cores = self.workers.cores
+        return engine
+
+    @functools.cached_property
+    def _files(self) -> PlanFiles | None:
+        engine = self.engine
+        if not isinstance(engine, CachingEngine):
+            return None
+        return PlanFiles(engine, self._state_directory)
+
     @property
     def name(self) -> str:
         """Name of the engine."""
-        return self.engine.name
+        return self.known.name
 
     @property
     def version(self) -> str:
         """Version of the engine."""
-        return self.engine.version
+        return self.known.version
 
     @property
     def type(self) -> DeviceType:
         """Kind of hardware."""
-        return self.engine.type
+        return self.known.type
 
     @property
     def feature_level(self) -> HalVersion:
@@ -225,12 +247,9 @@ class EngineDevice:
         )
 
     async def restore(
-        self,
-        deadline: Deadline | None,
-        model_fds: Sequence[int],
-        data_fds: Sequence[int],
+        self, deadline: Deadline | None, contents: CacheFiles
     ) -> tuple[Plan, Model, Lowering | None]:
-        """What `preserve` wrote to files that are verified, for `adopt`.
+        """What `preserve` wrote to files, for `adopt`; what is in them now is verified.
 
         The model is a skeleton: inputs, outputs and states. Raises InvalidArgument for wrong
         numbers of files, GeneralFailure where they are of other versions.
@@ -238,9 +257,18 @@ class EngineDevice:
         files = self._files
         if files is None:
             raise GeneralFailure(f"{self.name} keeps no plans")
-        found = await self._with_files(files.restore, model_fds, data_fds, deadline)
+        found = await self._in_thread(lambda: files.restore(contents), deadline)
         made = found.compiled
         return found.plan, made.model, made.lowering
+
+    def get_ready(self) -> None:
+        """Have a thread import what the engine loads plans with; nobody waits for it."""
+
+        def ready() -> None:
+            if self._files is not None:
+                self._files.get_ready()
+
+        self.workers.aside.begin(ready, self.name)
 
     async def lowerings(
         self, model: Model, preference: ExecutionPreference

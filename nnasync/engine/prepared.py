@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from nnasync import hal
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
@@ -29,7 +30,6 @@ from nnasync.hal import (
     ExecutionResult,
     Model,
     Operand,
-    OperationType,
     OutputShape,
     Priority,
     Request,
@@ -514,7 +514,7 @@ class _BurstContext:
 
 def _has_loops(model: Model) -> bool:
     return any(
-        operation.type == OperationType.WHILE
+        operation.type == hal.OperationType.WHILE
         for subgraph in (model.main, *model.referenced)
         for operation in subgraph.operations
     )

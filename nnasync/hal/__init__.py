@@ -10,17 +10,17 @@ microseconds; a performance figure that nobody stated is infinity, where HAL 1.3
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import names
 from nnasync.hal.enums import (
     DeviceStatus,
     DeviceType,
     ErrorStatus,
     ExecutionPreference,
-    FusedActivationFunc,
     HalVersion,
     OperandLifeTime,
     OperandType,
-    OperationType,
-    PaddingScheme,
     Priority,
 )
 from nnasync.hal.performance import (
@@ -84,6 +84,11 @@ from nnasync.hal.structs import (
     Subgraph,
     Timing,
 )
+
+if TYPE_CHECKING:
+    from nnasync.hal.operations import FusedActivationFunc as FusedActivationFunc
+    from nnasync.hal.operations import OperationType as OperationType
+    from nnasync.hal.operations import PaddingScheme as PaddingScheme
 
 __all__ = [
     "ErrorStatus",
@@ -153,3 +158,12 @@ __all__ = [
     "uniform_performance",
     "update",
 ]
+
+__getattr__ = names(
+    __name__,
+    {
+        "FusedActivationFunc": "operations",
+        "OperationType": "operations",
+        "PaddingScheme": "operations",
+    },
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import functools
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from nnasync.hal.enums import OperandType, OperationType
+from nnasync.deferred import deferred
+from nnasync.hal.enums import OperandType
 from nnasync.hal.structs import (
     Capabilities,
     Model,
@@ -15,6 +17,14 @@ from nnasync.hal.structs import (
     Struct,
     Subgraph,
 )
+
+if TYPE_CHECKING:
+    import bisect
+
+    from nnasync.hal import operations
+else:
+    bisect = deferred("bisect")
+    operations = deferred("nnasync.hal.operations")
 
 __all__ = [
     "Capabilities10",
@@ -30,7 +40,6 @@ __all__ = [
 
 _NOT_RATED = (OperandType.SUBGRAPH,)
 _RELAXED = (OperandType.FLOAT32, OperandType.TENSOR_FLOAT32)
-_REFERRING: dict[int, tuple[int, int]] = {OperationType.IF: (1, 2), OperationType.WHILE: (0, 1)}
 
 
 class Capabilities10(Struct):
@@ -61,7 +70,7 @@ def lookup(operand_performance: Sequence[OperandPerformance], type: int) -> Perf
 
     A type that the table lacks gets those of the next larger type; beyond the last, infinities.
     """
-    index = bisect_left(operand_performance, type, key=_type_of)
+    index = bisect.bisect_left(operand_performance, type, key=_type_of)
     if index == len(operand_performance):
         return PerformanceInfo()
     return operand_performance[index].info
@@ -140,9 +149,15 @@ def _sum(infos: Iterable[PerformanceInfo]) -> PerformanceInfo:
     return PerformanceInfo(exec_time, power_usage)
 
 
+@functools.cache
+def _referring() -> dict[int, tuple[int, int]]:
+    known = operations.OperationType
+    return {known.IF: (1, 2), known.WHILE: (0, 1)}
+
+
 def _referred(subgraph: Subgraph, operation: Operation) -> list[int]:
     """Indices of the two subgraphs that an IF or a WHILE runs; none of other operations."""
-    positions = _REFERRING.get(operation.type, ())
+    positions = _referring().get(operation.type, ())
     return [subgraph.operands[operation.inputs[p]].location.offset for p in positions]
 
 
@@ -174,11 +189,11 @@ def _rate(
     known: dict[int, PerformanceInfo],
 ) -> PerformanceInfo:
     referred = [known[index] for index in _referred(subgraph, operation)]
-    if operation.type == OperationType.IF:
+    if operation.type == operations.OperationType.IF:
         both = _sum(referred)
         mean = PerformanceInfo(both.exec_time / 2, both.power_usage / 2)
         return _sum([capabilities.if_performance, mean])
-    if operation.type == OperationType.WHILE:
+    if operation.type == operations.OperationType.WHILE:
         return _sum([capabilities.while_performance, *referred])
     if not operation.inputs:
         return PerformanceInfo(1.0, 1.0)

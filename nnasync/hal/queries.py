@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnasync.hal.enums import HalVersion, OperandLifeTime, OperandType, OperationType
+from nnasync.deferred import deferred
+from nnasync.hal.enums import HalVersion, OperandLifeTime, OperandType
 from nnasync.hal.structs import Operand, Shape
+
+if TYPE_CHECKING:
+    from nnasync.hal import operations
+else:
+    operations = deferred("nnasync.hal.operations")
 
 __all__ = [
     "is_extension",
@@ -74,13 +81,6 @@ _LAST_OPERAND_TYPES = (
     (OperandType.SUBGRAPH, HalVersion.V1_3),
 )
 
-_LAST_OPERATIONS = (
-    (OperationType.TANH, HalVersion.V1_0),
-    (OperationType.TRANSPOSE, HalVersion.V1_1),
-    (OperationType.RESIZE_NEAREST_NEIGHBOR, HalVersion.V1_2),
-    (OperationType.RANK, HalVersion.V1_3),
-)
-
 
 def is_extension(type: int) -> bool:
     """Whether an operand or operation type belongs to a vendor extension."""
@@ -135,7 +135,7 @@ def type_name(type: int) -> str:
 def operation_name(type: int) -> str:
     """Name of an operation type for messages."""
     try:
-        return OperationType(type).name
+        return operations.OperationType(type).name
     except ValueError:
         return f"operation type {type:#x}"
 
@@ -149,9 +149,9 @@ def operand_type_since(type: int) -> HalVersion | None:
 
 def operation_since(type: int) -> HalVersion | None:
     """The HAL version that introduced an operation, those of extensions included; None if none."""
-    return (
-        HalVersion.V1_0 if type == OperationType.OEM_OPERATION else _since(type, _LAST_OPERATIONS)
-    )
+    if type == operations.OperationType.OEM_OPERATION:
+        return HalVersion.V1_0
+    return _since(type, _last_operations())
 
 
 def version_name(version: HalVersion) -> str:
@@ -162,6 +162,17 @@ def version_name(version: HalVersion) -> str:
 def zero_points(type: int) -> tuple[int, int] | None:
     """Smallest and largest zero point of a type with one scale above 0; None for other types."""
     return _ZERO_POINTS.get(type)
+
+
+@functools.cache
+def _last_operations() -> tuple[tuple[int, HalVersion], ...]:
+    known = operations.OperationType
+    return (
+        (known.TANH, HalVersion.V1_0),
+        (known.TRANSPOSE, HalVersion.V1_1),
+        (known.RESIZE_NEAREST_NEIGHBOR, HalVersion.V1_2),
+        (known.RANK, HalVersion.V1_3),
+    )
 
 
 def _since(type: int, table: Sequence[tuple[int, HalVersion]]) -> HalVersion | None:

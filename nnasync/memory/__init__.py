@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from nnasync.memory.image import ImageFormat, ImageLayout
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import names
 from nnasync.memory.mapping import MemoryStatistics, count_copied, statistics
 from nnasync.memory.pool import IMAGE, Pool, Unusable, mapped, to_rgb
 from nnasync.memory.region import ALIGNMENT, Region, layout
+
+if TYPE_CHECKING:
+    from nnasync.memory.image import ImageFormat as ImageFormat
+    from nnasync.memory.image import ImageLayout as ImageLayout
 
 __all__ = [
     "ALIGNMENT",
@@ -22,3 +28,5 @@ __all__ = [
     "statistics",
     "to_rgb",
 ]
+
+__getattr__ = names(__name__, {"ImageFormat": "image", "ImageLayout": "image"})

@@ -23,14 +23,13 @@ import mmap
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from nnasync.deferred import deferred
 from nnasync.errors import BadState, CallerError, DeviceError, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Memory, Shape
-from nnasync.memory.image import ImageFormat, ImageLayout, rgb_of
 from nnasync.memory.mapping import (
     anonymous_file,
     check_size,
@@ -39,6 +38,14 @@ from nnasync.memory.mapping import (
     mapped_bytes,
 )
 from nnasync.memory.region import Region
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from nnasync.memory import image as images
+    from nnasync.memory.image import ImageFormat, ImageLayout
+else:
+    images = deferred("nnasync.memory.image")
 
 __all__ = ["IMAGE", "Pool", "Unusable", "mapped", "to_rgb"]
 
@@ -117,7 +124,7 @@ class Pool:
         `row_stride` is in bytes, by default without padding. Raises InvalidArgument for what is no
         image, ResourceExhaustedTransient.
         """
-        layout = ImageLayout.of(format, width, height, row_stride)
+        layout = images.ImageLayout.of(format, width, height, row_stride)
         return cls._allocated(IMAGE, layout.size, layout)
 
     @classmethod
@@ -375,4 +382,4 @@ def to_rgb(image: Pool, out: Array | None = None) -> Array:
     layout = image.image_layout
     if layout is None or layout.is_rgb:
         raise InvalidArgument(f"to_rgb takes a YCbCr image, not {image!r}")
-    return rgb_of(image.planes, out)
+    return images.rgb_of(image.planes, out)

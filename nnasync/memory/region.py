@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Shape
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from nnasync.memory.pool import Pool
 
 __all__ = ["ALIGNMENT", "Region", "layout"]

@@ -11,8 +11,15 @@ import msgspec
 from nnasync.compilation import REFERENCE, calibrated, read_calibration
 from nnasync.deferred import deferred
 from nnasync.device import Device
-from nnasync.drivers import DRIVERS, built_in, default_devices, foreign_devices
-from nnasync.engine import Engine, EngineDevice
+from nnasync.drivers import (
+    DRIVERS,
+    built_in,
+    check_installed,
+    default_devices,
+    foreign_devices,
+    late,
+)
+from nnasync.engine import Engine, EngineDevice, LateEngine
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.runtime.options import Options
 from nnasync.wakeup import shield
@@ -142,7 +149,8 @@ class Devices:
     async def _admitted(self, device: Device) -> Device:
         """A device as one of HAL 1.3 that was asked once what it is; our own need not be."""
         if isinstance(device, EngineDevice):
-            if type(device.engine).__module__ not in _OURS:
+            engine = device.known
+            if not (isinstance(engine, LateEngine) or type(engine).__module__ in _OURS):
                 await versions.examine(device)
             return device
         known = self._admissions.get(id(device))
@@ -152,10 +160,15 @@ class Devices:
 
     def _device(self, wanted: str | Engine | Device | OlderDevice) -> Device:
         if isinstance(wanted, str):
-            engine = self._foreign.get(wanted) or built_in(wanted)
+            if self._wanted is not None and wanted not in self._foreign:
+                check_installed(wanted)
+            figures = self._figures.get(wanted, {}) if wanted != REFERENCE else {}
+            make = built_in if figures else late
+            engine = self._foreign.get(wanted) or make(wanted)
+            if isinstance(engine, LateEngine):
+                return self._over(engine)
             if not isinstance(engine, Engine):
                 return _checked(engine)
-            figures = self._figures.get(wanted, {}) if wanted != REFERENCE else {}
             measured = calibrated(engine.capabilities, figures) if figures else None
             return self._over(engine, measured)
         return self._over(wanted) if isinstance(wanted, Engine) else _checked(wanted)
@@ -180,7 +193,7 @@ class Devices:
         device.observe(self._workers.tracer)
         return device
 
-    def _over(self, engine: Engine, capabilities: Any = None) -> EngineDevice:
+    def _over(self, engine: Engine | LateEngine, capabilities: Any = None) -> EngineDevice:
         return EngineDevice(
             engine, self._workers, capabilities=capabilities, state_directory=self._folder
         )

@@ -25,6 +25,8 @@ __all__ = ["CompileRequest", "ModelSource", "begun"]
 
 E = TypeVar("E")
 
+_PIECE_BYTES = 1 << 19
+
 
 class ModelSource(msgspec.Struct, frozen=True):
     """A model, or a file with one that is only loaded if it must be."""
@@ -50,8 +52,12 @@ class ModelSource(msgspec.Struct, frozen=True):
         """SHA-256 of the model, or of the file; raises OSError where that cannot be read."""
         if self.model is not None:
             return models.fingerprint(self.model)
+        # In few large pieces: after each one the thread has to ask for the interpreter lock.
+        digest, buffer = hashlib.sha256(), memoryview(bytearray(_PIECE_BYTES))
         with open(self._path, "rb", buffering=0) as file:
-            return hashlib.file_digest(file, "sha256").digest()
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+        return digest.digest()
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""

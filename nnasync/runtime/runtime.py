@@ -22,6 +22,7 @@ from nnasync.compilation import (
     Report,
     Verdicts,
     compile_model,
+    get_ready_to_recall,
     state_folder,
 )
 from nnasync.deferred import deferred
@@ -243,7 +244,9 @@ class Runtime:
             optimise_after=optimise_after,
         )
         candidates = await self._devices.candidates(devices)
-        digest = await self._workers.aside.carry(source.digest, source.name)
+        # While the model is digested, which takes no part of the interpreter.
+        meanwhile = get_ready_to_recall if cache_dir is not None else None
+        digest = await self._workers.aside.carry(source.digest, source.name, meanwhile=meanwhile)
         reviver = self._reviver(source, request, candidates, digest)
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):

@@ -21,10 +21,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
-from nnasync.extensions import validate_extension_name
 from nnasync.hal import combine_dimensions
 
 if TYPE_CHECKING:
+    from nnasync.extensions import validate_extension_name as validate_extension_name
     from nnasync.validation.buffers import validate_buffer_desc as validate_buffer_desc
     from nnasync.validation.conversion import convert_to as convert_to
     from nnasync.validation.model import validate_model as validate_model
@@ -84,6 +84,7 @@ __getattr__ = names(
         "supportable": "pools",
         "validate_buffer_desc": "buffers",
         "validate_extension": "values",
+        "validate_extension_name": "values",
         "validate_model": "model",
         "validate_preference": "values",
         "validate_priority": "values",

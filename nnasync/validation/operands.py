@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from nnasync import hal
+from nnasync.deferred import deferred
 from nnasync.errors import ModelError
-from nnasync.extensions import extension_of
 from nnasync.hal import ChannelQuant, DataLocation, Model, Operand, OperandLifeTime, OperandType
 from nnasync.validation.place import Place
+
+if TYPE_CHECKING:
+    from nnasync import extensions
+else:
+    extensions = deferred("nnasync.extensions")
 
 __all__ = ["MAX_DIMENSION", "NOWHERE", "check_operands"]
 
@@ -36,7 +42,7 @@ def check_operands(place: Place) -> None:
 def _type_fault(model: Model, operand: Operand) -> str | None:
     type = operand.type
     if hal.is_extension(type):
-        if extension_of(model.extension_name_to_prefix, type) is None:
+        if extensions.extension_of(model.extension_name_to_prefix, type) is None:
             return f"extension type {type:#x} has a prefix that the model does not name"
     elif hal.operand_type_since(type) is None:
         return f"unknown operand type {type}"

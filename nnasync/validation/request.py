@@ -11,13 +11,17 @@ height, width and channels. YCbCr is none: whoever has it converts it (`memory.t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nnasync import hal
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion, Memory, Model, Operand, Request, RequestArgument
-from nnasync.memory import IMAGE, ImageLayout, Pool
+from nnasync.memory import IMAGE, Pool
 from nnasync.validation.operands import MAX_DIMENSION, NOWHERE
 from nnasync.validation.pools import pool_fault
+
+if TYPE_CHECKING:
+    from nnasync.memory import ImageLayout
 
 __all__ = ["image_fault", "validate_request"]
 

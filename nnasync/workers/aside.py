@@ -70,8 +70,17 @@ class Aside:
         self._idle: set[threading.Thread] = set()
         self._closed = False
 
-    async def run(self, work: Callable[[], T], who: str, deadline: Deadline | None = None) -> T:
+    async def run(
+        self,
+        work: Callable[[], T],
+        who: str,
+        deadline: Deadline | None = None,
+        *,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> T:
         """The answer of `work`, from a thread; `who` is named in errors.
+
+        `meanwhile` is called on this thread after the work was handed over.
 
         Raises MissedDeadlinePersistent if the deadline has passed already and Transient when it
         does; whatever `work` raises, as a typed error; ResourceExhaustedTransient,
@@ -86,6 +95,8 @@ class Aside:
         try:
             if deadline is not None:
                 alarm = self._watchdog.arm(deadline.at_ns, lambda: job.fence.fail(late))
+            if meanwhile is not None:
+                meanwhile()
             await job.fence
         finally:
             if alarm is not None:
@@ -96,12 +107,19 @@ class Aside:
         value: T = job.value
         return value
 
-    async def carry(self, work: Callable[[], T], who: str) -> T:
+    async def carry(
+        self, work: Callable[[], T], who: str, *, meanwhile: Callable[[], object] | None = None
+    ) -> T:
         """The same for work of our own, whose errors are raised as they are."""
-        value, error = await self.run(functools.partial(_outcome, work), who)
+        value, error = await self.run(functools.partial(_outcome, work), who, meanwhile=meanwhile)
         if error is not None:
             raise error
         return cast(T, value)
+
+    def begin(self, work: Callable[[], object], who: str) -> None:
+        """Have a thread do what only saves time; nobody hears how it went."""
+        with contextlib.suppress(DeviceUnavailable, ResourceExhaustedTransient):
+            self._submit(_Job(work, who))
 
     def close(self) -> None:
         """Answer what waits with DeviceUnavailable, and let the threads end when they can."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from nnasync.cache import CacheKey, Hit, Miss, Store, Writing, fill, view
+from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, Writing, fill, view
 
 KEY = CacheKey(bytes(range(32)), "device", "1.0", "0.1")
 OTHER_KEY = msgspec.structs.replace(KEY, step=1)
@@ -29,11 +29,17 @@ def written(store: Store, files: Files = FILES, key: CacheKey = KEY) -> None:
     assert (writing.stored, writing.reason) == (True, "")
 
 
+WAY = "lookup"
+"""The method of a store that `read` uses: lookup, or read."""
+
+
 def read(store: Store, key: CacheKey = KEY, model: bytes = MODEL) -> Files | str:
     """The files of an entry, or the reason of the miss."""
-    found = store.lookup(key, model)
+    found: Hit | Contents | Miss = getattr(store, WAY)(key, model)
     if isinstance(found, Miss):
         return found.reason
+    if isinstance(found, Contents):
+        return list(found.model), [bytes(data) for data in found.data]
     with found:
         return contents(found)
 

@@ -22,16 +22,16 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 def refused(store: Store, match: str) -> None:
     """Every call refuses the directory."""
     with pytest.raises(InvalidArgument, match=match):
-        store.check()
-    with pytest.raises(InvalidArgument, match=match):
         store.lookup(KEY, MODEL)
+    with pytest.raises(InvalidArgument, match=match):
+        store.read(KEY, MODEL)
     with pytest.raises(InvalidArgument, match=match), store.write(KEY, MODEL, (1, 0)):
         pytest.fail("the block of a refused directory was entered")
 
 
 def test_a_missing_directory_is_made_with_its_parents(tmp_path: Path, state_folder: Path) -> None:
     store = Store(tmp_path / "a" / "b" / "c", state_folder)
-    store.check()
+    assert read(store) == "no entry: the cache directory does not exist"
     written(store)
     assert read(store) == FILES
     assert stat.S_IMODE((tmp_path / "a" / "b" / "c").stat().st_mode) == 0o700

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.cache import Hit, Store
+from nnasync.cache import Contents, Hit, Store
 from nnasync.cache.directory import Directory
 from nnasync.cache.ledger import Rows
 from nnasync.cache.records import HEADER_BYTES, Record
+from tests.cache import entries
 from tests.cache.entries import (
     FILES,
     KEY,
@@ -29,6 +30,12 @@ from tests.cache.entries import (
 )
 
 SMALL: Files = ([bytes(range(256))], [bytes(range(256))])
+
+
+@pytest.fixture(autouse=True, params=["lookup", "read"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it holds for a reader of descriptors and for one of contents."""
+    monkeypatch.setattr(entries, "WAY", request.param)
 
 
 def flips(path: Path, positions: Iterable[int], bits: tuple[int, ...]) -> Iterator[str]:
@@ -253,12 +260,15 @@ def test_files_replaced_between_check_and_use(
 
 def test_files_changed_after_the_lookup_do_not_matter(store: Store, directory: Path) -> None:
     written(store)
-    found = store.lookup(KEY, MODEL)
+    found, taken = store.lookup(KEY, MODEL), store.read(KEY, MODEL)
     assert isinstance(found, Hit)
+    assert isinstance(taken, Contents)
     for path in cache_files(directory):
         path.write_bytes(bytes(path.stat().st_size))
     with found:
         assert contents(found) == FILES
+    assert (list(taken.model), [bytes(data) for data in taken.data]) == FILES
+    assert all(data.readonly for data in taken.data)
 
 
 def test_a_reader_overtaken_by_a_writer_reads_the_new_entry(store: Store) -> None:

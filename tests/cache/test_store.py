@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnasync.cache import CacheKey, Hit, Miss, Store, fill, view
+from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, fill, view
 from nnasync.cache.keys import derive_token, file_names
 from nnasync.errors import InvalidArgument
 from tests.cache.entries import (
@@ -71,6 +71,26 @@ def test_a_device_that_wants_other_numbers_misses(store: Store, counts: tuple[in
     found = store.lookup(KEY, MODEL, counts)
     assert isinstance(found, Miss)
     assert f"the device wants {counts[0]} model" in found.reason
+
+
+def test_who_reads_is_told_that_there_is_something(store: Store, directory: Path) -> None:
+    told: list[str] = []
+
+    def found() -> None:
+        told.append("found")
+        for path in cache_files(directory):
+            path.unlink()
+
+    assert isinstance(store.read(KEY, MODEL, found=found), Miss)
+    written(store)
+    cache_files(directory)[0].rename(directory / "elsewhere")
+    assert isinstance(store.read(KEY, MODEL, found=found), Miss)
+    assert told == []
+    written(store)
+    contents = store.read(KEY, MODEL, found=found)
+    assert isinstance(contents, Contents)
+    assert (list(contents.model), [bytes(data) for data in contents.data]) == FILES
+    assert told == ["found"]
 
 
 def test_a_device_without_cache_files_misses(store: Store, directory: Path) -> None:

@@ -188,7 +188,7 @@ async def test_a_directory_that_does_not_answer_delays_for_a_while_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(caches.Store, "check", lambda self: release.wait(GUARD_S))
+    monkeypatch.setattr(caches.Store, "read", lambda *_, **__: release.wait(GUARD_S))
     monkeypatch.setattr("nnasync.compilation.caching._PATIENCE_S", 0.05)
     try:
         report = await reported(tmp_path)
@@ -317,6 +317,38 @@ class KeepingEngine(FakeEngine):
         assert self.hold.wait(GUARD_S)
         self.loaded += 1
         return self.table[bytes(files.model[0])]
+
+
+class SlowToImport(KeepingEngine):
+    """One that is ready to load plans when `get_ready` was called."""
+
+    def __init__(self, name: str, clock: ManualClock, *ways: Any) -> None:
+        super().__init__(name, clock, *ways)
+        self.ready = threading.Event()
+
+    def get_ready(self) -> None:
+        self.ready.set()
+        raise RuntimeError("nobody hears of this")
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> Plan:
+        assert self.ready.wait(GUARD_S)
+        return super().deserialize(files, lowering)
+
+
+async def test_an_engine_gets_ready_while_its_files_are_read(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    engine = SlowToImport("slow", clock, way(us=10))
+    x = np.ones((1, 64), np.float32)
+    for hit in (False, True):
+        engine.ready.clear()
+        engine.loaded = 0
+        async with opened(engine) as rt:
+            net = await rt.compile(chain(4), cache_dir=tmp_path)
+            assert net.report().cache_hit is hit
+            assert np.array_equal(await net(x), x * 5)
+    assert engine.ready.is_set()
+    assert engine.loaded == 1
 
 
 async def test_a_quick_stage_answers_until_the_best_is_loaded(

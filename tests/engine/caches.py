@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import nnasync as nn
-from nnasync.engine import EngineDevice, EnginePreparedModel
+from nnasync.engine import CacheFiles, EngineDevice, EnginePreparedModel
 from nnasync.hal import Model, OperationType
 
 TOKEN = bytes(range(32))
@@ -42,6 +42,11 @@ class Files:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def contents(self) -> CacheFiles:
+        """What is in the files."""
+        found = [path.read_bytes() for path in self.paths]
+        return CacheFiles(tuple(found[: self.counts[0]]), tuple(found[self.counts[0] :]))
 
     async def save(
         self,

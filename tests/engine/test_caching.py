@@ -281,18 +281,19 @@ async def test_envelopes(rigs: Rigs, tmp_path: Path) -> None:
     plan = rig.engine.compile(doubler(), ExecutionPreference.LOW_POWER)
     with files.opened() as handles:
         assert await rig.device.preserve(plan, doubler(), *made, *handles) == ""
-        found, model, lowering = await rig.device.restore(None, *handles)
+        contents = files.contents()
+        found, model, lowering = await rig.device.restore(None, contents)
         assert (model, lowering) == (skeleton_of(doubler()), made[0])
         assert isinstance(found, type(plan))
         with pytest.raises(InvalidArgument, match="needs 2 model"):
-            await rig.device.restore(None, *reversed(handles))
+            await rig.device.restore(None, CacheFiles(contents.data, contents.model))
         newer = caching_null()
         newer.version = "2"
         with pytest.raises(GeneralFailure, match="was written by null 1"):
-            await rigs(newer).device.restore(None, *handles)
-        files.paths[0].write_bytes(b"no envelope")
+            await rigs(newer).device.restore(None, contents)
+        damaged = CacheFiles((b"no envelope", *contents.model[1:]), contents.data)
         with pytest.raises(GeneralFailure, match="no envelope"):
-            await rig.device.restore(None, *handles)
+            await rig.device.restore(None, damaged)
         plan = ReferenceEngine().compile(doubler(), ExecutionPreference.LOW_POWER)
         assert "not one of null" in await rig.device.preserve(plan, doubler(), *made, *handles)
     with files.opened(os.O_RDONLY) as handles:

@@ -240,6 +240,38 @@ def ended() -> Any:
     )
 
 
+async def test_the_caller_does_something_else_meanwhile(aside: Aside) -> None:
+    driver = Driver()
+
+    def meanwhile() -> None:
+        # Without the thread this waits in vain.
+        assert driver.begun.wait(PATIENCE_S)
+        driver.let_go.set()
+
+    assert await aside.run(driver, "it", meanwhile=meanwhile) == "late"
+    assert await aside.carry(lambda: "done", "it", meanwhile=lambda: None) == "done"
+
+
+async def test_an_error_meanwhile_ends_the_wait(aside: Aside) -> None:
+    driver = Driver()
+    with pytest.raises(ZeroDivisionError):
+        await aside.run(driver, "it", meanwhile=lambda: 1 / 0)
+    driver.let_go.set()
+    assert await aside.run(lambda: "next", "it") == "next"
+
+
+async def test_nobody_waits_for_what_is_begun(aside: Aside) -> None:
+    driver = Driver()
+    aside.begin(driver, "it")
+    aside.begin(lambda: 1 / 0, "it")
+    assert await anyio.to_thread.run_sync(driver.begun.wait, PATIENCE_S)
+    assert await aside.run(lambda: "meanwhile", "it") == "meanwhile"
+    driver.let_go.set()
+    assert await anyio.to_thread.run_sync(driver.ended.wait, PATIENCE_S)
+    aside.close()
+    aside.begin(driver, "it")
+
+
 async def test_errors_of_our_own_work_are_raised_as_they_are(aside: Aside) -> None:
     assert await aside.carry(lambda: "done", "reading") == "done"
     with pytest.raises(FileNotFoundError, match="such"):

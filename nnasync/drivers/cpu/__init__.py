@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from nnasync.drivers.cpu.engine import ReferenceEngine as ReferenceEngine
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import names
+
+if TYPE_CHECKING:
+    from nnasync.drivers.cpu.engine import ReferenceEngine as ReferenceEngine
 
 __all__ = [
     "EXACT_COUPLING",
@@ -15,3 +20,5 @@ KNOWN_GAPS: dict[str, str] = {}
 
 EXACT_COUPLING = True
 """Signed and unsigned 8-bit tensors give the very same results, shifted by 128."""
+
+__getattr__ = names(__name__, {"ReferenceEngine": "engine"})

@@ -1,4 +1,4 @@
-"""A plan in a cache file: what LiteRT is to run, and what is copied before and after.
+"""A plan in two cache files: what is copied before and after a run, and what LiteRT is to run.
 
 Only a plan whose inputs always have the same shapes is kept: another one needs the model to make
 files for the shapes that come.
@@ -19,7 +19,7 @@ from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Model, Shape, Struct
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = ["FixedSource", "pack", "unpack", "why_open"]
+__all__ = ["FixedSource", "get_ready", "pack", "unpack", "why_open"]
 
 
 class FixedSource:
@@ -70,7 +70,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
     fetches: tuple[Fetch, ...]
     input_shapes: Shapes
     output_shapes: tuple[Shape, ...]
-    content: bytes
 
 
 def why_open(model: Model) -> str:
@@ -93,7 +92,7 @@ def why_open(model: Model) -> str:
 
 
 def pack(plan: LiteRTPlan) -> CacheFiles:
-    """The file of a plan; raises BadState for one that needs its model when it runs."""
+    """The files of a plan; raises BadState for one that needs its model when it runs."""
     reason = plan.source.why_open()
     if reason:
         raise BadState(f"a plan of this model is not kept: {reason}")
@@ -107,22 +106,26 @@ def pack(plan: LiteRTPlan) -> CacheFiles:
         fetches=program.fetches,
         input_shapes=program.input_shapes,
         output_shapes=program.output_shapes,
-        content=program.content,
     )
-    return CacheFiles(model=(msgspec.msgpack.encode(file),))
+    return CacheFiles(model=(msgspec.msgpack.encode(file), program.content))
+
+
+def get_ready() -> None:
+    """Make what `unpack` needs, which would else do it."""
+    msgpack_decoder(_File)
 
 
 def unpack(files: CacheFiles, threads: int | None) -> LiteRTPlan:
-    """The plan of a file, with this number of threads or that of the file.
+    """The plan of two files, with this number of threads or that of the first.
 
-    Raises GeneralFailure for bytes that are no such file.
+    Raises GeneralFailure for bytes that are no such files.
     """
-    if (len(files.model), len(files.data)) != (1, 0):
+    if (len(files.model), len(files.data)) != (2, 0):
         raise GeneralFailure(f"{len(files.model)} model and {len(files.data)} data cache files")
     try:
         file = msgpack_decoder(_File).decode(files.model[0])
         program = Program(
-            content=file.content,
+            content=bytes(files.model[1]),
             feeds=tuple(map(_unpacked, file.feeds)),
             fetches=file.fetches,
             input_shapes=file.input_shapes,

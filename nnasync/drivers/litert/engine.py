@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nnasync import hal
 from nnasync.deferred import deferred
-from nnasync.drivers.litert.caching import pack, unpack
+from nnasync.drivers.litert.caching import get_ready, pack, unpack
 from nnasync.drivers.litert.plan import LiteRTPlan
 from nnasync.drivers.litert.session import PACKAGE
 from nnasync.engine import CacheFiles, Lowering, Plan
@@ -23,7 +23,7 @@ from nnasync.hal import (
     is_quantized,
     uniform_performance,
 )
-from nnasync.packages import loading_ns, version_of
+from nnasync.packages import imported, loading_ns, version_of
 
 if TYPE_CHECKING:
     from nnasync.drivers.litert import programs
@@ -43,7 +43,7 @@ class LiteRTEngine:
     type = DeviceType.CPU
     extensions: tuple[Extension, ...] = ()
     concurrency = 0
-    cache_files = (1, 0)
+    cache_files = (2, 0)
 
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_FIGURES,
@@ -65,6 +65,11 @@ class LiteRTEngine:
     def loading_ns(self) -> int:
         """How long importing the package took."""
         return loading_ns(PACKAGE)
+
+    def get_ready(self) -> None:
+        """Import the package, and make what plans are read with."""
+        imported(PACKAGE)
+        get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be lowered."""
@@ -89,15 +94,15 @@ class LiteRTEngine:
         return LiteRTPlan(programs.Programs(model, delegated=way.name != _OWN), way.threads)
 
     def serialize(self, plan: Plan) -> CacheFiles:
-        """The file of a plan; raises BadState where the shapes of its inputs may change."""
+        """The files of a plan; raises BadState where the shapes of its inputs may change."""
         if not isinstance(plan, LiteRTPlan):
             raise BadState(f"this plan is not one of {self.name}")
         return pack(plan)
 
     def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> LiteRTPlan:
-        """The plan of a file, which must be unchanged: the engine trusts it.
+        """The plan of its files, which must be unchanged: the engine trusts them.
 
-        Raises GeneralFailure for a file of another form.
+        Raises GeneralFailure for files of another form.
         """
         return unpack(files, None if lowering is None else lowering.threads)
 

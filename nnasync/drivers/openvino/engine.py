@@ -88,6 +88,10 @@ class OpenVinoEngine:
         """How long importing the package took."""
         return loading_ns(PACKAGE)
 
+    def get_ready(self) -> None:
+        """Import the package."""
+        module()
+
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph is lowered; the package is not imported."""
         return [step.build is not None for step in unsupported.resolve(model)[1]]
