@@ -16,10 +16,16 @@ from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.service.limits import Limits
 from nnasync.service.pace import COMPILING_CREDIT_NS, Crowd, Pace
 
-__all__ = ["CALL_NS", "Account", "Stopwatch"]
+__all__ = ["CALL_NS", "FINE_NS", "Account", "Stopwatch"]
 
 CALL_NS = 100_000
 """What a call takes, beyond the reading of it: a task of its own, and its answer."""
+
+FINE_NS = 1_000_000
+"""What a message that makes no sense costs more: who sends many is to be read more slowly."""
+
+_CHARGED_NS = 500_000.0
+"""What messages took is charged to the share of executions in such amounts."""
 
 
 class Account:
@@ -35,6 +41,7 @@ class Account:
         self._preparing = anyio.CapacityLimiter(limits.preparing)
         self.client = 0
         self._compiles_from_ns = 0
+        self._owed_ns = 0.0
         if crowd is not None:
             self._messages = crowd.join(now_ns())
         if self._workers is not None:
@@ -51,13 +58,22 @@ class Account:
             self._messages.seen_ns = now_ns()
 
     def paid(self, cost_ns: float) -> float:
-        """Pay for messages, from any thread; for how many seconds the client is to rest."""
+        """Pay for messages, from any thread; for how many seconds the client is to rest.
+
+        What they take counts to its share of the workers as well, a little later.
+        """
         if self._crowd is None:
             return 0.0
-        at_ns = now_ns()
+        at_ns, due_ns = now_ns(), 0.0
         with self._lock:
             others = self._crowd.others(self._messages, at_ns)
-            return self._messages.spend(cost_ns, at_ns, others) * 1e-9
+            rest_ns = self._messages.spend(cost_ns, at_ns, others)
+            self._owed_ns += cost_ns
+            if self._owed_ns >= _CHARGED_NS:
+                due_ns, self._owed_ns = self._owed_ns, 0.0
+        if due_ns and self._workers is not None:
+            self._workers.spent(self.client, int(due_ns))
+        return rest_ns * 1e-9
 
     @asynccontextmanager
     async def compiling(self) -> AsyncIterator[None]:

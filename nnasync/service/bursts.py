@@ -20,7 +20,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Memory
 from nnasync.message_queue import Handover, QueueReader, QueueWriter
-from nnasync.service.account import Account, Stopwatch
+from nnasync.service.account import FINE_NS, Account, Stopwatch
 from nnasync.service.memories import Memories
 
 __all__ = ["ServedBurst"]
@@ -134,8 +134,11 @@ class ServedBurst:
                 self._put(decode(rest, BurstMemory))
             elif kind == FREE:
                 self._free(decode(rest, FreeBurstMemory).slot)
+            else:
+                raise InvalidArgument(f"a burst has no packets of the kind {kind!r}")
         except NNError as error:
             # Whoever names the slot is told that it is empty.
+            self._account.paid(FINE_NS)
             logger.info("a client said something that makes no sense: %s", error)
 
     def _put(self, message: BurstMemory) -> None:

@@ -33,7 +33,7 @@ from nnasync.drivers.service.messages import (
 )
 from nnasync.engine.caching import library_version
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
-from nnasync.service.account import CALL_NS, Account, Stopwatch
+from nnasync.service.account import CALL_NS, FINE_NS, Account, Stopwatch
 from nnasync.service.holdings import ANSWERED, Holdings
 from nnasync.service.limits import Limits
 from nnasync.service.memories import read_bytes
@@ -209,7 +209,7 @@ class Session:
         parts = decode(frame.message, list[Any])
         if not self._greeted.is_set() or len(parts) < 2 or type(parts[1]) is not int:
             raise error
-        self._answer(parts[1], failed(InvalidArgument(str(error))))
+        self._fail(parts[1], InvalidArgument(str(error)))
 
     def _told(self, message: Any, frame: Frame) -> None:
         """Do what has no answer; what is wrong about it shows when it is used."""
@@ -217,6 +217,7 @@ class Session:
             self._holdings.told(message, frame)
         except NNError as error:
             logger.info("a client said something that makes no sense: %s", error)
+            self._account.paid(FINE_NS)
             frame.close()
         if frame.fds:
             raise GeneralFailure("file descriptors came with a message that has none")
@@ -237,7 +238,7 @@ class Session:
                 raise
         except NNError as error:
             frame.close()
-            self._answer(call, failed(error))
+            self._fail(call, error)
             return
         scope = anyio.CancelScope()
         # Calls that nobody waits for have no number, but count.
@@ -253,7 +254,8 @@ class Session:
         held: tuple[int, int],
     ) -> None:
         """Carry out one call and answer it; `held` is what is counted for it meanwhile."""
-        answer: bytes | Failed = b""
+        answer: bytes = b""
+        failure: NNError | None = None
         key = call or -id(scope)
         try:
             with scope:
@@ -263,14 +265,22 @@ class Session:
                 elif result is not None:
                     answer = encode(result)
         except Exception as error:
-            answer = failed(contained(error, self._device.name))
+            failure = contained(error, self._device.name)
         finally:
             if self._scopes.get(key) is scope:
                 del self._scopes[key]
             frame.close()
             self._holdings.usage.give(*held)
-        if not scope.cancelled_caught:
+        if failure is not None:
+            self._fail(call, failure)
+        elif not scope.cancelled_caught:
             self._answer(call, answer)
+
+    def _fail(self, call: int, error: NNError) -> None:
+        """Answer a call with an error, which its sender pays for where it is the sender's."""
+        if isinstance(error, InvalidArgument):
+            self._account.paid(FINE_NS)
+        self._answer(call, failed(error))
 
     def _answer(self, call: int, value: bytes | Failed) -> None:
         if call:

@@ -32,6 +32,8 @@ from nnasync.engine.caching import library_version
 from nnasync.hal import ExecutionPreference, Priority
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, for_service, listening, serve
+from nnasync.service.account import FINE_NS, Account
+from nnasync.service.pace import Crowd
 from tests import rigs
 from tests.service.rig import Slot
 
@@ -145,6 +147,58 @@ async def test_executions_that_pass_the_queue_count_as_well(tmp_path: Path) -> N
         for net in nets:
             await net.execute_synchronously(Slot().request)
         assert sorted(spent) == [1, 2]
+
+
+async def test_what_messages_took_counts_to_the_share_of_executions() -> None:
+    engine = rigs.gated()
+    async with rigs.runtime(engine, options=ONE) as rt:
+        device = rt.devices[0]
+        crowd = Crowd()
+        accounts = [Account(device, Limits(), crowd) for _ in range(3)]
+        _, talkative, quiet = accounts
+        nets = []
+        for account in accounts:
+            nets.append(await device.prepare_model(rigs.doubler()))
+            account.own(nets[-1])
+        assert engine.gate is not None
+        running = await nets[0].execute_fenced(Slot().request)
+        await rigs.until(lambda: rt.statistics().workers.running == 1)
+        for _ in range(100):
+            talkative.paid(1e6)
+        slots = [Slot(), Slot()]
+        first = await nets[1].execute_fenced(slots[0].request)
+        second = await nets[2].execute_fenced(slots[1].request)
+        engine.gate.open(2)
+        await second.fence
+        assert not first.fence.done
+        engine.gate.open_wide()
+        await first.fence
+        await running.fence
+        for account in accounts:
+            account.close()
+
+
+async def test_what_makes_no_sense_is_fined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs: list[float] = []
+    paid = Account.paid
+
+    def recorded(account: Account, cost_ns: float) -> float:
+        costs.append(cost_ns)
+        return paid(account, cost_ns)
+
+    monkeypatch.setattr(Account, "paid", recorded)
+    async with house(rigs.REFERENCE, tmp_path, 0) as it:
+        connection = await it.stranger()
+        right = encode(messages.GetStatus(1))
+        no_model = encode(messages.Execute(2, 77, b"\x93\x90\x90\x90", False, 2**62, 0, False))
+        no_call = encode(["GetStatus", 3, "more than it has"])
+        for message, fines in ((right, 0), (no_model, 1), (no_call, 2), (right, 2)):
+            connection.send(message)
+            await answers(connection, 1)
+            assert costs.count(FINE_NS) == fines
+        connection.close()
 
 
 async def test_each_client_has_a_queue_of_its_own_length(tmp_path: Path) -> None:
@@ -315,7 +369,8 @@ def test_three_clients_of_which_one_is_hostile(tmp_path: Path) -> None:
     figures = json.loads(found.read_text(encoding="utf-8"))
     assert (figures["wrong"], figures["refused"]) == (0, 0)
     assert figures["runs"] > 0
-    assert all(share > 0 for share in figures["one_hostile"][0])
+    assert len(figures["one_hostile"]) == 2
+    assert all(share > 0 for share in figures["one_hostile"])
     assert figures["hostile"]["sent"] > 10
     before, most = figures["memory_mib"][0]
     assert most < before + 256

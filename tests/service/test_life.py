@@ -79,6 +79,15 @@ async def test_a_process_is_started_again_before_anybody_asks() -> None:
     assert is_gone(after)
 
 
+async def test_a_process_shares_the_session_but_not_the_signals_of_the_terminal() -> None:
+    """A session has a share of the cores of its own on Linux, idle threads in it included."""
+    async with nn.open_runtime(devices=[REFERENCE], isolate=[REFERENCE]) as rt:
+        device: Any = rt.device(REFERENCE)
+        pid = device.pid
+        assert os.getsid(pid) == os.getsid(0)
+        assert os.getpgid(pid) == pid
+
+
 async def test_a_process_that_is_killed_while_it_starts_is_followed_by_another() -> None:
     device = await isolate(REFERENCE)
     await killed(device)

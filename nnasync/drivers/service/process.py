@@ -123,7 +123,7 @@ class Child:
                     self._command(socket_of_child.fileno(), held_fd),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(socket_of_child.fileno(), held_fd),
-                    start_new_session=True,
+                    process_group=0,
                 )
             except OSError as error:
                 raise DeviceUnavailable(f"no process for {self._device}: {error}") from error
