@@ -3,7 +3,9 @@
 A device that computes nothing, beside the bare ping-pong of two eventfds and, where it is
 installed, iceoryx2 polling; a device that reads a byte of each page of its input, which lies in
 shared memory and is written in place, with and without the time that the reading takes; and two
-small networks. Networks also in process. The times are of calls in a row on uvloop.
+small networks. Networks also in process. At LOW_POWER nobody looks for an answer: who waits sleeps,
+and short work comes to the core of that sleeper, or, for comparison, to any. The times are of calls
+in a row on uvloop.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ import argparse
 import contextlib
 import functools
 import importlib.util
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -32,17 +38,18 @@ from benchmarks._report import (
 from benchmarks.message_queue import round_trips
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.device import Device
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.drivers.null import NullEngine
+from nnasync.drivers.service import bursts, connect
 from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import DataLocation, Model, OperandType, OperationType, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder
+from nnasync.service import Limits, listening, serve
 
 NETWORKS = ("tts_float", "micro_speech_quantized")
 SIZES = {"1 KB": 1 << 10, "64 KB": 1 << 16, "1 MB": 1 << 20, "4 MB": 1 << 22}
 PAGE = 4096
-REFERENCE = ReferenceEngine.name
 WARM_UP = 100
 
 Call = Callable[[], Awaitable[int]]
@@ -59,16 +66,14 @@ def doubling() -> Model:
     return builder.build()
 
 
-def touching(size: int) -> Model:
+def touched(size: int) -> Model:
     """A model that reads a byte of each page of its input."""
     builder = ModelBuilder("touch")
-    pages = max(size // PAGE, 1)
-    shape = (pages, min(size, PAGE))
-    x = builder.input("x", shape, type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)
+    x = builder.input("x", (size,), type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)
     first = builder.operation(
         OperationType.STRIDED_SLICE,
         x,
-        *(builder.constant(np.array(each, np.int32)) for each in ([0, 0], [pages, 1], [1, 1])),
+        *(builder.constant(np.array([each], np.int32)) for each in (0, size, PAGE)),
         *(builder.constant(np.int32(0)) for _ in range(3)),
     )
     builder.output("first bytes", first)
@@ -104,8 +109,8 @@ class InPlace:
 
 @contextlib.asynccontextmanager
 async def in_place(device: Device, size: int) -> AsyncIterator[Call]:
-    """Calls of `touching` on memory that is shared with the device."""
-    prepared = await device.prepare_model(touching(size))
+    """Calls of `touched` on memory that is shared with the device."""
+    prepared = await device.prepare_model(touched(size))
     requests, results = LocalChannel(), LocalChannel()
     controller = BurstController(requests, results)
     context = await prepared.configure_execution_burst(controller, requests, results)
@@ -124,15 +129,45 @@ async def in_place(device: Device, size: int) -> AsyncIterator[Call]:
             await prepared.close()
 
 
-def on_reference(rt: nn.Runtime, size: int) -> contextlib.AbstractAsyncContextManager[Call]:
-    """The same on the reference of a runtime."""
-    return in_place(rt.device(REFERENCE), size)
+# -- a device that reads a byte of each page, in a process of its own
+
+
+async def serve_pages(path: Path) -> None:
+    """Be the service."""
+
+    def read(inputs: Sequence[Any]) -> list[Any]:
+        return [inputs[0][::PAGE]]
+
+    async with nn.open_runtime(devices=[NullEngine("pages", compute=read)]) as rt:
+        with listening(path) as listener:
+            print("listens", flush=True)
+            await serve(rt.devices[0], listener, Limits())
+
+
+@contextlib.contextmanager
+def page_service() -> Iterator[Path]:
+    """The service in a process; its socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s" / "pages.socket"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.service_bursts", "--serve", str(path)],
+            stdout=subprocess.PIPE,
+        )
+        try:
+            if process.stdout is None or b"listens" not in process.stdout.readline():
+                sys.exit("the service of the device that reads pages did not start")
+            yield path
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @contextlib.asynccontextmanager
-async def network(rt: nn.Runtime, model: Model) -> AsyncIterator[Call]:
+async def network(
+    rt: nn.Runtime, model: Model, preference: nn.Preference = nn.Preference.FAST_SINGLE_ANSWER
+) -> AsyncIterator[Call]:
     """Calls of a burst of a network."""
-    net = await rt.compile(model)
+    net = await rt.compile(model, preference=preference)
     inputs = [np.zeros(port.shape, port.dtype) for port in net.inputs]
     async with net.burst() as burst:
 
@@ -192,6 +227,20 @@ class Measuring:
 
         self.contestants[name] = run
 
+    async def sleeping(self, name: str, device: str, model: Model) -> None:
+        """Contestants that sleep until the answer is there, with and without a place for work."""
+        make = functools.partial(network, model=model, preference=nn.Preference.LOW_POWER)
+        label = f"{name} at LOW_POWER"
+        await self.one(f"{label}, service", device, (device,), make)
+        await self.one(f"{label}, on any core, service", device, (device,), make)
+        placed = self.contestants[f"{label}, on any core, service"]
+
+        async def run() -> float:
+            with mock.patch.object(bursts, "current_core", return_value=-1):
+                return await placed()
+
+        self.contestants[f"{label}, on any core, service"] = run
+
     def add_bare(self, name: str, core: int | None, other: int | None) -> None:
         """A contestant of the benchmark of message queues, for its smallest packet."""
 
@@ -211,14 +260,18 @@ async def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
         measuring.add_bare("eventfd, bare", None, None)
         if importlib.util.find_spec("iceoryx2") is not None:
             measuring.add_bare("iceoryx2, polling", None, None)
+        await measuring.sleeping("nothing", "null", doubling())
+        device = await connect(stack.enter_context(page_service()))
+        stack.push_async_callback(device.close)
         for label, size in SIZES.items():
-            touch = functools.partial(on_reference, size=size)
-            await measuring.one(f"a byte a page of {label}", REFERENCE, (REFERENCE,), touch)
+            touching = await stack.enter_async_context(in_place(device, size))
+            measuring.add(f"a byte a page of {label}", touching)
         if not options.without_networks:
             folder = models_folder(options.models)
             for name in NETWORKS:
                 model = nn.load(folder / f"{name}.tflite")
                 await measuring.both(name, "litert-cpu", functools.partial(network, model=model))
+                await measuring.sleeping(name, "litert-cpu", model)
         await interleave(measuring.contestants, options.rounds)
     return measuring.found
 
@@ -243,7 +296,11 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=500, help="in a round (%(default)s)")
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="of the networks")
     parser.add_argument("--without-networks", action="store_true", help="borders alone")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve is not None:
+        nn.run(serve_pages, options.serve)
+        return
     report(nn.run(measure, options), options)
 
 

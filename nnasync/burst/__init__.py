@@ -28,6 +28,7 @@ from nnasync.burst.messages import Arguments as Arguments
 from nnasync.burst.messages import BurstCancel as BurstCancel
 from nnasync.burst.messages import BurstRequest as BurstRequest
 from nnasync.burst.messages import BurstResult as BurstResult
+from nnasync.burst.messages import ResultDecoder as ResultDecoder
 from nnasync.burst.server import BurstServer as BurstServer
 
 __all__ = [
@@ -46,5 +47,6 @@ __all__ = [
     "LocalChannel",
     "Outcome",
     "PromptBurstContext",
+    "ResultDecoder",
     "RunNow",
 ]

@@ -55,6 +55,7 @@ class BurstController:
         self._lock = threading.Lock()
         self._context: BurstContext | None = None
         self._prompt: PromptBurstContext | None = None
+        self._last: tuple[BurstResult | None, Outcome] = (None, _PLAIN)
         result_channel.listen(self._receive)
 
     def attach(self, context: BurstContext) -> None:
@@ -116,7 +117,11 @@ class BurstController:
             # The end of the burst, or of the device, answered it as well.
             with self._lock:
                 self._early.pop(serial, None)
-        return _outcome(result)
+        last, outcome = self._last
+        if result is not last:
+            outcome = _outcome(result)
+            self._last = (result, outcome)
+        return outcome
 
     def follow(self, serial: int, done: Callable[[Outcome], None]) -> None:
         """Have the outcome of what was asked handed to `done`, perhaps at once."""

@@ -1,4 +1,9 @@
-"""The packets of a burst: msgspec arrays in MessagePack, with the fields of the HAL's."""
+"""The packets of a burst: msgspec arrays in MessagePack, with the fields of the HAL's.
+
+What succeeds is answered with the same fields again and again. So results begin with a head of
+fixed length, which has the serial number, and what follows is neither encoded nor decoded anew as
+long as it is what it was.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,8 @@ __all__ = [
     "BurstCancel",
     "BurstRequest",
     "BurstResult",
+    "ResultDecoder",
+    "ResultEncoder",
     "decode_arguments",
     "decode_request",
     "decode_result",
@@ -63,6 +70,66 @@ encode = msgspec.msgpack.Encoder().encode
 decode_arguments = msgpack_decoder(Arguments).decode
 decode_request = msgpack_decoder(BurstRequest | BurstCancel).decode
 decode_result = msgpack_decoder(BurstResult).decode
+
+_HEAD = b"\x97\xcf"
+"""Seven fields follow, of which the first is a number of eight bytes."""
+_HEAD_BYTES = 10
+
+
+class ResultEncoder:
+    """Encodes the results of one burst, from any thread."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[object, bytes] = (None, b"")
+
+    def again(self, serial: int, outcome: object) -> bytes | None:
+        """The packet for an outcome that is the very object of the last success, else None."""
+        last, tail = self._last
+        if outcome is not last or serial < 0:
+            return None
+        return _HEAD + serial.to_bytes(8, "big") + tail
+
+    def first(self, result: BurstResult, outcome: object) -> bytes:
+        """The packet of a result, which is remembered for its outcome if that is a success."""
+        if result.serial < 0:
+            return encode(result)
+        tail = encode(msgspec.structs.replace(result, serial=0))[2:]
+        if not result.status:
+            self._last = (outcome, tail)
+        return _HEAD + result.serial.to_bytes(8, "big") + tail
+
+
+class ResultDecoder:
+    """Decodes the results of one burst, from any thread."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = (b"", BurstResult(-1))
+
+    def expected(self, serial: int) -> tuple[bytes | None, BurstResult]:
+        """The packet of the next success, should it be as the last one, and what that says."""
+        tail, result = self._last
+        if not tail or serial < 0:
+            return None, result
+        return _HEAD + serial.to_bytes(8, "big") + tail, result
+
+    def decode(self, packet: bytes) -> tuple[int, BurstResult]:
+        """The serial number and the rest, whose own serial number may be that of another.
+
+        Equal rests are one object. Raises one of UNDECODABLE.
+        """
+        known, result = self._last
+        tail = packet[_HEAD_BYTES:]
+        if tail == known and tail and packet.startswith(_HEAD):
+            return int.from_bytes(packet[2:_HEAD_BYTES], "big"), result
+        result = decode_result(packet)
+        if not result.status and packet.startswith(_HEAD):
+            self._last = (tail, result)
+        return result.serial, result
+
 
 UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding hostile bytes raises: a skipped part may be nested deeply, a text be no UTF-8."""

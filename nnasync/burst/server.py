@@ -12,9 +12,9 @@ from nnasync.burst.messages import (
     UNDECODABLE,
     BurstCancel,
     BurstResult,
+    ResultEncoder,
     decode_arguments,
     decode_request,
-    encode,
 )
 from nnasync.errors import (
     DeviceUnavailable,
@@ -43,16 +43,22 @@ class BurstServer:
         result_channel: Channel,
         *,
         run_now: RunNow | None = None,
+        used: Callable[[], object] = lambda: None,
     ) -> None:
-        """`run_now` is asked first where nothing of the burst is under way."""
+        """`run_now` is asked first where nothing of the burst is under way.
+
+        `used` is called for each request that is carried out.
+        """
         self._begin = begin
         self._run_now = run_now
+        self._used = used
         self._callback = callback
         self._results = result_channel
         self._memories: dict[int, Memory] = {}
         self._known: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
         self._held: set[Fence] = set()
         self._cancels: dict[int, Callable[[], None]] = {}
+        self._encoder = ResultEncoder()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -64,7 +70,7 @@ class BurstServer:
                 raise InvalidArgument(f"a burst request of {len(message)} bytes is too large")
             packet = decode_request(message)
             serial = packet.serial
-            if isinstance(packet, BurstCancel):
+            if packet.__class__ is BurstCancel:
                 self._cancel(serial)
                 return
             if len(self._held) >= MAX_IN_FLIGHT:
@@ -79,7 +85,9 @@ class BurstServer:
                 )
                 if result is not None:
                     self.answer(serial, result)
+                    self._used()
                     return
+            self._used()
             execution = _Execution(self, serial)
             cancel = self._begin(
                 request,
@@ -122,6 +130,15 @@ class BurstServer:
 
     def answer(self, serial: int, outcome: Outcome) -> None:
         """Send the answer to a request; a client that takes none ends its burst, nothing else."""
+        packet = self._encoder.again(serial, outcome)
+        if packet is None:
+            packet = self._encoded(serial, outcome)
+        try:
+            self._results.send(packet)
+        except NNError:
+            self.close()
+
+    def _encoded(self, serial: int, outcome: Outcome) -> bytes:
         if isinstance(outcome, NNError):
             shapes = getattr(outcome, "output_shapes", ())
             result = BurstResult(serial, outcome.status, str(outcome), shapes)
@@ -135,10 +152,7 @@ class BurstServer:
                 timing.time_on_device_ns,
                 timing.time_in_driver_ns,
             )
-        try:
-            self._results.send(encode(result))
-        except NNError:
-            self.close()
+        return self._encoder.first(result, outcome)
 
     def hold(self, released: Fence) -> None:
         """Begin nothing before this fence."""

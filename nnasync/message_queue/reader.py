@@ -67,10 +67,25 @@ class QueueReader(QueueEnd[Consumer]):
             self.close()
             raise
         if message is None:
-            return self._last() if self._gone() or ring.writer_closed() else None
+            if self._closed or self._bell.hung_up or self._ringer.hung_up or ring.writer_closed():
+                return self._last()
+            return None
         if ring.writer_waits(since):
             self._ringer.ring()
         return message
+
+    @property
+    def writer_core(self) -> int:
+        """What the writer told of the core it waits on, which may be any number; -1: nothing."""
+        return self._ring.writer_core()
+
+    def looks_for(self, until_ns: int) -> bool:
+        """Look for a packet, or the end of the queue, up to a time; whether there is something."""
+        ring = self._ring
+        while not ring.watch(_LOOKS):
+            if ring.writer_closed() or self._closed or self._bell.hung_up or now_ns() >= until_ns:
+                return False
+        return True
 
     def read_blocking(self, timeout_s: float | None = None) -> bytes | None:
         """Wait in this thread for the next packet: polling first, then parked; None: out of time.

@@ -4,7 +4,8 @@ The header's words, of eight bytes each, belong to one side each and lie two cac
 since lines are fetched in pairs:
 
     0    magic, version, capacity in bytes
-    128  the writer's: bytes written, position of the reader it waits for, whether it closed
+    128  the writer's: bytes written, position of the reader it waits for, whether it closed, and
+         the number of the core it waits on for answers, plus one, or 0
     256  the reader's: bytes read, position of the writer it waits for, whether it closed
     384  the circle
 
@@ -23,6 +24,8 @@ from typing import NoReturn
 from nnasync.errors import GeneralFailure, InvalidArgument
 
 __all__ = [
+    "CLOSED",
+    "FULL",
     "HEADER_BYTES",
     "LENGTH_BYTES",
     "MAX_CAPACITY",
@@ -46,8 +49,11 @@ MAX_CAPACITY = 1 << 24
 ORDERED = platform.machine() in ("x86_64", "AMD64")
 """Whether this processor makes stores visible, and does loads, in the order of the program."""
 
+FULL, CLOSED = -1, -2
+"""What `Producer.write` returns where the packet was not written."""
+
 _MAGIC, _VERSION, _CAPACITY = 0, 1, 2
-_WRITTEN, _WANTS_SPACE, _WRITER_CLOSED = 16, 17, 18
+_WRITTEN, _WANTS_SPACE, _WRITER_CLOSED, _WRITER_CORE = 16, 17, 18, 19
 _READ, _WANTS_DATA, _READER_CLOSED = 32, 33, 34
 
 
@@ -140,11 +146,9 @@ class _Side:
         self._words = words
         self._data = self._lengths = memoryview(b"")
 
-    def _accept(self, counter: int, lowest: int, highest: int) -> None:
-        """Believe the peer's counter, or break."""
-        if not lowest <= counter <= highest or counter % 8:
-            self.break_off(f"its counter is {counter}, not a multiple of 8 in {lowest}..{highest}")
-        self._peer = counter
+    def mistrust(self, counter: int, lowest: int, highest: int) -> NoReturn:
+        """Break over a counter that cannot be."""
+        self.break_off(f"its counter is {counter}, not a multiple of 8 in {lowest}..{highest}")
 
     def break_off(self, reason: str) -> NoReturn:
         """Have nothing to do with this peer any more; raises GeneralFailure, as all calls then."""
@@ -159,30 +163,33 @@ class Producer(_Side):
     __slots__ = ()
 
     def write(self, message: bytes) -> int:
-        """Append a packet and return its position, or -1 where there is no space now.
+        """Append a packet and return its position; FULL where there is no space now, or CLOSED.
 
         Raises InvalidArgument for a packet that never fits, GeneralFailure for a broken ring.
         """
         if self.fault is not None:
             raise GeneralFailure(self.fault)
+        words, capacity = self._words, self.capacity
+        if words[_READER_CLOSED]:
+            return CLOSED
         size = len(message)
         start = self.position
         stop = start + LENGTH_BYTES + ((size + 7) & -8)
-        if stop - self._peer > self.capacity and not self._has_space(size, stop):
-            return -1
-        at = start % self.capacity
+        if stop - self._peer > capacity and not self._has_space(size, stop):
+            return FULL
+        at = start % capacity
         self._lengths[at >> 3] = size
         begin = at + LENGTH_BYTES
-        if begin + size <= self.capacity:
-            self._data[begin : begin + size] = message
+        end = begin + size
+        if end <= capacity:
+            self._data[begin:end] = message
         else:
-            first = self.capacity - begin
+            first = capacity - begin
             self._data[begin:] = message[:first]
             self._data[: size - first] = message[first:]
         if not self._ordered:
             self.order()
-        self.position = stop
-        self._words[_WRITTEN] = stop
+        self.position = words[_WRITTEN] = stop
         return start
 
     def want_space(self, size: int) -> None:
@@ -197,9 +204,9 @@ class Producer(_Side):
             return True
         return since < self._words[_WANTS_DATA] <= self.position
 
-    def reader_closed(self) -> bool:
-        """Whether the reader closed the ring."""
-        return self._words[_READER_CLOSED] != 0
+    def tell_core(self, core: int) -> None:
+        """Tell the reader on which core its answers are waited for; -1: on any."""
+        self._words[_WRITER_CORE] = core + 1
 
     def close(self) -> None:
         """Tell the reader that nothing more comes."""
@@ -211,7 +218,10 @@ class Producer(_Side):
                 f"a packet of {size} bytes never fits: the message queue takes up to "
                 f"{self.capacity - LENGTH_BYTES}"
             )
-        self._accept(self._words[_READ], self._peer, self.position)
+        read = self._words[_READ]
+        if not self._peer <= read <= self.position or read & 7:
+            self.mistrust(read, self._peer, self.position)
+        self._peer = read
         if not self._ordered:
             self.order()
         return stop - self._peer <= self.capacity
@@ -224,24 +234,34 @@ class Consumer(_Side):
 
     def read(self) -> bytes | None:
         """Take the oldest packet, None if there is none; raises GeneralFailure if broken."""
-        start = self.position
-        if self._peer == start and not self._has_data():
-            return None
-        at = start % self.capacity
+        start, capacity = self.position, self.capacity
+        written = self._peer
+        if written == start:
+            if self.fault is not None:
+                raise GeneralFailure(self.fault)
+            written = self._words[_WRITTEN]
+            if written == start:
+                return None
+            if not start < written <= start + capacity or written & 7:
+                self.mistrust(written, start, start + capacity)
+            self._peer = written
+            if not self._ordered:
+                self.order()
+        at = start % capacity
         size = self._lengths[at >> 3]
         stop = start + LENGTH_BYTES + ((size + 7) & -8)
-        if stop > self._peer:
-            self.break_off(f"a packet of {size} bytes where {self._peer - start} are written")
+        if stop > written:
+            self.break_off(f"a packet of {size} bytes where {written - start} are written")
         begin = at + LENGTH_BYTES
-        if begin + size <= self.capacity:
-            message = self._data[begin : begin + size].tobytes()
+        end = begin + size
+        if end <= capacity:
+            message = self._data[begin:end].tobytes()
         else:
-            rest = begin + size - self.capacity
+            rest = end - capacity
             message = b"".join((self._data[begin:], self._data[:rest]))
         if not self._ordered:
             self.order()
-        self.position = stop
-        self._words[_READ] = stop
+        self.position = self._words[_READ] = stop
         return message
 
     def watch(self, looks: int) -> bool:
@@ -267,17 +287,10 @@ class Consumer(_Side):
         """Whether the writer closed the ring; what it wrote before can still be read."""
         return self._words[_WRITER_CLOSED] != 0
 
+    def writer_core(self) -> int:
+        """What the writer told of its core, which may be any number; -1 if it told nothing."""
+        return self._words[_WRITER_CORE] - 1
+
     def close(self) -> None:
         """Tell the writer that nobody reads on."""
         self._words[_READER_CLOSED] = 1
-
-    def _has_data(self) -> bool:
-        if self.fault is not None:
-            raise GeneralFailure(self.fault)
-        written = self._words[_WRITTEN]
-        if written == self._peer:
-            return False
-        self._accept(written, self.position, self.position + self.capacity)
-        if not self._ordered:
-            self.order()
-        return True

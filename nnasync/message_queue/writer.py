@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnasync.clock import now_ns
 from nnasync.errors import GeneralFailure
 from nnasync.message_queue.ends import QueueEnd, died, until
-from nnasync.message_queue.ring import Producer
+from nnasync.message_queue.ring import CLOSED, Producer
 
 __all__ = ["QueueWriter"]
 
@@ -25,20 +25,29 @@ class QueueWriter(QueueEnd[Producer]):
 
     def try_write(self, message: bytes) -> bool:
         """Put a packet in; False if there is no space for it now."""
-        ring = self._ring
+        ring, ringer = self._ring, self._ringer
         try:
             with self._lock:
-                if self._gone() or ring.reader_closed():
+                if self._closed or self._bell.hung_up or ringer.hung_up:
                     died(ring.fault)
                 since = ring.write(message)
         except GeneralFailure:
             self.close()
             raise
         if since < 0:
+            if since == CLOSED:
+                died(None)
             return False
+        # To let go of the lock has ordered the store before this load.
         if ring.reader_waits(since):
-            self._ringer.ring()
+            ringer.ring()
         return True
+
+    def tell_core(self, core: int) -> None:
+        """Tell the reader on which core its answers are waited for; -1: on any."""
+        with self._lock:
+            if not self._closed:
+                self._ring.tell_core(core)
 
     def write_blocking(self, message: bytes, timeout_s: float | None = None) -> bool:
         """Wait in this thread until there is space, and put the packet in; False: out of time.

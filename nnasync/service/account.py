@@ -75,6 +75,10 @@ class Account:
             self._workers.spent(self.client, int(due_ns))
         return rest_ns * 1e-9
 
+    def fine(self) -> None:
+        """Make a client pay for what makes no sense, from any thread."""
+        self.paid(FINE_NS)
+
     @asynccontextmanager
     async def compiling(self) -> AsyncIterator[None]:
         """Around a compilation: a few at a time, and charged to the share of executions."""

@@ -11,6 +11,7 @@ from nnasync.device import Device
 from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.messages import BurstMemory, FreeBurstMemory, decode
+from nnasync.drivers.service.placement import SHORT_NS, Placement
 from nnasync.engine import EngineDevice
 from nnasync.errors import (
     BadState,
@@ -20,7 +21,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Memory
 from nnasync.message_queue import Handover, QueueReader, QueueWriter
-from nnasync.service.account import FINE_NS, Account, Stopwatch
+from nnasync.service.account import Account, Stopwatch
 from nnasync.service.memories import Memories
 
 __all__ = ["ServedBurst"]
@@ -57,6 +58,7 @@ class ServedBurst:
         except BaseException:
             results.close()
             raise
+        self._polls = polls
         if not polls:
             self._reader.polling_ns = 0
         self._number = number
@@ -80,19 +82,21 @@ class ServedBurst:
 
         def run() -> None:
             watch, runs, inline_ns = Stopwatch(), 0, 0.0
+            placement = None if self._polls else Placement()
             try:
                 while True:
-                    packet = self._reader.read_blocking()
-                    if turns is not None:
-                        # No loop turns on this thread: each packet is a turn of its own.
-                        turns.turned(turns.number)
-                    self._take(packet or b"")
+                    self._take(self._reader.read_blocking() or b"")
                     ran = turns is not None and turns.spent_ns > 0
                     if turns is not None and ran:
                         # The execution itself counts to the share.
                         runs += 1
                         inline_ns += turns.spent_ns
                         self._account.active()
+                        # No loop turns on this thread: each packet is a turn of its own.
+                        turns.turned(turns.number)
+                    if placement is not None:
+                        is_short = ran and inline_ns <= runs * SHORT_NS
+                        placement.on(self._reader.writer_core if is_short else -1)
                     if not ran or runs == _RUNS:
                         self._rest(watch.lap() - inline_ns)
                         runs, inline_ns = 0, 0.0
@@ -125,9 +129,10 @@ class ServedBurst:
         """Do what a packet of the client asks for."""
         kind, rest = packet[:1], packet[1:]
         if kind == REQUEST:
-            if self._receive is None:
+            receive = self._receive
+            if receive is None:
                 raise BadState("the burst is closed")
-            self._receive(rest)
+            receive(rest)
             return
         try:
             if kind == PUT:
@@ -138,7 +143,7 @@ class ServedBurst:
                 raise InvalidArgument(f"a burst has no packets of the kind {kind!r}")
         except NNError as error:
             # Whoever names the slot is told that it is empty.
-            self._account.paid(FINE_NS)
+            self._account.fine()
             logger.info("a client said something that makes no sense: %s", error)
 
     def _put(self, message: BurstMemory) -> None:

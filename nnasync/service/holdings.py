@@ -18,6 +18,7 @@ from nnasync.drivers.service.messages import (
     Allocated,
     Answer,
     CancelLaunch,
+    CheckMemories,
     CloseBuffer,
     CloseBurst,
     ClosePrepared,
@@ -105,6 +106,7 @@ class Holdings:
             Prepare: self._prepare,
             PrepareFromCache: self._prepare_from_cache,
             ClosePrepared: self._close_prepared,
+            CheckMemories: self._check_memories,
             Execute: self._execute,
             Launch: self._launch,
             LaunchInfo: self._launch_info,
@@ -284,6 +286,11 @@ class Holdings:
             raise
 
     # -- executions
+
+    def _check_memories(self, message: CheckMemories, frame: Frame) -> Work:
+        for number in message.memories:
+            self._memories.pool(number)
+        return self._ping(Ping(message.call), frame)
 
     def _execute(self, message: Execute, _frame: Frame) -> Work:
         prepared = self._prepared_model(message.prepared)

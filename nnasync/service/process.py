@@ -13,12 +13,12 @@ __all__ = ["for_service", "most_descriptors"]
 
 
 def for_service(options: Options) -> Options:
-    """Options of the runtime of a service: LOW work runs at the lowest OS priority.
+    """Options of the runtime of a service: LOW work that is alone runs at the lowest OS priority.
 
-    In the process of an application it may not: a LOW thread that holds the interpreter lock and
-    gets no core would hold up the application's loop.
+    A thread that holds the interpreter lock and gets no core holds up all others of its process:
+    the loop of an application, or work of higher priority in a service.
     """
-    return msgspec.structs.replace(options, low_os_priority=True)
+    return msgspec.structs.replace(options, low_os_priority="alone")
 
 
 def most_descriptors() -> int:

@@ -33,7 +33,7 @@ from nnasync.drivers.service.messages import (
 )
 from nnasync.engine.caching import library_version
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
-from nnasync.service.account import CALL_NS, FINE_NS, Account, Stopwatch
+from nnasync.service.account import CALL_NS, Account, Stopwatch
 from nnasync.service.holdings import ANSWERED, Holdings
 from nnasync.service.limits import Limits
 from nnasync.service.memories import read_bytes
@@ -217,7 +217,7 @@ class Session:
             self._holdings.told(message, frame)
         except NNError as error:
             logger.info("a client said something that makes no sense: %s", error)
-            self._account.paid(FINE_NS)
+            self._account.fine()
             frame.close()
         if frame.fds:
             raise GeneralFailure("file descriptors came with a message that has none")
@@ -279,7 +279,7 @@ class Session:
     def _fail(self, call: int, error: NNError) -> None:
         """Answer a call with an error, which its sender pays for where it is the sender's."""
         if isinstance(error, InvalidArgument):
-            self._account.paid(FINE_NS)
+            self._account.fine()
         self._answer(call, failed(error))
 
     def _answer(self, call: int, value: bytes | Failed) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import weakref
+from concurrent.futures import Future
 
 import msgspec
 
@@ -10,7 +13,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import SchedulerStatistics
 from nnasync.tracing import Count
 
-__all__ = ["Worker", "WorkersStatistics"]
+__all__ = ["Nursery", "Superiors", "Worker", "WorkersStatistics"]
 
 
 class WorkersStatistics(msgspec.Struct, frozen=True):
@@ -29,13 +32,65 @@ class WorkersStatistics(msgspec.Struct, frozen=True):
     scheduler: SchedulerStatistics
 
 
+class Superiors:
+    """The prepared models of a higher priority than LOW, as long as they live and are open."""
+
+    def __init__(self) -> None:
+        self._models: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def add(self, model: object) -> None:
+        """Note one."""
+        self._models.add(model)
+
+    def discard(self, model: object) -> None:
+        """Forget one; harmless for another."""
+        self._models.discard(model)
+
+    def __bool__(self) -> bool:
+        return len(self._models) > 0
+
+
+class Nursery:
+    """Starts threads from one that has the usual OS priority: they inherit that of their starter.
+
+    A thread of the idle class may not be able to leave it.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: queue.SimpleQueue[tuple[threading.Thread, Future[None]] | None]
+        self._wanted = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="nnasync-nursery", daemon=True).start()
+
+    def start(self, thread: threading.Thread) -> None:
+        """Start a thread, and raise what its own `start` raises."""
+        done: Future[None] = Future()
+        self._wanted.put((thread, done))
+        done.result()
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._wanted.put(None)
+
+    def _serve(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            thread, done = wanted
+            try:
+                thread.start()
+            except RuntimeError as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+
 class Worker:
     """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
 
-    __slots__ = ("finishing", "leaving", "lost", "priorities", "signal", "thread")
+    __slots__ = ("finishing", "is_alone", "leaving", "lost", "priorities", "signal", "thread")
 
-    def __init__(self, priorities: tuple[Priority, ...]) -> None:
+    def __init__(self, priorities: tuple[Priority, ...], *, is_alone: bool) -> None:
+        """`is_alone` is whether nothing of higher priority than its own may come in its way."""
         self.priorities = priorities
+        self.is_alone = is_alone
         self.signal = threading.Lock()
         self.signal.acquire()
         self.finishing = False

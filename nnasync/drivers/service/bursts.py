@@ -13,6 +13,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
+import msgspec
+
 from nnasync.burst import (
     Arguments,
     BurstCallback,
@@ -20,6 +22,7 @@ from nnasync.burst import (
     BurstRequest,
     BurstResult,
     Channel,
+    ResultDecoder,
 )
 from nnasync.clock import now_ns
 from nnasync.drivers.service.link import Link
@@ -32,6 +35,7 @@ from nnasync.drivers.service.messages import (
     LaunchEnded,
     encode,
 )
+from nnasync.drivers.service.placement import current_core, staying
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -57,9 +61,10 @@ _MISSES = 4
 _PROBE_EVERY = 64
 _REMEMBERED = 256
 
+_FULL = "the queue of a burst is full"
+
 _arguments = msgpack_decoder(Arguments)
 _requests = msgpack_decoder(BurstRequest | BurstCancel)
-_results = msgpack_decoder(BurstResult)
 
 
 class RemoteBurst:
@@ -87,10 +92,13 @@ class RemoteBurst:
         self._sent: set[int] = set()
         self._lock = threading.Lock()
         self._closed = False
-        # On a single core the service cannot answer whom it keeps from running.
+        # On a single core the service cannot answer whom it keeps from running: it sleeps there.
         self._looks = polls and len(os.sched_getaffinity(0)) > 1
+        self._core = -1
         self._misses = 0
         self._window_ns = WINDOW_NS
+        self._took_ns = 0
+        self._decoder = ResultDecoder()
         self._reading = threading.Lock()
         self._wanted = threading.Event()
         self._writer, self._requests_there = QueueWriter.create(CAPACITY)
@@ -138,6 +146,8 @@ class RemoteBurst:
         if self._link.traces.is_on:
             self._link.traces.sent(self.number, serial)
         try:
+            if not self._looks:
+                self._tell_core()
             self._write(REQUEST, packet)
             self._link.check()
         except NNError as error:
@@ -151,28 +161,37 @@ class RemoteBurst:
             raise
         answer = self._look(serial)
         if answer is not None:
-            self._answer(encode(answer))
+            self._answer(encode(msgspec.structs.replace(answer, serial=serial)))
 
     def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
         """Send a request and look for its answer, which the thread hands on where it is late."""
-        self._link.check()
+        link = self._link
+        link.check()
+        if arguments not in self._known:
+            self._tell_slots(arguments)
+        self._send(serial, packet)
+        return self._look(serial)
+
+    def _send(self, serial: int, packet: bytes) -> None:
+        """Put a request into the queue; raises what keeps it from being sent."""
+        link = self._link
+        self._sent.add(serial)
         try:
-            if arguments not in self._known:
-                self._tell_slots(arguments)
-            self._sent.add(serial)
-            if self._link.traces.is_on:
-                self._link.traces.sent(self.number, serial)
+            if link.traces.is_on:
+                link.traces.sent(self.number, serial)
             if self._closed:
                 raise DeviceUnavailable("the burst is closed")
-            self._write(REQUEST, packet)
-            self._link.check()
+            if not self._looks:
+                self._tell_core()
+            if not self._writer.try_write(REQUEST + packet):
+                raise ResourceExhaustedTransient(_FULL)
+            link.check()
         except BaseException as error:
             self._sent.discard(serial)
             if isinstance(error, NNError):
                 # Why the link is over says more than a queue that is closed.
-                self._link.check()
+                link.check()
             raise
-        return self._look(serial)
 
     def free_memory(self, slot: int) -> None:
         """Drop the mapping of a slot."""
@@ -209,23 +228,27 @@ class RemoteBurst:
 
     def _look(self, serial: int) -> BurstResult | None:
         """Look for one answer for a short while, and leave the rest to the thread."""
-        if not self._is_worth_looking():
+        if not (self._is_worth_looking() and self._reading.acquire(blocking=False)):
             self._wanted.set()
             return None
-        if not self._reading.acquire(blocking=False):
-            self._wanted.set()
-            return None
-        found = None
-        began_ns = now_ns()
-        window_ns = self._window_ns
+        found, traces = None, self._link.traces
         try:
-            while found is None:
-                packet = self._reader.try_read()
-                if packet is not None:
+            began_ns = now_ns()
+            if self._took_ns:
+                self._learn(self._took_ns)
+                self._took_ns = 0
+            until_ns = began_ns + self._window_ns
+            expected, usual = self._decoder.expected(serial)
+            while found is None and (packet := self._comes_by(until_ns)) is not None:
+                if packet == expected and not traces.is_on and serial in self._sent:
+                    self._sent.discard(serial)
+                    found = usual
+                else:
                     found = self._taken(packet, serial)
-                elif now_ns() - began_ns >= window_ns:
-                    break
-            self._learn(now_ns() - began_ns, has_missed=found is None)
+            if found is None or self._misses:
+                self._learn(None if found is None else now_ns() - began_ns)
+            else:
+                self._took_ns = now_ns() - began_ns  # There will be time to learn from it.
         except NNError:
             pass  # A broken queue: the thread meets it too, and ends the burst.
         finally:
@@ -234,9 +257,16 @@ class RemoteBurst:
                 self._wanted.set()
         return found
 
+    def _comes_by(self, until_ns: int) -> bytes | None:
+        """A packet that comes in time: seen by looking, or slept for."""
+        if self._looks:
+            return self._reader.try_read() if self._reader.looks_for(until_ns) else None
+        with staying(self._core):
+            return self._reader.read_blocking(max(0, until_ns - now_ns()) * 1e-9)
+
     def _is_worth_looking(self) -> bool:
         if self._misses < _MISSES:
-            return self._looks
+            return True
         self._misses += 1
         return self._misses % _PROBE_EVERY == 0
 
@@ -246,24 +276,24 @@ class RemoteBurst:
         What was answered already, because the burst ended meanwhile, is dropped.
         """
         try:
-            result = _results.decode(packet)
+            number, result = self._decoder.decode(packet)
         except UNDECODABLE:
             self._answer(packet)  # The client half ends the burst for it.
             return None
         try:
-            self._sent.remove(result.serial)
+            self._sent.remove(number)
         except KeyError:
             return None
         if self._link.traces.is_on:
-            self._link.traces.answered(self.number, result.serial)
-        if result.serial == serial:
+            self._link.traces.answered(self.number, number)
+        if number == serial:
             return result
         self._answer(packet)
         return None
 
-    def _learn(self, took_ns: int, *, has_missed: bool) -> None:
+    def _learn(self, took_ns: int | None) -> None:
         """Look longer the next time after a miss, and not at all after several long ones."""
-        if has_missed:
+        if took_ns is None:
             self._misses += self._window_ns >= LONGEST_WINDOW_NS
             self._window_ns = min(2 * self._window_ns, LONGEST_WINDOW_NS)
             return
@@ -317,7 +347,14 @@ class RemoteBurst:
 
     def _write(self, kind: bytes, packet: bytes) -> None:
         if not self._writer.try_write(kind + packet):
-            raise ResourceExhaustedTransient("the queue of a burst is full")
+            raise ResourceExhaustedTransient(_FULL)
+
+    def _tell_core(self) -> None:
+        """Have short work come to the core of the caller, who is about to sleep on it."""
+        core = current_core() if self._misses < _MISSES else -1
+        if core != self._core:
+            self._core = core
+            self._writer.tell_core(core)
 
     def _tell_slots(self, encoded: bytes) -> None:
         """Tell the service what is in the slots of a request; tokens are its own."""
