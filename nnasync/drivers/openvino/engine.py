@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     from nnasync.drivers.openvino import form, unsupported
     from nnasync.drivers.openvino import graph as graphs
     from nnasync.drivers.openvino.lowering import products
+    from nnasync.engine import narrowing
 else:
     form = deferred("nnasync.drivers.openvino.form")
     graphs = deferred("nnasync.drivers.openvino.graph")
     products = deferred("nnasync.drivers.openvino.lowering.products")
+    narrowing = deferred("nnasync.engine.narrowing")
     unsupported = deferred("nnasync.drivers.openvino.unsupported")
 
 __all__ = ["OpenVinoEngine"]
@@ -97,14 +99,17 @@ class OpenVinoEngine:
         return [step.build is not None for step in unsupported.resolve(model)[1]]
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
-        """Float32 first; bfloat16 where the processor has it, bytes where the model has."""
+        """Float32 first; bfloat16 where the processor has it, bytes where the model can have them.
+
+        Quantised networks whose weights are too large for signed bytes are taken too where copies
+        of channels make them fit (`narrowing`).
+        """
         fast = preference == ExecutionPreference.FAST_SINGLE_ANSWER and self.cores > 1
         reduces = _has_floats(model) and not model.relax_computation_float32_to_float16
         names = ["f32"]
         if has_bfloat16():
             names.append("bf16")
-        if _suits_bytes(model):
-            names.append("int8")
+        names += _names_of_bytes(model)
         return [
             Lowering(
                 name,
@@ -125,6 +130,8 @@ class OpenVinoEngine:
             raise InvalidArgument(
                 f"{self.name} has no lowering {chosen.name!r}; it has {', '.join(_PRECISIONS)}"
             )
+        if chosen.name in _BYTES:
+            model = narrowing.narrowed(model)
         graph = graphs.translate(model, chosen.name)
         with faults("compiling"):
             compiled = core().compile_model(graph.network, "CPU", _config(chosen))
@@ -177,7 +184,11 @@ def _copied(blob: bytes | memoryview) -> Any:
     return tensor
 
 
-_PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
+_PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32", "int8-bf16": "bf16"}
+"""Of each lowering, what is used where it does not compute with bytes."""
+
+_BYTES = ("int8", "int8-bf16")
+_DEPTHWISE = OperationType.DEPTHWISE_CONV_2D
 
 
 def _config(lowering: Lowering) -> dict[str, object]:
@@ -187,17 +198,45 @@ def _config(lowering: Lowering) -> dict[str, object]:
         "ENABLE_CPU_PINNING": False,
         "INFERENCE_PRECISION_HINT": _PRECISIONS[lowering.name],
         # Without this, a FakeQuantize is taken out of the convolution to make bytes for a pooling.
-        "LP_TRANSFORMS_MODE": lowering.name == "int8",
+        "LP_TRANSFORMS_MODE": lowering.name in _BYTES,
     }
 
 
-def _suits_bytes(model: Model) -> bool:
-    """Whether most of the filters are such that OpenVINO can compute with bytes."""
+def _names_of_bytes(model: Model) -> list[str]:
+    """The lowerings that compute with bytes, of those that a model suits."""
+    in_bfloat16 = has_bfloat16() and not _has_floats(model)
+    if _suits_bytes(model):
+        return ["int8-bf16", "int8"] if in_bfloat16 else ["int8"]
+    if _is_mostly_products(model):
+        other = narrowing.narrowed(model)
+        if other is not model and _suits_bytes(other, without=_DEPTHWISE):
+            return ["int8-bf16" if in_bfloat16 else "int8"]
+    return []
+
+
+def _is_mostly_products(model: Model) -> bool:
+    """Whether little is between products of bytes: what is costs conversions."""
+    operations = model.main.operations
+    count = sum(
+        operation.type in products.RULES
+        and is_quantized(model.main.operands[operation.inputs[0]].type)
+        for operation in operations
+    )
+    return 2 * count > len(operations)
+
+
+def _suits_bytes(model: Model, without: int | None = None) -> bool:
+    """Whether most of the filters are such that OpenVINO can compute with bytes.
+
+    Those `without` a type of operation: filters by depth are few weights, whatever they are.
+    """
     tensors = validation.subgraph_tensors(model, model.main)
     filters = [
         tensor
         for operation in model.main.operations
-        if operation.type in products.RULES and (tensor := tensors[operation.inputs[1]])
+        if operation.type in products.RULES
+        and operation.type != without
+        and (tensor := tensors[operation.inputs[1]])
     ]
     return 2 * sum(map(products.are_signed_bytes, filters)) > len(filters)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nnasync.drivers.openvino.lowering import products
 from nnasync.drivers.openvino.package import faults, module
 from nnasync.drivers.openvino.scope import Node, Scope
 from nnasync.drivers.openvino.unsupported import Step, resolve
@@ -43,7 +44,7 @@ def translate(model: Model, precision: str) -> Graph:
             memory, value = scope.parameter(tensor)
             scope.define(index, tensor, value)
             parameters.append(memory)
-        _build(scope, steps)
+        _build(scope, steps, _for_products(model))
         results = [
             _result(scope, scope.operand(index), tensor, parameters)
             for index, tensor in zip(model.main.output_indexes, outputs, strict=True)
@@ -52,11 +53,24 @@ def translate(model: Model, precision: str) -> Graph:
     return Graph(network, tuple(tensor.shape for tensor in outputs))
 
 
-def _build(scope: Scope, steps: Sequence[Step]) -> None:
+def _for_products(model: Model) -> set[int]:
+    """The operands that nothing but products read."""
+    main = model.main
+    others = {
+        index
+        for operation in main.operations
+        if operation.type not in products.RULES
+        for index in operation.inputs
+    }
+    return set(range(len(main.operands))) - others - set(main.output_indexes)
+
+
+def _build(scope: Scope, steps: Sequence[Step], for_products: set[int]) -> None:
     for step in steps:
         if step.build is None:
             continue
-        scope.enter(step.operation.inputs)
+        outputs = step.operation.outputs
+        scope.enter(step.operation.inputs, is_for_products=for_products.issuperset(outputs))
         results = step.build(scope)
         for index, tensor, result in zip(
             step.operation.outputs, step.outputs, results, strict=True

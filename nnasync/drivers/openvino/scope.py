@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
+from nnasync.drivers.openvino.ends import ends
 from nnasync.drivers.openvino.package import element_type, opset
 from nnasync.hal import Array, OperandType, Shape, is_quantized
 from nnasync.kernels import Tensor, quantized_range
@@ -67,13 +68,16 @@ class Scope:
     """The inputs of one operation as nodes, and what operations build graphs from."""
 
     def __init__(self, precision: str = "f32") -> None:
-        """`precision` is that of products: f32, bf16, or int8 for those of bytes.
+        """`precision` is that of products: f32, bf16, or int8 or int8-bf16 for those of bytes.
 
-        With int8 they are stated so that OpenVINO computes with bytes.
+        With the latter those that can be are stated so that OpenVINO computes with bytes, and the
+        others are computed in f32 or bf16.
         """
         self.op = opset()
-        self.uses_bytes = precision == "int8"
-        self.in_bfloat16 = precision == "bf16"
+        self.uses_bytes = precision in ("int8", "int8-bf16")
+        self.is_product_of_reals = False
+        self.is_for_products = False
+        self.in_bfloat16 = precision in ("bf16", "int8-bf16")
         self.sums_are_exact = precision == "f32"
         self._tensors: dict[int, Tensor] = {}
         self._plain: dict[int, Node] = {}
@@ -82,9 +86,11 @@ class Scope:
 
     # -- values of operands
 
-    def enter(self, inputs: Sequence[int]) -> None:
-        """Go on with an operation that reads these operands."""
+    def enter(self, inputs: Sequence[int], *, is_for_products: bool = False) -> None:
+        """Go on with an operation that reads these operands, and what it is made for."""
         self._inputs = tuple(inputs)
+        self.is_product_of_reals = False
+        self.is_for_products = is_for_products
 
     def define(self, index: int, tensor: Tensor, result: Result | None = None) -> None:
         """State what an operand is, and its value unless that is a constant."""
@@ -223,10 +229,13 @@ class Scope:
         multiplier: Any,
         bounds: tuple[float, float] | None = None,
         bias: Any = 0.0,
+        *,
+        whole: bool = False,
     ) -> Node:
         """A multiple of numbers plus a bias, rounded and limited, as an operand's canonical value.
 
-        `multiplier` and `bias` are numbers or arrays that broadcast to the node's shape.
+        `multiplier` and `bias` are numbers or arrays that broadcast to the node's shape. `whole`
+        says that the numbers are whole, which they are exactly.
         """
         lowest, highest = quantized_range(tensor.type)
         lower, upper = bounds or (lowest, highest)
@@ -234,30 +243,55 @@ class Scope:
         factor = np.asarray(multiplier, np.float64)
         if last <= first:
             return self.op.clamp(node, first, first)
-        if self.uses_bytes and np.any(bias):
+        in_bytes = self.uses_bytes and not self.is_product_of_reals
+        if in_bytes and np.any(bias):
             node, bias = self.op.add(node, self.constant(np.asarray(bias, np.float32))), 0.0
-        if self.uses_bytes and (lower, upper) != (lowest, highest):
+        if in_bytes and (lower, upper) != (lowest, highest):
             node = self._cut(node, factor, (first, last), (lower > lowest, upper < highest))
             first, last = float(lowest - tensor.zero_point), float(highest - tensor.zero_point)
         least, most = first / factor - bias, last / factor - bias
         if least.size == 1:
             least, most = least.reshape(()), most.reshape(())
+        count = int(last - first) + 1
+        low, high = (
+            ends(least, most, count)
+            if whole and not in_bytes
+            else (least.astype(np.float32), most.astype(np.float32))
+        )
         quantized = self.op.fake_quantize(
             node,
-            self.constant(least.astype(np.float32)),
-            self.constant(most.astype(np.float32)),
+            self.constant(low),
+            self.constant(high),
             self.number(first),
             self.number(last),
-            int(last - first) + 1,
+            count,
         )
-        if least.ndim == 0 or self.uses_bytes:
+        if least.ndim == 0 or in_bytes:
             return quantized
         # OpenVINO 2026.4 forgets to round what differs by channel behind some 1x1 convolutions.
-        return self.op.round(quantized, "half_to_even")
+        if not (self.uses_bytes and self.is_for_products):
+            quantized = self.op.round(quantized, "half_to_even")
+        if not self.uses_bytes:
+            return quantized
+        return self._as_bytes(quantized, lowest - tensor.zero_point)
+
+    def rounded(self, node: Node) -> Node:
+        """Whole numbers that are to be added or multiplied one by one.
+
+        OpenVINO 2026.4 does that behind the convolution, and forgets there to round what the
+        convolution gives, unless it computes in float32.
+        """
+        exact = not (self.uses_bytes or self.in_bfloat16)
+        return node if exact else self.op.round(node, "half_to_even")
 
     def cut_off(self, node: Node, tensor: Tensor, count: int) -> Node:
         """Multiples of 1/count, cut off to whole numbers as an operand's canonical value."""
         return self.quantize(node, tensor, 1, bias=0.25 / count - 0.5)
+
+    def _as_bytes(self, node: Node, lowest: float) -> Node:
+        """Whole numbers from the lowest on, 256 at most, for products of bytes."""
+        limits = self.number(lowest), self.number(lowest + 255)
+        return self.op.fake_quantize(node, *limits, *limits, 256)
 
     def _cut(
         self, node: Node, factor: Array, limits: tuple[float, float], cuts: tuple[bool, bool]

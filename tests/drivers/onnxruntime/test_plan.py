@@ -12,7 +12,8 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync.drivers.onnxruntime.call import SHORT_NS, OnnxCall
-from nnasync.engine import OutputBuffer, StopFlag
+from nnasync.drivers.onnxruntime.providers import package
+from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.extensions import ONNX, OnnxOperation
 from nnasync.hal import Array, ExecutionPreference, Model
@@ -309,3 +310,22 @@ def test_a_file_cannot_read_others(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     builder.output("y", builder.operation(type, x, file, output=x))
     with pytest.raises(GeneralFailure, match="ONNX Runtime refuses"):
         plan(builder.build())
+
+
+@pytest.mark.parametrize(("threads", "spins"), [(1, "0"), (2, "1")])
+def test_threads_spin_within_a_run_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, spins: str
+) -> None:
+    opened: list[Any] = []
+    session = package().InferenceSession
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        opened.append(session(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(package(), "InferenceSession", recorded)
+    model = identity(tmp_path, ("x", FLOAT, (1, 3)))
+    OnnxRuntimeEngine().compile(model, SUSTAINED, Lowering("onnx", threads))
+    options = opened[0].get_session_options()
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == spins
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"

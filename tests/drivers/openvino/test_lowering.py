@@ -60,7 +60,7 @@ def output(type: OperandType, scale: float = 0.4) -> dict[str, Any]:
     return {"scale": scale, "zero_point": QUANTIZATION[type][1]} if type in BYTES else {}
 
 
-@pytest.mark.parametrize("lowering", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("lowering", ["f32", "bf16", "int8", "int8-bf16"])
 @pytest.mark.parametrize("activation", [0, 1, 3])
 @every_byte
 def test_quantized_convolution(type: OperandType, activation: int, lowering: str) -> None:
@@ -103,7 +103,7 @@ def test_variable_weights(type: OperandType) -> None:
     check(model_of(build), rtol=1e-4)
 
 
-@pytest.mark.parametrize("lowering", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("lowering", ["f32", "bf16", "int8", "int8-bf16"])
 @pytest.mark.parametrize("pixels", [1, 4])
 @every_byte
 def test_scales_by_channel(type: OperandType, pixels: int, lowering: str) -> None:

@@ -89,16 +89,18 @@ def _quantized(scope: Scope, name: str, output: Tensor, fused: int) -> Result:
         product = np.float64(one_.scale) * other.scale / output.scale
 
         def multiply(nodes: Sequence[Node]) -> Node:
-            sums = function(*nodes)
+            sums = function(*map(scope.rounded, nodes))
             return rescale(scope, sums, output, product, bounds, halves_up=False)
 
         return pointwise(scope, (0, 1), multiply, real=False)
     scale = np.float64(other.scale) / one_.scale
 
     def apply(nodes: Sequence[Node]) -> Node:
-        second = nodes[1] if scale == 1 else scope.op.multiply(nodes[1], scope.number(float(scale)))
+        first, second = map(scope.rounded, nodes)
+        if scale != 1:
+            second = scope.op.multiply(second, scope.number(float(scale)))
         step = np.float64(one_.scale) / output.scale
-        return scope.quantize(function(nodes[0], second), output, step, bounds)
+        return scope.quantize(function(first, second), output, step, bounds)
 
     return pointwise(scope, (0, 1), apply, real=False)
 

@@ -53,7 +53,8 @@ class _Weights:
         if is_float(tensor.type):
             return scope.constant(self._arranged(tensor.value).astype(np.float32))
         whole = self._arranged(tensor.value).astype(np.int16) - np.int16(zero_point(tensor))
-        if not scope.uses_bytes or not are_signed_bytes(tensor):
+        scope.is_product_of_reals = not are_signed_bytes(tensor)
+        if not scope.uses_bytes or scope.is_product_of_reals:
             return scope.constant(whole.astype(np.float32))
         wide = scope.op.convert(scope.constant(whole.astype(np.int8)), "f32")
         return scope.op.multiply(wide, scope.number(1))

@@ -48,7 +48,8 @@ def rescale(
     if halves_up or lowest >= 0 or not scope.sums_are_exact:
         levels = np.arange(lowest + 1, highest + 1)
         moved = _centred(levels, factor, shift, np.asarray(bias, np.float64))
-        return scope.quantize(sums, output, factor, bounds, bias + shift / factor - moved)
+        left = bias + shift / factor - moved
+        return scope.quantize(sums, output, factor, bounds, left, whole=True)
     levels = np.arange(1, max(-lowest, highest) + 1)
     nudge = shift - factor * _centred(levels, factor, shift, np.zeros(()))
     return _rounded_away(scope, sums, output, factor, bounds, np.asarray(bias), nudge)
