@@ -14,6 +14,7 @@ from nnasync.clock import Deadline
 from nnasync.fences import Fence
 from nnasync.hal import (
     DEFAULT_LOOP_TIMEOUT_NS,
+    Array,
     BufferDesc,
     BufferRole,
     Capabilities,
@@ -182,12 +183,21 @@ class InlinePreparedModel(PreparedModel, Protocol):
         """
 
     def run_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run at once if that is cheaper than a hop, else return None.
 
-        Raises what an execution raises.
+        `given` are arrays to be read in place of all inputs of the request, of their dtypes and
+        shapes; they may be written to the memory of the request. Raises what an execution raises.
         """
+
+    def rehearsals(self) -> int:
+        """How often a network may run on this thread, now, for the first call to be quick."""
 
     def launch_now(
         self, request: Request, *, measure: bool, deadline_ns: int

@@ -21,11 +21,18 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Hundreds of processes start: each would compile the package anew where none may keep bytecode.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 BACKENDS = {
     "asyncio": ("asyncio", {"use_uvloop": False}),
     "asyncio+uvloop": ("asyncio", {"use_uvloop": True}),
     "trio": ("trio", {}),
 }
+
+SETTLE_ABOVE = 20_000
+"""Old objects from which on it pays to look through them once for all."""
 
 # The same examples each time; `pytest --hypothesis-profile=explore` looks for new ones.
 settings.register_profile(
@@ -146,10 +153,39 @@ def process_wide_descriptors() -> None:
     uvloop.run(asyncio.sleep(0))
 
 
-def pytest_collection_finish() -> None:
-    """Keep what has been imported and collected out of all later looks for garbage."""
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who has run its half takes tests of the others: the parts of the suite take unlike times.
+
+    And a half is whole modules, of which each worker imports and compiles what they need.
+    """
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # Untyped.
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+def collect_and_settle() -> None:
+    """Collect garbage; what is left is what later tests need not look through again.
+
+    Only between tests: garbage that frozen objects become is never collected.
+    """
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Keep what has been imported and collected out of all later looks for garbage."""
+    collect_and_settle()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled() -> None:
+    """Keep what earlier modules imported and cached out of the looks for garbage of this one.
+
+    Among the objects of a large run one look takes a third of a second.
+    """
+    if len(gc.get_objects(2)) > SETTLE_ABOVE:
+        collect_and_settle()
 
 
 @pytest.fixture
@@ -165,8 +201,7 @@ def no_leaks(process_wide_descriptors: None) -> Iterator[None]:
         thread.join(timeout=10)
     assert {thread.name for thread in our_threads() - threads} == set()
     if open_descriptors().keys() - descriptors.keys():
-        # Only then: a look through all objects of a large run takes a third of a second.
-        gc.collect()
+        collect_and_settle()
     now = open_descriptors()
     assert {fd: now[fd] for fd in now.keys() - descriptors.keys()} == {}
 

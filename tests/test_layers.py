@@ -20,6 +20,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"partition"},
     {"drivers", "importers"},
     {"formats", "engine", "versions"},
+    {"bases"},
     {"device"},
     {"model"},
     {"validation"},

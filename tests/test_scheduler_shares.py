@@ -144,21 +144,22 @@ def test_of_two_that_always_wait_none_is_more_than_one_execution_ahead(
 
 
 @given(st.integers(1, 8), st.lists(lengths, min_size=200, max_size=200))
-def test_a_weight_is_a_weight(weight: int, work: list[int]) -> None:
+def test_whose_jobs_are_longer_gets_fewer_of_them(factor: int, work: list[int]) -> None:
+    """Shares are of time, and equal."""
     queue = Scheduler(servers=1, queue_limit=1)
-    heavy = queue.open_client(queue_limit=10**6, weight=weight)
-    light = queue.open_client(queue_limit=10**6)
-    had = {heavy: 0, light: 0}
-    for number, length_ns in enumerate(work * 2):
-        estimate = Estimate()
-        estimate.ns = length_ns
-        queue.submit(Job(MEDIUM, estimate, client=(heavy, light)[number % 2]), 0)
-    while queue.queued_of(heavy) and queue.queued_of(light):
+    long, short = queue.open_client(queue_limit=10**6), queue.open_client(queue_limit=10**6)
+    had = {long: 0, short: 0}
+    for length_ns in work:
+        for client, times in ((long, factor), (short, 1)):
+            estimate = Estimate()
+            estimate.ns = times * length_ns
+            queue.submit(Job(MEDIUM, estimate, client=client), 0)
+    while queue.queued_of(long) and queue.queued_of(short):
         job = queue.next(0, ALL)
         assert job is not None
         queue.ran(job, int(job.estimate.ns))
         had[job.client] += int(job.estimate.ns)
-        assert abs(had[heavy] / weight - had[light]) <= max(work)
+        assert abs(had[long] - had[short]) <= factor * max(work)
 
 
 def test_high_of_one_client_delays_another_by_no_more_than_its_share() -> None:

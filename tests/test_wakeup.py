@@ -417,3 +417,24 @@ async def test_a_shield_keeps_a_cancelled_scope_out() -> None:
 async def test_without_scopes_there_is_nothing_to_shield(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeups, "_backend", lambda: None)
     assert isinstance(wakeups.shield(), contextlib.nullcontext)
+
+
+async def test_a_wakeup_knows_its_loop() -> None:
+    mine = Wakeup.current()
+    assert mine.is_current()
+    seen: list[bool] = []
+
+    async def elsewhere() -> None:
+        seen.append(mine.is_current())
+        seen.append(Wakeup.current().is_current())
+
+    in_thread(lambda: asyncio.run(elsewhere()))
+    in_thread(lambda: trio.run(elsewhere))
+    assert seen == [False, True, False, True]
+
+    def outside() -> None:
+        with pytest.raises(errors.BadState, match="no event loop"):
+            mine.is_current()
+
+    in_thread(outside)
+    assert mine.is_current()

@@ -22,7 +22,7 @@ from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import EngineDevice, Plan
 from nnasync.engine.guarded import GuardedPlan, Health, Standby
-from nnasync.errors import NNError
+from nnasync.errors import DeviceDied, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
 
 if TYPE_CHECKING:
@@ -105,8 +105,9 @@ class Fallbacks:
         self, network: str, device: str, operations: tuple[int, ...], kind: str, failure: NNError
     ) -> None:
         """Note that the reference takes what the device failed to do; from any thread."""
-        cause = type(failure.__cause__ or failure).__name__
-        key = (device, operations, kind, cause)
+        # Whatever a death was noticed by, it is the cause.
+        cause = failure if isinstance(failure, DeviceDied) else failure.__cause__ or failure
+        key = (device, operations, kind, type(cause).__name__)
         with self._lock:
             reason, count = self._found.get(key, (str(failure), 0))
             self._found[key] = reason, count + 1

@@ -10,8 +10,9 @@ since the device may have overwritten them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
+from nnasync.bases import PlainExecutions
 from nnasync.burst import Arguments, BurstCallback, BurstContext, Channel
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.outside_burst import FallbackBurst, shares_memory
@@ -29,13 +30,13 @@ from nnasync.hal import (
     Request,
     Timing,
 )
-from nnasync.scheduler import NEVER_NS
+from nnasync.scheduler import at_ns
 from nnasync.workers import contained
 
 __all__ = ["FallbackPreparedModel"]
 
 
-class FallbackPreparedModel:
+class FallbackPreparedModel(PlainExecutions):
     """A prepared model of a device, and that of the reference which stands by."""
 
     def __init__(
@@ -58,40 +59,6 @@ class FallbackPreparedModel:
         """The device's own."""
         return self._prepared
 
-    async def execute(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-    ) -> ExecutionResult:
-        """Run on the device, and where that fails on a worker."""
-
-        def run(prepared: PreparedModel) -> Awaitable[ExecutionResult]:
-            return prepared.execute(
-                request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
-            )
-
-        return await self._executed(request, run)
-
-    async def execute_synchronously(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-    ) -> ExecutionResult:
-        """Run on the device, and where that fails on the reference."""
-
-        def run(prepared: PreparedModel) -> Awaitable[ExecutionResult]:
-            return prepared.execute_synchronously(
-                request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
-            )
-
-        return await self._executed(request, run)
-
     async def execute_fenced(
         self,
         request: Request,
@@ -108,7 +75,7 @@ class FallbackPreparedModel:
             request,
             tuple(wait_for),
             measure=measure,
-            deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
+            deadline_ns=at_ns(deadline),
             loop_timeout_ns=loop_timeout_ns,
             duration_ns=duration_ns,
         )
@@ -177,28 +144,40 @@ class FallbackPreparedModel:
         if error is None or isinstance(error, CallerError | Refused):
             self._told(failure)
 
-    async def _executed(
-        self, request: Request, run: Callable[[PreparedModel], Awaitable[ExecutionResult]]
+    async def _execute(
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline: Deadline | None,
+        loop_timeout_ns: int,
+        at_once: bool,
     ) -> ExecutionResult:
+        """Run on the device, and where that fails on the reference."""
+        device = self._prepared
+        execute = device.execute_synchronously if at_once else device.execute
         if self.health.skips():
-            return await self._on_reference(self.health.failure, run)
-        try:
-            result = await run(self._prepared)
-        except Exception as error:
-            failure = self.failed(error, request)
-            if failure is None:
-                raise
+            failure = self.health.failure
         else:
-            if self.health.suspects:
-                self.health.succeeded()
-            return result
-        return await self._on_reference(failure, run)
-
-    async def _on_reference(
-        self, failure: NNError, run: Callable[[PreparedModel], Awaitable[ExecutionResult]]
-    ) -> ExecutionResult:
+            try:
+                result = await execute(
+                    request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
+                )
+            except Exception as error:
+                noted = self.failed(error, request)
+                if noted is None:
+                    raise
+                failure = noted
+            else:
+                if self.health.suspects:
+                    self.health.succeeded()
+                return result
         try:
-            result = await run(self.reference())
+            reference = self.reference()
+            execute = reference.execute_synchronously if at_once else reference.execute
+            result = await execute(
+                request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
+            )
         except Exception as error:
             self.made_up(failure, error)
             raise decided(failure, error) from error

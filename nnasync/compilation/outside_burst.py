@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from nnasync import hal
 from nnasync.burst import (
     Arguments,
     BurstCallback,
@@ -30,7 +31,7 @@ from nnasync.device import PreparedModel
 from nnasync.engine import EnginePreparedModel
 from nnasync.engine.guarded import Health, decided
 from nnasync.errors import BY_STATUS, GeneralFailure, NNError
-from nnasync.hal import ErrorStatus, Memory, Request, RequestArgument
+from nnasync.hal import ErrorStatus, Memory, Request
 from nnasync.hal.decoders import msgpack_decoder
 
 __all__ = ["FallbackBurst", "shares_memory"]
@@ -257,20 +258,4 @@ def _error(result: BurstResult) -> NNError:
 def shares_memory(request: Arguments | Request) -> bool:
     """Whether an input and an output of a request share memory."""
     pools: Sequence[Memory | int] = request.pools if isinstance(request, Request) else request.slots
-    written = [_span(pools, each) for each in request.outputs if not each.has_no_value]
-    for argument in request.inputs:
-        if argument.has_no_value:
-            continue
-        pool, start, end = _span(pools, argument)
-        if any(pool == other and start < stop and begin < end for other, begin, stop in written):
-            return True
-    return False
-
-
-def _span(pools: Sequence[Memory | int], argument: RequestArgument) -> tuple[int, int, float]:
-    """Pool, begin and end of an argument; a length of 0 stands for the rest of the pool."""
-    location = argument.location
-    index = location.pool_index
-    pool = pools[index] if 0 <= index < len(pools) else -1
-    end = location.offset + location.length if location.length else float("inf")
-    return (pool if isinstance(pool, int) else id(pool)), location.offset, end
+    return hal.shares_memory(pools, request.inputs, request.outputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +32,9 @@ from nnasync.hal import (
 from nnasync.memory import IMAGE, Pool, mapped
 from nnasync.workers import StopFlag, contained
 
-__all__ = ["Binding", "SizedCall", "array_of", "target_of"]
+RunOn = Callable[[StopFlag, Sequence[Array]], bool]
+
+__all__ = ["Binding", "FedCall", "SizedCall", "array_of", "target_of"]
 
 
 class Binding:
@@ -65,12 +67,20 @@ class Binding:
         except IndexError:
             return self._bound()
 
+    def fed(self, call: BoundCall, given: Sequence[Array]) -> BoundCall:
+        """The call for one run that reads these arrays instead of its own, which it may fill."""
+        run_on: RunOn | None = getattr(call, "run_on", None)
+        if run_on is not None:
+            return FedCall(call, run_on, given)
+        write(self._inputs, given)
+        return call
+
     def fail(self, call: BoundCall) -> None:
         """Note that what a call did does not count: the execution failed."""
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
-        self._idle.append(call.successor() if isinstance(call, SizedCall) else call)
+        self._idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
 
     def _bound(self) -> BoundCall:
         try:
@@ -81,6 +91,25 @@ class Binding:
         except Exception as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__
+
+
+class FedCall:
+    """A call for one run, which reads other arrays than those it was bound to."""
+
+    __slots__ = ("_call", "_given", "_run_on")
+
+    def __init__(self, call: BoundCall, run_on: RunOn, given: Sequence[Array]) -> None:
+        self._call = call
+        self._run_on = run_on
+        self._given = given
+
+    def run(self, stop: StopFlag) -> bool:
+        """Run to the end or until the flag is raised."""
+        return self._run_on(stop, self._given)
+
+    def rewind(self) -> None:
+        """Forget a stopped or failed run."""
+        self._call.rewind()
 
 
 class SizedCall:
@@ -107,6 +136,13 @@ class SizedCall:
     def successor(self) -> SizedCall:
         """The same call for another run."""
         return SizedCall(self._call, self._outputs)
+
+
+def write(inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
+    """Copy arrays into the memory of inputs, all of which are there."""
+    for target, source in zip(inputs, given, strict=True):
+        if target is not None:
+            target[...] = source
 
 
 def _own(output: Target) -> Target:

@@ -94,7 +94,12 @@ def deliver(outputs: Sequence[Target], results: Sequence[Array]) -> None:
 
 
 class BoundCall(Protocol):
-    """A plan bound to arrays; used by one thread at a time."""
+    """A plan bound to arrays; used by one thread at a time.
+
+    It may have a method `run_on(stop, arrays) -> bool`: a whole run, which nobody stops, that reads
+    these arrays in place of all of its inputs. They have the same dtypes and shapes, with any
+    strides. Without it they are copied to the inputs.
+    """
 
     def run(self, stop: StopFlag) -> bool:
         """Run to the end: True, and ready for the next run.
@@ -129,7 +134,11 @@ class Plan(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """What a driver author writes; see `drivers/cpu` for a complete one."""
+    """What a driver author writes; see `drivers/cpu` for a complete one.
+
+    It may have an attribute `tries_ahead`: with True its plans are run on arbitrary inputs before
+    their first execution, to measure them, which is harmless and ends soon after an abort.
+    """
 
     @property
     def name(self) -> str:

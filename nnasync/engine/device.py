@@ -322,6 +322,7 @@ class EngineDevice:
             name=f"{model.name or 'model'} on {name or self.name}",
             health=health,
             runs_inline=runs_inline,
+            tries_ahead=getattr(self.engine, "tries_ahead", False),
             buffers=lambda: self._buffers,
         )
         with self._lock:

@@ -186,7 +186,10 @@ class GuardedPlan:
             call = _LateCall(lambda: self.plan, inputs, outputs)
         shared = _shared(inputs, outputs)
         if not shared:
-            return _GuardedCall(self, call, inputs, outputs)
+            run_on = getattr(call, "run_on", None)
+            if run_on is None:
+                return _GuardedCall(self, call, inputs, outputs)
+            return _FedCall(self, call, inputs, outputs, run_on)
         copies = {n: array.copy() for n, array in shared.items()}
         kept = [copies.get(n, each) for n, each in enumerate(inputs)]
         return _KeepingCall(
@@ -321,6 +324,37 @@ class _GuardedCall:
         if finished:
             self._failure = None
         return finished
+
+
+class _FedCall(_GuardedCall):
+    """A call that may read other arrays than its own, as that of the device does."""
+
+    __slots__ = ("_run_on",)
+
+    def __init__(
+        self,
+        plan: GuardedPlan,
+        call: BoundCall,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Target],
+        run_on: Callable[[StopFlag, Sequence[Array]], bool],
+    ) -> None:
+        super().__init__(plan, call, inputs, outputs)
+        self._run_on = run_on
+
+    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
+        """Run on these arrays; where the reference may have to, they are copied to the inputs."""
+        if self._health.suspects or stop.falls_back:
+            for target, source in zip(self._inputs, arrays, strict=True):
+                if target is not None:
+                    target[...] = source
+            return self.run(stop)
+        try:
+            if self._run_on(stop, arrays):
+                return True
+        except (Exception, SystemExit) as error:
+            return self._fall_back(error, stop)
+        return self._stopped(stop)
 
 
 class _KeepingCall(_GuardedCall):

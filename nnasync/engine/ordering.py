@@ -22,7 +22,7 @@ class DependencyFailed(GeneralFailure):
 
 
 class Gate:
-    """Lets at most `limit` tasks of one plan be with the workers; 0 lets all of them through.
+    """Lets at most `limit` tasks of one plan be with the workers; 0 lets all through (`is_open`).
 
     The others wait in front of it, at most as many as the workers' queue may hold, and go in by
     deadline, then by arrival.
@@ -31,6 +31,7 @@ class Gate:
     def __init__(self, workers: Workers, limit: int) -> None:
         self._workers = workers
         self._limit = limit
+        self.is_open = limit == 0
         self._lock = threading.Lock()
         self._inside = 0
         self._waiting: dict[Task, None] = {}

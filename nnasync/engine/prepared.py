@@ -11,7 +11,7 @@ from nnasync import hal
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
-from nnasync.engine.contract import OutputBuffer, Plan
+from nnasync.engine.contract import BoundCall, OutputBuffer, Plan
 from nnasync.engine.guarded import Health
 from nnasync.engine.heat import Heat
 from nnasync.engine.launched import Done, Launched, timing_of
@@ -27,6 +27,7 @@ from nnasync.errors import (
 from nnasync.fences import Fence, signaled
 from nnasync.hal import (
     DEFAULT_LOOP_TIMEOUT_NS,
+    Array,
     ExecutionResult,
     Model,
     Operand,
@@ -50,10 +51,18 @@ else:
     bursts = deferred("nnasync.burst")
     tokens = deferred("nnasync.engine.tokens")
 
-__all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
+__all__ = ["LAUNCH_INLINE_NS", "REHEARSALS", "EnginePreparedModel"]
 
 LAUNCH_INLINE_NS = 50_000
 """A launch runs on the caller's thread only what is cheaper than waking another thread."""
+
+
+REHEARSALS, REHEARSAL_NS = 8, 1_000_000
+"""So often, and for so long at most by the estimate, a network runs before its first call."""
+
+
+TRIAL_NS = 20_000_000
+"""Trials of a plan that nobody has measured are given up after so long, where its engine can."""
 
 
 class EnginePreparedModel:
@@ -70,10 +79,12 @@ class EnginePreparedModel:
         name: str,
         health: Health | None = None,
         runs_inline: bool = True,
+        tries_ahead: bool = False,
         buffers: Callable[[], Buffers | None] = lambda: None,
     ) -> None:
         """`health` is that of a plan that falls back: while it is bad nothing runs inline.
 
+        With `tries_ahead` it may run before its first execution though nobody has measured it.
         `buffers` gives those of its device, if it has allocated any.
         """
         self._workers = workers
@@ -82,6 +93,7 @@ class EnginePreparedModel:
         self._plan: Plan | None = plan
         self._priority = priority
         self._estimate = Estimate()
+        self._tries_ahead = tries_ahead
         self._gate = Gate(workers, concurrency)
         self._name = name
         self._bindings: dict[int, Binding] = {}
@@ -89,6 +101,7 @@ class EnginePreparedModel:
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
         self._loops = _has_loops(model) or not runs_inline
+        workers.expect(priority, self)
         self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
@@ -149,35 +162,64 @@ class EnginePreparedModel:
         )
 
     def bind(self, request: Request, *, tries: bool = True) -> None:
-        """Validate and bind a request ahead of its first execution, and try a measured plan once.
+        """Validate and bind a request ahead of its first execution, and try it.
 
-        What a run reads then is whatever its memory holds, so that a failure means nothing yet.
+        What a run reads then is whatever its memory holds, so that a failure means nothing yet. A
+        plan that nobody has measured is tried, and measured, where its engine `tries_ahead`.
         """
         binding = self._binding(request)
-        if not tries or binding.is_managed or not self._estimate.samples or self._loops:
+        is_known = self._estimate.samples > 0
+        if not (tries and (is_known or self._tries_ahead)) or binding.is_managed or self._loops:
             return
         if not self._gate.try_enter():
             return
         try:
             call = binding.take()
             with contextlib.suppress(Exception):
-                if not call.run(StopFlag(falls_back=False)):
-                    call.rewind()
+                if is_known:
+                    _tried(call, StopFlag(falls_back=False))
+                else:
+                    self._measure(call)
                 binding.give_back(call)
         finally:
             self._gate.leave()
 
+    def _measure(self, call: BoundCall) -> None:
+        """Find out how long a run takes, when it has run once, if that is not long."""
+        stop = StopFlag(falls_back=False)
+        alarm = self._workers.watchdog.arm(now_ns() + TRIAL_NS, stop.abort)
+        try:
+            if _tried(call, stop):
+                started_ns = now_ns()
+                if _tried(call, stop):
+                    self._estimate.observe(now_ns() - started_ns)
+        finally:
+            alarm.disarm()
+
+    def rehearsals(self) -> int:
+        """How often a network may run on this thread, now, for the first call to be quick."""
+        if not self._enters_inline(REHEARSAL_NS) or self._workers.tracer.inline_run:
+            return 0
+        self._gate.leave()
+        return min(REHEARSALS, int(REHEARSAL_NS / max(1, self._estimate.best_ns)))
+
     def run_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run on this thread if that is cheaper than a hop, else None."""
         if not self._enters_inline(NEVER_NS):
             return None
-        return self._run_inline(request, measure=measure, deadline_ns=deadline_ns)
+        return self._run_inline(request, measure=measure, deadline_ns=deadline_ns, given=given)
 
     def launch_now(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched | None:
         """Launch and run on this thread what is cheaper than waking another one, else None."""
-        if not (self._is_settled(request) and self._enters_inline(LAUNCH_INLINE_NS)):
+        settled = self._settled or self._is_settled(request)
+        if not (settled and self._enters_inline(LAUNCH_INLINE_NS)):
             return None
         launched_ns = now_ns() if measure else 0
         try:
@@ -254,12 +296,9 @@ class EnginePreparedModel:
         """The same, at once and from any thread."""
         self._open_plan()
         heat = Heat(self._workers)
-
-        def run_now(request: Request, *, measure: bool, deadline_ns: int) -> ExecutionResult | None:
-            heat.touch()
-            return self.run_now(request, measure=measure, deadline_ns=deadline_ns)
-
-        server = bursts.BurstServer(self._begin, callback, result_channel, run_now=run_now)
+        server = bursts.BurstServer(
+            self._begin, callback, result_channel, run_now=self.run_now, used=heat.touch
+        )
         request_channel.listen(server.receive)
         context = _BurstContext(server, self.run_now, heat)
         heat.belongs_to(context)
@@ -271,6 +310,7 @@ class EnginePreparedModel:
         plan, self._plan = self._plan, None
         closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
         self._workers.dismiss(self._estimate, closed)
+        self._workers.expect_no_more(self)
         self._bindings.clear()
         for heat in self._heats:
             heat.leave()
@@ -387,13 +427,20 @@ class EnginePreparedModel:
 
     def _enters_inline(self, budget_ns: float) -> bool:
         return (
-            self._inlines(budget_ns)
-            and not self._workers.turns.must_wait(self._priority, self._estimate.best_ns)
-            and self._gate.try_enter()
+            self._plan is not None
+            and not self._loops
+            and (self._health is None or not self._health.suspects)
+            and self._workers.admits_inline(self._priority, self._estimate, budget_ns, self.client)
+            and (self._gate.is_open or self._gate.try_enter())
         )
 
     def _run_inline(
-        self, request: Request, *, measure: bool, deadline_ns: int
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run on this thread; the gate was entered. None: it is to fall back, on a worker."""
         entered_ns = now_ns() if measure else 0
@@ -401,8 +448,9 @@ class EnginePreparedModel:
             binding = self._bindings.get(id(request)) or self._bind(request)
             call = binding.take()
             try:
+                run = call if given is None else binding.fed(call, given)
                 device_ns = self._workers.run_inline(
-                    call, self._estimate, deadline_ns, self._name, self.client
+                    run, self._estimate, deadline_ns, self._name, self.client
                 )
             except BaseException:
                 binding.fail(call)
@@ -414,7 +462,10 @@ class EnginePreparedModel:
                 raise
             return None
         finally:
-            self._gate.leave()
+            if not self._gate.is_open:
+                self._gate.leave()
+        if not measure and not isinstance(call, SizedCall):
+            return self._result
         timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
         return self._result_of(call, timing)
 
@@ -518,6 +569,14 @@ def _has_loops(model: Model) -> bool:
         for subgraph in (model.main, *model.referenced)
         for operation in subgraph.operations
     )
+
+
+def _tried(call: BoundCall, stop: StopFlag) -> bool:
+    """Whether a trial ended; if not it is as if it had not been."""
+    if call.run(stop):
+        return True
+    call.rewind()
+    return False
 
 
 def _has_failed(fence: Fence) -> bool:

@@ -45,13 +45,14 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.execution.calls import BurstSlot, Call, Ways
-from nnasync.execution.ports import Ports, check_out, in_order, out_in_order
+from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
 from nnasync.hal import Array, ExecutionResult, Model
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
+from nnasync.workers.turns import CALL_NS
 
 if TYPE_CHECKING:
     from nnasync.execution import buffer, distant
@@ -94,12 +95,14 @@ class Burst:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
         self._model = model
         self._ports = ports
+        self._port = ports.inputs[0] if len(ports.inputs) == 1 else None
         self._prepared = prepared
         self._depth = depth
         self._owner = owner
         self._device = device
         self._workers = workers
         self._wakeup = Wakeup.current()
+        self._turn = workers.turns.here  # All calls are made on this loop.
         self._state = StreamState(ports) if model.state else None
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
@@ -158,7 +161,7 @@ class Burst:
         deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
         slot, ways, outs, mixed = self._filled(arrays, out)
         answer: ExecutionResult | int | None = None
-        if self._running is None and not self._workers.turns.is_half_spent():
+        if self._running is None and not self._turn.is_half_spent():
             if self._inline is not None:
                 answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
             elif self._prompt is not None:
@@ -172,7 +175,7 @@ class Burst:
             if answer is not None:
                 self._follow(call, answer)
             elif self._takes_lead(call):
-                if self._workers.turns.is_half_spent():
+                if self._turn.is_half_spent():
                     await self._turn_of(call)
                 self._send(call)
             if call.outcome is None:
@@ -240,7 +243,7 @@ class Burst:
     def _check(self, deadline: Deadline | None) -> None:
         if not self._open:
             raise BadState("the burst is not open; use it inside `async with net.burst() as burst`")
-        if Wakeup.current() is not self._wakeup:
+        if not self._wakeup.is_current():
             raise BadState("the burst belongs to the event loop it was made on, not to this one")
         if deadline is not None and deadline.__class__ is not Deadline:
             raise InvalidArgument(
@@ -297,7 +300,7 @@ class Burst:
             self._failed += 1
             self._discard(slot)
             raise
-        self._workers.turns.spend(now_ns() - began_ns)
+        self._turn.spent_ns += now_ns() - began_ns + CALL_NS
         if isinstance(outcome, int):
             return outcome
         self._submitted += 1
@@ -324,6 +327,10 @@ class Burst:
     ) -> tuple[BurstSlot, Ways, Sequence[Any] | None, buffer.Mixed | None]:
         """A slot with the inputs in it, the requests on it, and how to read the outputs."""
         ports = self._ports
+        if out is None and self._idle and fits(arrays, self._port):
+            slot = self._idle.pop()
+            slot.inputs[0][...] = arrays[0]
+            return slot, slot.ways, None, None
         values = in_order(ports.inputs, arrays, "input")
         try:
             slot = self._idle.pop()

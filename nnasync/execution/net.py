@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,13 +22,21 @@ from nnasync.execution.ports import (
     Port,
     check_out,
     copy_in,
+    fits,
     in_order,
     out_in_order,
     ports_of,
 )
 from nnasync.execution.slots import Holding, Lease, OutputRegion, Piece, Slot, Slots, moved
-from nnasync.fences import Fence
-from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS, Model
+from nnasync.fences import Fence, FenceStatus
+from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    MAXIMUM_LOOP_TIMEOUT_NS,
+    Array,
+    ExecutionResult,
+    Model,
+    Request,
+)
 from nnasync.memory import Pool, Region
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
@@ -45,6 +54,11 @@ else:
     images = deferred("nnasync.execution.images")
 
 __all__ = ["DEFAULT_DEPTH", "Net"]
+
+_SIGNALED = FenceStatus.SIGNALED
+
+_LARGE_BYTES = 32_768
+"""An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
 
 DEFAULT_DEPTH = 8
 """Executions of a burst in flight, unless it is told otherwise."""
@@ -70,7 +84,13 @@ class Net:
 
         `is_pinned`: the application named the devices.
         """
-        self._ports = ports_of(compilation.model)
+        self._ports = ports = ports_of(compilation.model)
+        self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
+        self._is_large = (
+            self._port is not None
+            and not ports.state_inputs
+            and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
+        )
         self._slots = Slots(compilation.model, self._ports)
         self._fell_back: tuple[Fallback, ...] = ()
         self._use(compilation)
@@ -163,28 +183,23 @@ class Net:
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
-        if self._flexible is not None:
-            return await self._call_flexibly(self._flexible, arrays, deadline, out, measure=measure)
-        if out is not None and out.__class__ is not np.ndarray and buffer.are_among(out):
-            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
-        if len(arrays) == 1 and arrays[0].__class__ is Pool:
-            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
-        outs = check_out(self._ports.outputs, out)
-        try:
-            slot = self._filled(arrays)
-        except InvalidArgument:
-            values = in_order(self._ports.inputs, arrays, "input")
-            if buffer.are_among(values):
-                return await self._call_with_buffers(arrays, deadline, out, measure=measure)
-            if all(value is not None for value in values):
-                raise
-            calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
-            return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
+        if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
+            return await self._call_in_full(arrays, deadline, out, measure=measure)
+        outs = None if out is None else check_out(self._ports.outputs, out)
+        slot, inline, is_large = self._slots.take(), self._inline, self._is_large
+        if not is_large:
+            slot.inputs[0][...] = arrays[0]
         result = None
-        if self._inline is not None:
-            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-            result = self._inline.run_now(slot.request, measure=measure, deadline_ns=deadline_ns)
+        if inline is not None:
+            result = inline.run_now(
+                slot.request,
+                measure=measure,
+                deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
+                given=arrays if is_large else None,
+            )
         if result is None:
+            if is_large:
+                slot.inputs[0][...] = arrays[0]
             result = await self._prepared.execute_synchronously(
                 slot.request, measure=measure, deadline=deadline
             )
@@ -213,8 +228,12 @@ class Net:
         if cancellation_pending():
             await checkpoint_if_cancelled()
         self._require_shapes("a launch")
-        values = in_order(self._ports.inputs, _spread(arrays), "input")
         fences = () if wait_for == () else _fences(wait_for)
+        if out is None is duration is loop_timeout and fits(arrays, self._port):
+            execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
+            if execution is not None:
+                return execution
+        values = in_order(self._ports.inputs, _spread(arrays), "input")
         loop_timeout_ns = _loop_timeout_ns(loop_timeout)
         duration_ns = _nanoseconds(duration, "duration")
         outs = None if out is None else self._buffers_of(out)
@@ -249,6 +268,23 @@ class Net:
             fence.add_callback(Holding((self, *sources)))
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
 
+    def _launch_now(
+        self, array: Array, fences: Sequence[Fence], deadline: Deadline | None, *, measure: bool
+    ) -> Execution | None:
+        """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
+        if self._inline is None or self._is_large or not _all_met(fences):
+            return None
+        if self._workers.turns.is_half_spent():
+            return None
+        slot = self._slots.take()
+        slot.inputs[0][...] = array
+        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+        launched = self._inline.launch_now(slot.request, measure=measure, deadline_ns=deadline_ns)
+        if launched is None:
+            self._slots.give_back(slot)
+            return None
+        return Execution(launched, Lease(self._slots, slot, launched.fence), self._ports.outputs)
+
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
         self._check(None)
@@ -275,6 +311,28 @@ class Net:
             # Out of a cache the first answer counts, not how it compares with later ones.
             self._inline.bind(slot.request, tries=not self._report.cache_hit)
         self._slots.give_back(slot)
+
+    async def rehearse(self) -> None:
+        """Make a few calls ahead, so that caches know what the first one needs; for the runtime.
+
+        What is short enough only, on the loop, and as if it had not been. Out of a cache the first
+        answer is worth more.
+        """
+        if self._inline is None or self._flexible is not None or self._report.cache_hit:
+            return
+        await self._workers.turns.next()
+        times = self._inline.rehearsals()
+        if not times:
+            return
+        arrays = [np.full(port.shape, port.zero_point, port.dtype) for port in self.inputs]
+        with contextlib.suppress(NNError):
+            for number in range(times):
+                if number:
+                    await self._workers.turns.next()
+                if not self._inline.rehearsals():
+                    break
+                with self._workers.rehearsing():
+                    await self(*arrays)
 
     def trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""
@@ -303,12 +361,51 @@ class Net:
     def _check(self, deadline: Deadline | None) -> None:
         if self._closed:
             raise BadState("the network is closed")
-        if Wakeup.current() is not self._wakeup:
+        if not self._wakeup.is_current():
             raise BadState("the network belongs to the event loop of its runtime, not to this one")
         if deadline is not None and deadline.__class__ is not Deadline:
             raise InvalidArgument(
                 f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
             )
+
+    async def _call_in_full(
+        self, arrays: Sequence[Any], deadline: Deadline | None, out: Any, *, measure: bool
+    ) -> Any:
+        """A call of any form; most are one array that fits."""
+        if self._flexible is not None:
+            return await self._call_flexibly(self._flexible, arrays, deadline, out, measure=measure)
+        if out is not None and out.__class__ is not np.ndarray and buffer.are_among(out):
+            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+        if len(arrays) == 1 and arrays[0].__class__ is Pool:
+            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+        outs = check_out(self._ports.outputs, out)
+        try:
+            slot = self._filled(arrays)
+        except InvalidArgument:
+            values = in_order(self._ports.inputs, arrays, "input")
+            if buffer.are_among(values):
+                return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+            if all(value is not None for value in values):
+                raise
+            calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
+            return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
+        result = await self._run(slot.request, deadline, measure=measure)
+        value = slot.read(outs)
+        self._slots.give_back(slot)
+        return (value, result.timing) if measure else value
+
+    async def _run(
+        self, request: Request, deadline: Deadline | None, *, measure: bool
+    ) -> ExecutionResult:
+        """Run a request at once if that is cheaper than a hop, else on a worker."""
+        if self._inline is not None:
+            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            result = self._inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
+            if result is not None:
+                return result
+        return await self._prepared.execute_synchronously(
+            request, measure=measure, deadline=deadline
+        )
 
     async def _call_flexibly(
         self,
@@ -377,14 +474,7 @@ class Net:
         except CallerError:
             self._slots.give_back(slot)
             raise
-        result = None
-        if self._inline is not None:
-            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-            result = self._inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
-        if result is None:
-            result = await self._prepared.execute_synchronously(
-                request, measure=measure, deadline=deadline
-            )
+        result = await self._run(request, deadline, measure=measure)
         value = mixed.read(outs)
         self._slots.give_back(slot)
         return (value, result.timing) if measure else value
@@ -473,10 +563,12 @@ def _fences(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
 
 
 def _all_met(fences: Sequence[Fence]) -> bool:
-    return not fences or all(fence.done and fence.error is None for fence in fences)
+    return not fences or all(fence.status is _SIGNALED for fence in fences)
 
 
 def _fence(item: Fence | Execution) -> Fence:
+    if item.__class__ is Fence:
+        return item
     fence = item.fence if isinstance(item, Execution) else item
     if not isinstance(fence, Fence):
         raise InvalidArgument(f"wait_for takes fences, got {item!r}")

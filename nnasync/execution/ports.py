@@ -17,6 +17,7 @@ __all__ = [
     "as_array",
     "check_out",
     "copy_in",
+    "fits",
     "in_order",
     "out_in_order",
     "ports_of",
@@ -104,15 +105,23 @@ def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Seq
     return [values[name] for name in names]
 
 
+def fits(arguments: Sequence[Any], port: Port | None) -> bool:
+    """Whether the arguments are one array of the port's dtype and shape: most calls."""
+    if port is None or len(arguments) != 1:
+        return False
+    value = arguments[0]
+    return value.__class__ is np.ndarray and value.dtype is port.dtype and value.shape == port.shape
+
+
 def copy_in(target: Array, value: Any, port: Port) -> None:
     """Copy a value into the memory of an input; raises InvalidArgument if it does not fit."""
-    if type(value) is not np.ndarray or value.dtype != target.dtype:
+    if value.__class__ is not np.ndarray or value.dtype is not port.dtype:
         value = as_array(value, port)
-    if value.shape != target.shape:
+    if value.shape != port.shape:
         raise InvalidArgument(
             f"input {port.name!r} has shape {list(value.shape)}, should be {list(port.shape)}"
         )
-    np.copyto(target, value)
+    target[...] = value
 
 
 def as_array(value: Any, port: Port) -> Array:
@@ -133,7 +142,7 @@ def as_array(value: Any, port: Port) -> Array:
         raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
     if array.dtype == port.dtype:
         return array
-    if isinstance(value, (int, float, bool, list, tuple)) and _fits(array, port.dtype):
+    if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
         return array.astype(port.dtype)
     raise InvalidArgument(
         f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}; "
@@ -141,7 +150,7 @@ def as_array(value: Any, port: Port) -> Array:
     )
 
 
-def _fits(array: Array, dtype: np.dtype[Any]) -> bool:
+def _holds(dtype: np.dtype[Any], array: Array) -> bool:
     """Whether plain Python numbers can be taken as `dtype` without loss of range."""
     if array.dtype.kind == "f":
         return dtype.kind == "f"

@@ -79,6 +79,9 @@ class Slot:
 
     def write(self, ports: Sequence[Port], values: Sequence[Any]) -> None:
         """Copy every input in; raises InvalidArgument."""
+        if len(ports) == 1:
+            copy_in(self.inputs[0], values[0], ports[0])
+            return
         for target, value, port in zip(self.inputs, values, ports, strict=True):
             copy_in(target, value, port)
 
@@ -208,7 +211,7 @@ class Lease:
     def close(self) -> None:
         """End the lease; the slot is recycled once it was written, and dropped if it was not."""
         slot, self._slot = self._slot, None
-        if slot is None or not all(reader.done for reader in self._readers):
+        if slot is None or (self._readers and not all(each.done for each in self._readers)):
             return
         if not self._fence.done:
             self._fence.add_callback(_Recycling(self._slots, slot))

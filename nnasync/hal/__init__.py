@@ -1,11 +1,12 @@
 """The words of the Neural Networks HAL 1.3: enums with its values, frozen structs, type queries.
 
 Every layer speaks these words and none of them acts: a struct here has no behaviour, a function
-here only asks a question about types, shapes or performance figures. Two rules of the HAL are easy
-to trip over: a dimension of 0 means "unknown", and an empty dimension list on a tensor type means
-"unknown rank". Our additions to the HAL's structs are names (`Operand.name`, `Model.name`) and the
-state pairs of a streaming model (`Model.state`); durations are nanoseconds, where HAL 1.3 has
-microseconds; a performance figure that nobody stated is infinity, where HAL 1.3 has FLT_MAX.
+here only asks a question about types, shapes, requests or performance figures. Two rules of the HAL
+are easy to trip over: a dimension of 0 means "unknown", and an empty dimension list on a tensor
+type means "unknown rank". Our additions to the HAL's structs are names (`Operand.name`,
+`Model.name`) and the state pairs of a streaming model (`Model.state`); durations are nanoseconds,
+where HAL 1.3 has microseconds; a performance figure that nobody stated is infinity, where HAL 1.3
+has FLT_MAX.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from nnasync.hal.queries import (
     operand_type_since,
     operation_name,
     operation_since,
+    shares_memory,
     type_name,
     version_name,
     zero_points,
@@ -146,6 +148,7 @@ __all__ = [
     "operation_name",
     "operand_type_since",
     "operation_since",
+    "shares_memory",
     "version_name",
     "zero_points",
     "Capabilities10",

@@ -1,4 +1,4 @@
-"""Questions about types and shapes."""
+"""Questions about types and shapes, and about the memory of requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from nnasync.deferred import deferred
 from nnasync.hal.enums import HalVersion, OperandLifeTime, OperandType
-from nnasync.hal.structs import Operand, Shape
+from nnasync.hal.structs import Memory, Operand, RequestArgument, Shape
 
 if TYPE_CHECKING:
     from nnasync.hal import operations
@@ -28,6 +28,7 @@ __all__ = [
     "is_fully_specified",
     "is_quantized",
     "byte_size",
+    "shares_memory",
     "type_name",
     "operation_name",
     "operand_type_since",
@@ -197,3 +198,28 @@ def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
 def is_quantized(type: int) -> bool:
     """Whether a tensor type is one of the two asymmetric 8-bit types."""
     return type in (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
+
+
+def shares_memory(
+    pools: Sequence[Memory | int],
+    inputs: Sequence[RequestArgument],
+    outputs: Sequence[RequestArgument],
+) -> bool:
+    """Whether an input and an output of a request share memory; pools may be tokens or slots."""
+    written = [_span(pools, each) for each in outputs if not each.has_no_value]
+    for argument in inputs:
+        if argument.has_no_value:
+            continue
+        pool, start, end = _span(pools, argument)
+        if any(pool == other and start < stop and begin < end for other, begin, stop in written):
+            return True
+    return False
+
+
+def _span(pools: Sequence[Memory | int], argument: RequestArgument) -> tuple[int, int, float]:
+    """Pool, begin and end of an argument; a length of 0 stands for the rest of the pool."""
+    location = argument.location
+    index = location.pool_index
+    pool = pools[index] if 0 <= index < len(pools) else -1
+    end = location.offset + location.length if location.length else float("inf")
+    return (pool if isinstance(pool, int) else id(pool)), location.offset, end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import msgspec
 
@@ -25,7 +26,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cores: how many executions run at once. inline_budget_us: an execution that takes at most this
     long may run on the thread of the loop (0: never). stall_budget_us: inline work per turn of the
     loop. queue_limit: executions that may wait. low_os_priority: LOW worker threads get the lowest
-    OS priority (it cannot be undone, and may stall the loop beside foreign busy processes).
+    OS priority, always or "alone", while nothing of higher priority is prepared (beside foreign
+    busy processes such a thread may stall all others of its process, also the loop).
     switch_interval_us: how often the interpreter lock is offered while the runtime is open.
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
@@ -43,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     inline_budget_us: float = 500
     stall_budget_us: float = 1000
     queue_limit: int = 1024
-    low_os_priority: bool = False
+    low_os_priority: bool | Literal["alone"] = False
     switch_interval_us: float = 50
     time_slice_us: float = 100
     competition_budget_ms: float = 300
@@ -69,6 +71,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
             raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
+        if self.low_os_priority not in (False, True, "alone"):
+            raise InvalidArgument(
+                f'low_os_priority must be a bool or "alone", got {self.low_os_priority!r}'
+            )
         if self.ageing_ms < 1:
             raise InvalidArgument(f"ageing_ms must be 1 or more, got {self.ageing_ms}")
         if not isinstance(self.state_dir, (str, os.PathLike, type(None))):

@@ -11,6 +11,7 @@ from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.hal import Priority
 from nnasync.runtime.options import Options
 from nnasync.timeslice import set_time_slice
+from nnasync.workers import Worker
 
 __all__ = ["SETTINGS", "ProcessSettings", "settle_in", "slice_ns"]
 
@@ -20,13 +21,14 @@ def slice_ns(options: Options) -> int:
     return int(options.time_slice_us * 1000)
 
 
-def settle_in(options: Options, priorities: tuple[Priority, ...]) -> None:
+def settle_in(options: Options, worker: Worker) -> None:
     """What a new worker thread does first; it inherited the time slice of whoever started it."""
-    if Priority.LOW not in priorities:
+    if Priority.LOW not in worker.priorities:
         set_time_slice(slice_ns(options))
         return
     set_time_slice(0)
-    if options.low_os_priority and hasattr(os, "setpriority"):
+    gives_way = worker.is_alone if options.low_os_priority == "alone" else options.low_os_priority
+    if gives_way and hasattr(os, "setpriority"):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         # A thread of that class runs only where nothing else wants the core, however nice that is.
         if hasattr(os, "SCHED_IDLE"):

@@ -146,6 +146,7 @@ class Runtime:
             watchdog=self._watchdog,
             tracer=self.tracer,
             on_start=functools.partial(settle_in, options),
+            low_os_priority=options.low_os_priority,
             ageing_ns=int(options.ageing_ms * 1e6),
         )
         self._devices = Devices(
@@ -372,6 +373,7 @@ class Runtime:
         try:
             with contextlib.suppress(MissedDeadline):
                 await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)
+                await net.rehearse()
         except BaseException:
             net.close()
             raise

@@ -8,11 +8,11 @@ old arrival number, so it is the next of its kind.
 
 *Shares.* Each client has a lane: such heaps of its own. The application itself is client 0; where
 nobody else is there, nothing but the lane's order counts. Between lanes it is start-time fair
-queueing: a lane's tag grows by what its jobs take, divided by the lane's weight, and the lane with
-the lowest tag is served. A job is charged its estimate when it is handed out, and the difference to
-what it took when it has run. A lane that gets work again begins at the lowest tag of those that are
-served, so that nobody saves up while idle and nobody is billed for what he had while alone. Of two
-lanes that always have work neither gets more than one execution (for each server) ahead of the
+queueing: a lane's tag grows by what its jobs take, and the lane with the lowest tag is served, so
+that all have equal shares. A job is charged its estimate when it is handed out, and the difference
+to what it took when it has run. A lane that gets work again begins at the lowest tag of those that
+are served, so that nobody saves up while idle and nobody is billed for what he had while alone. Of
+two lanes that always have work neither gets more than one execution (for each server) ahead of the
 other, whatever their priorities: those count inside a lane only. Work that runs past the queue is
 charged by `spent`.
 
@@ -43,8 +43,9 @@ in each `ageing_ns`. A preempted job keeps its age, and counts again among the n
 from nnasync.scheduler.job import NEVER_NS as NEVER_NS
 from nnasync.scheduler.job import Estimate as Estimate
 from nnasync.scheduler.job import Job as Job
+from nnasync.scheduler.job import at_ns as at_ns
 from nnasync.scheduler.queue import AGEING_NS as AGEING_NS
 from nnasync.scheduler.queue import Scheduler as Scheduler
 from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
 
-__all__ = ["AGEING_NS", "NEVER_NS", "Estimate", "Job", "Scheduler", "SchedulerStatistics"]
+__all__ = ["AGEING_NS", "NEVER_NS", "Estimate", "Job", "Scheduler", "SchedulerStatistics", "at_ns"]

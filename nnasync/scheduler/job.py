@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from nnasync.clock import Deadline
 from nnasync.hal import Priority
 
-__all__ = ["NEVER_NS", "Estimate", "Job"]
+__all__ = ["NEVER_NS", "Estimate", "Job", "at_ns"]
 
 NEVER_NS = 2**63 - 1
 """A deadline that never comes."""
@@ -14,6 +15,11 @@ _DOWN = 0.3
 _FORGET = 0.02
 _REFUSED = 0.95
 _FORGIVEN = 0.98
+
+
+def at_ns(deadline: Deadline | None) -> int:
+    """When a deadline is; NEVER_NS without one."""
+    return NEVER_NS if deadline is None else deadline.at_ns
 
 
 class Estimate:

@@ -37,7 +37,6 @@ class Lane:
         "running",
         "size",
         "tag_ns",
-        "weight",
     )
 
     def __init__(
@@ -47,11 +46,9 @@ class Lane:
         limit: int,
         totals: list[int],
         expired: list[Job],
-        weight: float = 1.0,
         tag_ns: float = 0.0,
     ) -> None:
         self.limit = limit
-        self.weight = weight
         self.tag_ns = tag_ns
         self.queued = [0, 0, 0]
         self.size = self.running = 0

@@ -63,8 +63,8 @@ class Scheduler:
 
     # -- clients
 
-    def open_client(self, *, queue_limit: int, weight: float = 1.0) -> int:
-        """Take another client in, and return its number; its share is in proportion to `weight`."""
+    def open_client(self, *, queue_limit: int) -> int:
+        """Take another client in, and return its number; all have equal shares."""
         self._last_client += 1
         self._only = None
         self._lanes[self._last_client] = Lane(
@@ -72,7 +72,6 @@ class Scheduler:
             limit=queue_limit,
             totals=self._queued,
             expired=self._expired,
-            weight=weight,
             tag_ns=self._virtual_ns,
         )
         return self._last_client
@@ -90,7 +89,7 @@ class Scheduler:
             return
         self._enter(lane)
         self._move_on(lane)
-        lane.tag_ns += max(float(duration_ns), _LEAST_NS) / lane.weight
+        lane.tag_ns += max(float(duration_ns), _LEAST_NS)
 
     def ran(self, job: Job, duration_ns: int) -> None:
         """Charge a job that was handed out for the time that it ran since; it has let go."""
@@ -98,7 +97,7 @@ class Scheduler:
         if lane is None or lane is self._only:
             return
         lane.running -= 1
-        lane.tag_ns += (max(float(duration_ns), _LEAST_NS) - job.charged_ns) / lane.weight
+        lane.tag_ns += max(float(duration_ns), _LEAST_NS) - job.charged_ns
         job.charged_ns = 0.0
         self._drop(job.client)
 
@@ -279,7 +278,7 @@ class Scheduler:
         """Charge for a job what it is expected to take."""
         self._move_on(lane)
         job.charged_ns = max(job.estimate.ns, _LEAST_NS)
-        lane.tag_ns += job.charged_ns / lane.weight
+        lane.tag_ns += job.charged_ns
         lane.running += 1
 
     def _enter(self, lane: Lane) -> None:

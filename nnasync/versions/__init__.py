@@ -10,7 +10,8 @@ priority, cache files, timing, permission to relax.
 
 from __future__ import annotations
 
-from nnasync.versions.answers import Answers, examine
+from nnasync.bases import Answers
+from nnasync.versions.answers import examine
 from nnasync.versions.device import Versioned
 from nnasync.versions.discovery import Discovered, admit
 from nnasync.versions.errands import Errand, Errands

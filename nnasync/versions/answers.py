@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import anyio
 
 from nnasync import hal
+from nnasync.bases import Answers
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import (
     Capabilities,
@@ -20,11 +21,10 @@ from nnasync.hal import (
     OperandPerformance,
     OperandType,
     PerformanceInfo,
-    Struct,
 )
 from nnasync.validation import convert_to, validate_extension
 
-__all__ = ["PATIENCE_S", "Answers", "examine"]
+__all__ = ["PATIENCE_S", "examine"]
 
 PATIENCE_S = 10.0
 """How long a device may take to say what it is."""
@@ -38,18 +38,6 @@ _FORMS: dict[HalVersion, type[Any]] = {
 }
 
 T = TypeVar("T")
-
-
-class Answers(Struct, frozen=True):
-    """What a device says of itself, in the form of HAL 1.3; `cache_files` are (model, data)."""
-
-    name: str
-    version: str
-    type: DeviceType
-    feature_level: HalVersion
-    capabilities: Capabilities
-    extensions: tuple[Extension, ...] = ()
-    cache_files: tuple[int, int] = (0, 0)
 
 
 async def examine(device: Any, *, patience_s: float = PATIENCE_S) -> Answers:

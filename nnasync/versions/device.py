@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 
 from nnasync import hal
+from nnasync.bases import Answers, KnownDevice
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, PreparedModel
 from nnasync.errors import (
@@ -19,23 +20,19 @@ from nnasync.errors import (
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
-    Capabilities,
     DeviceStatus,
-    DeviceType,
     ExecutionPreference,
-    Extension,
     HalVersion,
     Model,
     Priority,
 )
-from nnasync.scheduler import NEVER_NS
+from nnasync.scheduler import at_ns
 from nnasync.validation import (
     convert_to,
     validate_buffer_desc,
     validate_preference,
     validate_priority,
 )
-from nnasync.versions.answers import Answers
 from nnasync.versions.errands import Errands
 from nnasync.versions.interfaces import OlderDevice, OlderPreparedModel
 from nnasync.versions.prepared import VersionedPreparedModel
@@ -49,55 +46,23 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Versioned:
+class Versioned(KnownDevice):
     """An older device with what its version lacks made up for; `feature_level` stays its own."""
 
     def __init__(self, inner: OlderDevice, answers: Answers, errands: Errands) -> None:
         """`answers` are what it said of itself when it was found, and go on to be the answers."""
+        super().__init__(answers)
         self._inner: Any = inner
-        self._answers = answers
         self._level = answers.feature_level
         self._told: set[str] = set()
         self._closed = False
         self.errands = errands
-
-    @property
-    def name(self) -> str:
-        """Name of the device."""
-        return self._answers.name
-
-    @property
-    def version(self) -> str:
-        """Its version; UNKNOWN before HAL 1.2."""
-        return self._answers.version
-
-    @property
-    def type(self) -> DeviceType:
-        """Kind of hardware; OTHER before HAL 1.2."""
-        return self._answers.type
-
-    @property
-    def feature_level(self) -> HalVersion:
-        """The HAL version that it implements by itself."""
-        return self._level
 
     async def get_status(self) -> DeviceStatus:
         """What the device says; OFFLINE once closed."""
         if self._closed:
             return DeviceStatus.OFFLINE
         return DeviceStatus(await self._ask(self._inner.get_status))
-
-    async def get_capabilities(self) -> Capabilities:
-        """Its figures in the form of HAL 1.3; none for IF and WHILE."""
-        return self._answers.capabilities
-
-    async def get_supported_extensions(self) -> tuple[Extension, ...]:
-        """Its extensions; none before HAL 1.2."""
-        return self._answers.extensions
-
-    async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
-        """Its numbers; (0, 0) before HAL 1.2."""
-        return self._answers.cache_files
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
         """What the device says of the operations that its version can express; False of others.
@@ -216,8 +181,7 @@ class Versioned:
                 failure = older_error(error, self._level, None, self.name)
                 raise failure from failure.__cause__
 
-        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        return await self.errands.call(self.name, asked, deadline_ns)
+        return await self.errands.call(self.name, asked, at_ns(deadline))
 
     def _adopted(self, found: OlderPreparedModel | None, model: Model | None) -> PreparedModel:
         if found is None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from nnasync import hal
+from nnasync.bases import PlainExecutions
 from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
 from nnasync.clock import Deadline, now_ns
 from nnasync.errors import BadState, DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
@@ -22,7 +23,7 @@ from nnasync.hal import (
     Struct,
     Timing,
 )
-from nnasync.scheduler import NEVER_NS
+from nnasync.scheduler import at_ns
 from nnasync.validation import compliant_with, validate_request
 from nnasync.versions.bursts import OwnBurst, ServedBurst, follow
 from nnasync.versions.errands import Errand, Errands
@@ -37,11 +38,11 @@ __all__ = ["VersionedPreparedModel"]
 logger = logging.getLogger(__name__)
 
 
-class VersionedPreparedModel:
+class VersionedPreparedModel(PlainExecutions):
     """What an older device prepared, with every path of execution of HAL 1.3.
 
-    Deadlines are kept here: the device hears of none. Loop timeouts are of no use, since these
-    devices have no loops.
+    Deadlines are kept here: the device hears of none. Before HAL 1.2 both plain executions are one.
+    Loop timeouts are of no use, since these devices have no loops.
     """
 
     def __init__(
@@ -59,28 +60,6 @@ class VersionedPreparedModel:
         self._who = who
         self._errands = errands
         self._live: weakref.WeakSet[Errand[ExecutionResult]] = weakref.WeakSet()
-
-    async def execute(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-    ) -> ExecutionResult:
-        """Run through the device's queue; answers at the deadline."""
-        return await self._execute(request, deadline, measure=measure, at_once=False)
-
-    async def execute_synchronously(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-    ) -> ExecutionResult:
-        """Run with the least overhead that the device has; before HAL 1.2 as `execute` does."""
-        return await self._execute(request, deadline, measure=measure, at_once=True)
 
     async def execute_fenced(
         self,
@@ -108,7 +87,7 @@ class VersionedPreparedModel:
             errand.has_begun = True
             return await run()
 
-        errand = self._errand(behind, _at_ns(deadline))
+        errand = self._errand(behind, at_ns(deadline))
         if errand.fence.error is not None:
             raise errand.fence.error
         errand.begin()
@@ -166,11 +145,17 @@ class VersionedPreparedModel:
             return error
 
     async def _execute(
-        self, request: Request, deadline: Deadline | None, *, measure: bool, at_once: bool
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline: Deadline | None,
+        loop_timeout_ns: int,
+        at_once: bool,
     ) -> ExecutionResult:
         self.check(request)
         errand = self._errand(
-            _begun(self._run(request, measure=measure, at_once=at_once)), _at_ns(deadline)
+            _begun(self._run(request, measure=measure, at_once=at_once)), at_ns(deadline)
         )
         return await errand.here()
 
@@ -298,7 +283,3 @@ async def _met(fences: Sequence[Fence], who: str) -> None:
         else:
             root = first
         raise GeneralFailure(f"{who} waited for a fence that failed: {root}") from root
-
-
-def _at_ns(deadline: Deadline | None) -> int:
-    return NEVER_NS if deadline is None else deadline.at_ns

@@ -6,6 +6,10 @@ there are cores. Work of a higher priority never waits for LOW: it starts on its
 once, and a running LOW execution is asked to stop at its next operation, so that the budget is
 overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
 
+*OS priority.* A thread of the system's idle class that gets no core keeps the interpreter lock for
+as long. So LOW work has such threads, where they are asked for, only as long as nothing of higher
+priority is prepared ("alone"); with the first that is, other threads take over.
+
 *Clients.* In a service each client has its share of the cores, whatever its priorities (see
 `scheduler`): a thread for MEDIUM and HIGH takes LOW work when it is the turn of a client that has
 nothing else, and nobody who had more preempts that.
@@ -29,6 +33,7 @@ the next call of a burst) wakes no other thread: the worker that settles takes i
 """
 
 from nnasync.workers.aside import Aside as Aside
+from nnasync.workers.crew import Worker as Worker
 from nnasync.workers.crew import WorkersStatistics as WorkersStatistics
 from nnasync.workers.task import ABORT as ABORT
 from nnasync.workers.task import GO as GO
@@ -47,6 +52,7 @@ __all__ = [
     "Call",
     "StopFlag",
     "Task",
+    "Worker",
     "Workers",
     "WorkersStatistics",
     "contained",

@@ -8,7 +8,8 @@ is free, or another client that waits has had less, they take their place in the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from nnasync.clock import now_ns
 from nnasync.errors import GeneralFailure, MissedDeadlinePersistent, MissedDeadlineTransient
@@ -62,6 +63,25 @@ class InlineLane:
             and (client == 0 or self._is_turn_of(client))
         )
 
+    def admits(
+        self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
+    ) -> bool:
+        """Whether an execution may run on the calling thread, and in this turn of its loop."""
+        # `may`, and what `must_wait` asks first, once more: each call comes by here, and one more
+        # call of Python is not free.
+        best_ns, here = estimate.best_ns, self.turns.here
+        return (
+            estimate.samples > 0
+            and best_ns <= budget_ns
+            and best_ns <= self._inline_budget_ns
+            and estimate.overruns < TOLERATED_OVERRUNS
+            and not self.closed
+            and not self._scheduler.waits_above(priority, client)
+            and (client == 0 or self._is_turn_of(client))
+            and (here.spent_ns <= 0 or here.spent_ns + best_ns <= here.budget_ns)
+            and not (here.waiting and here.must_wait(priority, best_ns))
+        )
+
     def run(
         self, call: Call, estimate: Estimate, deadline_ns: int, name: str, client: int = 0
     ) -> int:
@@ -94,12 +114,34 @@ class InlineLane:
             ended_ns = now_ns()
             if client:
                 self._charge(client, ended_ns - started_ns)
-        self._account(estimate, name, started_ns, ended_ns)
+        duration_ns = ended_ns - started_ns
+        self.turns.here.spent_ns += duration_ns + CALL_NS
+        self.runs += 1
+        self.ns += duration_ns
+        if duration_ns > 2 * self._stall_budget_ns:
+            estimate.overran(duration_ns)
+        else:
+            estimate.observe(duration_ns)
+        for hook in self._tracer.inline_run:
+            hook(name, started_ns, ended_ns)
         if ended_ns > deadline_ns:
             raise MissedDeadlineTransient(
                 f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
             )
-        return ended_ns - started_ns
+        return duration_ns
+
+    @contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """For runs on this thread that nobody asked for: they count for nothing but the estimate.
+
+        Nothing is to be awaited meanwhile.
+        """
+        here, runs, ns = self.turns.here, self.runs, self.ns
+        spent_ns = here.spent_ns
+        try:
+            yield
+        finally:
+            self.runs, self.ns, here.spent_ns = runs, ns, spent_ns
 
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:
@@ -109,19 +151,6 @@ class InlineLane:
         with self._lock:
             self.running -= 1
             self._scheduler.spent(client, duration_ns + CALL_NS)
-
-    def _account(self, estimate: Estimate, name: str, started_ns: int, ended_ns: int) -> None:
-        """Note a run that went well."""
-        duration_ns = ended_ns - started_ns
-        self.turns.spend(duration_ns)
-        self.runs += 1
-        self.ns += duration_ns
-        if duration_ns > 2 * self._stall_budget_ns:
-            estimate.overran(duration_ns)
-        else:
-            estimate.observe(duration_ns)
-        for hook in self._tracer.inline_run:
-            hook(name, started_ns, ended_ns)
 
 
 _UNSTOPPED = StopFlag(falls_back=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from nnasync import tracing
 from nnasync.clock import Alarm, Watchdog, now_ns
@@ -24,7 +25,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
 from nnasync.workers.aside import Aside
-from nnasync.workers.crew import Worker, WorkersStatistics
+from nnasync.workers.crew import Nursery, Superiors, Worker, WorkersStatistics
 from nnasync.workers.inline import InlineLane
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 
@@ -54,14 +55,22 @@ class Workers:
         queue_limit: int,
         watchdog: Watchdog,
         tracer: Tracer,
-        on_start: Callable[[tuple[Priority, ...]], object] | None = None,
+        on_start: Callable[[Worker], object] | None = None,
+        low_os_priority: bool | Literal["alone"] = False,
         ageing_ns: int = AGEING_NS,
     ) -> None:
+        """`on_start` is called on each new thread, and lowers what its OS priority is to be.
+
+        If that is "alone", other threads run LOW work beside prepared models of higher priority.
+        """
         self.cores = cores
         self.queue_limit = queue_limit
         self.watchdog = watchdog
         self.tracer = tracer
         self._on_start = on_start
+        self._renews_low = low_os_priority == "alone"
+        self._nursery = Nursery() if low_os_priority else None
+        self._superiors = Superiors()
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
         self._lock = threading.Lock()
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
@@ -82,6 +91,7 @@ class Workers:
         self.turns = inline.turns
         self.may_inline = inline.may
         self.run_inline = inline.run
+        self.admits_inline, self.rehearsing = inline.admits, inline.rehearsing
         self.aside = Aside(watchdog)
         self._closed = False
         self._ageing: Alarm | None = None
@@ -206,6 +216,21 @@ class Workers:
         """Cancel a task: its waiter has gone, the device is to be free at the next operation."""
         self.settle(task, Cancelled(f"{task.name} was cancelled"))
 
+    def expect(self, priority: Priority, model: object) -> None:
+        """Note a prepared model, weakly; LOW work that runs alone gives way to its first."""
+        if not self._renews_low or priority is Priority.LOW:
+            return
+        with self._lock:
+            self._superiors.add(model)
+            for task, worker in self._running.items():
+                if worker.priorities is _LOW and worker.is_alone and not task.stop.raised:
+                    task.stop.raised = YIELD
+
+    def expect_no_more(self, model: object) -> None:
+        """Note that a prepared model was closed."""
+        with self._lock:
+            self._superiors.discard(model)
+
     def dismiss(self, estimate: Estimate, error: NNError) -> None:
         """Answer what is in flight of the prepared model of this estimate with an error."""
         with self._lock:
@@ -255,6 +280,8 @@ class Workers:
             if self._ageing is not None:
                 self._ageing.disarm()
                 self._ageing = None
+            if self._nursery is not None:
+                self._nursery.close()
             idle = self._idle[_REGULAR] + self._idle[_LOW]
             self._idle = {_REGULAR: [], _LOW: []}
         for worker in idle:
@@ -305,15 +332,27 @@ class Workers:
 
     def _idle_worker(self, priorities: tuple[Priority, ...]) -> Worker | None:
         idle = self._idle[priorities]
-        if idle:
-            return idle.pop()
+        while idle:
+            worker = idle.pop()
+            if not self._is_outdated(worker):
+                return worker
+            worker.leaving = True
+            worker.wake()
         if not self._is_full(priorities):
             self._start(priorities)
         return None
 
     def _is_full(self, priorities: tuple[Priority, ...]) -> bool:
-        counted = (each.priorities is priorities and not each.lost for each in self._workers)
+        counted = (
+            each.priorities is priorities and not (each.lost or each.leaving)
+            for each in self._workers
+        )
         return sum(counted) >= self.cores
+
+    def _is_outdated(self, worker: Worker) -> bool:
+        """Whether a thread of LOW work is not of the kind that runs it now."""
+        renews = self._renews_low and worker.priorities is _LOW
+        return renews and worker.is_alone == bool(self._superiors)
 
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
@@ -338,11 +377,16 @@ class Workers:
             victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
-        worker = Worker(priorities)
+        worker = Worker(priorities, is_alone=not self._superiors)
         name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
         try:
-            worker.thread.start()
+            if self._closed:
+                raise RuntimeError("the runtime is closed")
+            if self._nursery is not None and threading.get_ident() in self._by_thread:
+                self._nursery.start(worker.thread)
+            else:
+                worker.thread.start()
         except RuntimeError as error:
             raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
         self._workers.append(worker)
@@ -396,14 +440,14 @@ class Workers:
     def _work(self, worker: Worker) -> None:
         self._by_thread[threading.get_ident()] = worker
         if self._on_start is not None:
-            self._on_start(worker.priorities)
+            self._on_start(worker)
         while True:
             task = self._take(worker)
             if task is not None:
                 self._run(task)
             elif self._closed:
                 return
-            else:
+            elif not worker.leaving:
                 worker.park()
             if worker.leaving:
                 with self._lock:
@@ -412,32 +456,43 @@ class Workers:
                 return
 
     def _take(self, worker: Worker) -> Task | None:
-        low = None
+        low: Worker | None = None
+        job: Task | None = None
         with self._lock:
             worker.finishing = False
-            is_regular = worker.priorities is _REGULAR
-            asked = worker.priorities
-            if is_regular and self._scheduler.low_goes_first():
-                asked = _ALL
-            budget = is_regular or self._may_start_low()
-            job = self._scheduler.next(now_ns(), asked) if budget else None
-            if isinstance(job, Task):
-                self._running[job] = worker
-                if job.shielded_until_ns:
-                    self._watch_age()
-                if is_regular:
-                    self._make_room(job.priority)
-            elif not self._closed:
-                self._idle[worker.priorities].append(worker)
-                # Its core is free again, and only LOW work can be waiting for one.
+            if self._is_outdated(worker):
+                worker.leaving = True
                 with contextlib.suppress(ResourceExhaustedTransient):
-                    low = self._low_worker() if is_regular else None
+                    low = self._low_worker()
+            else:
+                job, low = self._next_for(worker)
             expired = self._scheduler.take_expired()
         if low is not None:
             low.wake()
         for task in expired:
             self._expire(task)
-        return job if isinstance(job, Task) else None
+        return job
+
+    def _next_for(self, worker: Worker) -> tuple[Task | None, Worker | None]:
+        """What a thread runs next; without anything it is idle, and perhaps another has work."""
+        is_regular = worker.priorities is _REGULAR
+        asked = _ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
+        budget = is_regular or self._may_start_low()
+        job = self._scheduler.next(now_ns(), asked) if budget else None
+        if isinstance(job, Task):
+            self._running[job] = worker
+            if job.shielded_until_ns:
+                self._watch_age()
+            if is_regular:
+                self._make_room(job.priority)
+            return job, None
+        low = None
+        if not self._closed:
+            self._idle[worker.priorities].append(worker)
+            # Its core is free again, and only LOW work can be waiting for one.
+            with contextlib.suppress(ResourceExhaustedTransient):
+                low = self._low_worker() if is_regular else None
+        return None, low
 
     def _run(self, task: Task) -> None:
         begun_ns = now_ns()

@@ -17,67 +17,106 @@ from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import yield_now
 
-__all__ = ["CALL_NS", "Turns"]
+__all__ = ["CALL_NS", "Turn", "Turns"]
 
 CALL_NS = 8_000
 """What a call costs the loop around the run itself: copies, checks and bookkeeping in Python."""
 
 
-class Turns(threading.local):
-    """The current turn of this thread's loop, its inline work, and who waits for the next."""
+class Turn:
+    """The current turn of one thread's loop, its inline work, and who waits for the next.
+
+    Apart from `Turns`, since the attributes of a `threading.local` are slow to read.
+    """
+
+    __slots__ = ("budget_ns", "number", "spent_ns", "waiting")
 
     def __init__(self, budget_ns: float) -> None:
         self.number = 0
         self.spent_ns = 0.0
-        self._budget_ns = budget_ns
-        self._tickets = 0
-        self._waiting: list[tuple[int, int]] = []
-
-    def spend(self, duration_ns: int) -> None:
-        """Note an inline run of this turn."""
-        self.spent_ns += duration_ns + CALL_NS
+        self.budget_ns = budget_ns
+        self.waiting: list[tuple[int, int]] = []
 
     def has_room(self, needed_ns: float) -> bool:
         """Whether a run of that length fits into this turn; the first one always does."""
-        return self.spent_ns <= 0 or self.spent_ns + needed_ns <= self._budget_ns
+        return self.spent_ns <= 0 or self.spent_ns + needed_ns <= self.budget_ns
 
     def is_half_spent(self) -> bool:
         """Whether a caller that cannot yield later should do so now."""
-        return 2 * self.spent_ns > self._budget_ns
+        return 2 * self.spent_ns > self.budget_ns
 
     def must_wait(self, priority: Priority, needed_ns: float) -> bool:
         """Whether a run has to wait: there is no room for it, or somebody goes before."""
-        waiting = self._waiting
-        return not self.has_room(needed_ns) or (len(waiting) > 0 and -waiting[0][0] >= priority)
+        spent_ns, waiting = self.spent_ns, self.waiting
+        if spent_ns > 0 and spent_ns + needed_ns > self.budget_ns:
+            return True
+        return len(waiting) > 0 and -waiting[0][0] >= priority
+
+
+class Turns(threading.local):
+    """The turns of each thread's loop; `here` is the current one of this thread's."""
+
+    def __init__(self, budget_ns: float) -> None:
+        self.here = Turn(budget_ns)
+        self._tickets = 0
+
+    @property
+    def number(self) -> int:
+        """Of the current turn."""
+        return self.here.number
+
+    @property
+    def spent_ns(self) -> float:
+        """Inline work of the current turn."""
+        return self.here.spent_ns
+
+    def spend(self, duration_ns: int) -> None:
+        """Note an inline run of this turn."""
+        self.here.spent_ns += duration_ns + CALL_NS
+
+    def has_room(self, needed_ns: float) -> bool:
+        """Whether a run of that length fits into this turn; the first one always does."""
+        return self.here.has_room(needed_ns)
+
+    def is_half_spent(self) -> bool:
+        """Whether a caller that cannot yield later should do so now."""
+        here = self.here
+        return 2 * here.spent_ns > here.budget_ns
+
+    def must_wait(self, priority: Priority, needed_ns: float) -> bool:
+        """Whether a run has to wait: there is no room for it, or somebody goes before."""
+        return self.here.must_wait(priority, needed_ns)
 
     async def wait(self, priority: Priority, needed_ns: float, deadline_ns: int = NEVER_NS) -> None:
         """Return in a turn that has room, when nobody goes before; cancelling is safe.
 
         Raises MissedDeadlinePersistent in the turn in which the deadline passes.
         """
+        here, waiting = self.here, self.here.waiting
         ticket = (-priority, self._tickets)
         self._tickets += 1
-        heapq.heappush(self._waiting, ticket)
+        heapq.heappush(waiting, ticket)
         try:
             await self.next()
-            while self._waiting[0] != ticket or not self.has_room(needed_ns):
+            while waiting[0] != ticket or not here.has_room(needed_ns):
                 if deadline_ns != NEVER_NS and now_ns() >= deadline_ns:
                     raise MissedDeadlinePersistent(
                         "the deadline passed while other executions had their turns of the loop"
                     )
                 await self.next()
         finally:
-            self._waiting.remove(ticket)
-            heapq.heapify(self._waiting)
+            waiting.remove(ticket)
+            heapq.heapify(waiting)
 
     async def next(self) -> None:
         """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
-        number = self.number
+        number = self.here.number
         await yield_now()
         self.turned(number)
 
     def turned(self, number: int) -> None:
         """Note that the loop has turned since `number`; only the first to say so begins a turn."""
-        if self.number == number:
-            self.number = number + 1
-            self.spent_ns = 0.0
+        here = self.here
+        if here.number == number:
+            here.number = number + 1
+            here.spent_ns = 0.0

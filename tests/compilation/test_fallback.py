@@ -284,3 +284,20 @@ async def test_it_is_logged_counted_and_reported(caplog: pytest.LogCaptureFixtur
     levels = [record.levelno for record in caplog.records if "steps in for" in record.message]
     assert levels == [logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG]
     assert 'nnasync_fallbacks_total{device="faulty",kind="partial"} 4' in render(None, durations)
+
+
+async def test_a_death_is_one_cause_however_it_was_noticed() -> None:
+    """A message that could not be sent has an OSError behind it, an answer that fails has none."""
+
+    def noticed(number: int) -> DeviceDied:
+        error = DeviceDied("gone")
+        error.__cause__ = [None, BrokenPipeError(32, "x"), ConnectionResetError(104, "y")][number]
+        return error
+
+    engine = Faulty()
+    async with runtime(engine, REFERENCE) as rt:
+        net = await rt.compile(doubler())
+        engine.fault = lambda number: noticed(number % 3)
+        for _ in range(3):
+            await net(ROW)
+        assert told(net) == [("faulty", (0,), "partial", 3)]

@@ -15,7 +15,9 @@ from nnasync.engine.binding import Binding, array_of
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.hal import DataLocation, OutputShape, Request, RequestArgument
 from nnasync.memory import Pool
+from nnasync.scheduler import NEVER_NS
 from nnasync.validation import validate_request
+from nnasync.workers import StopFlag
 from tests.engine.rig import Rig, Row, collected, finished, null, reached, released, until_inline
 
 pytestmark = pytest.mark.anyio
@@ -206,3 +208,51 @@ async def test_an_input_of_length_0_takes_the_rest_of_its_pool(rigs: Rigs, path:
     request = Request((whole,), row.request.outputs, row.request.pools)
     await execute(prepared, path, request)
     assert row.is_right
+
+
+async def test_a_call_that_reads_its_own_arrays_only_gets_copies_of_others(rigs: Rigs) -> None:
+    rig = rigs(null())
+    prepared, row = await rig.prepare(), Row()
+    await until_inline(rig, prepared, row.request)
+    mine = np.full(row.x.shape, 7, row.x.dtype)
+    assert prepared.run_now(row.request, measure=False, deadline_ns=NEVER_NS, given=[mine])
+    assert row.x.tolist() == mine.tolist()
+    assert row.is_right
+
+
+async def test_a_call_that_can_reads_other_arrays_in_place() -> None:
+    await anyio.lowlevel.checkpoint()
+
+    class Reader:
+        """Notes what it reads."""
+
+        def __init__(self) -> None:
+            self.read: list[Any] = []
+
+        def run(self, stop: StopFlag) -> bool:
+            raise AssertionError("it was to run on other arrays")
+
+        def run_on(self, stop: StopFlag, arrays: Any) -> bool:
+            self.read += arrays
+            return True
+
+        def rewind(self) -> None:
+            self.read.clear()
+
+    class Plan:
+        def bind(self, inputs: Any, outputs: Any) -> Any:
+            return Reader()
+
+        def trim(self) -> None:
+            pass
+
+    own, mine = np.zeros(4, np.float32), np.ones(4, np.float32)
+    binding = Binding(Plan(), [own], [])
+    call: Any = binding.take()
+    fed = binding.fed(call, [mine])
+    assert fed is not call
+    assert fed.run(StopFlag())
+    assert call.read[0] is mine
+    assert not own.any()
+    fed.rewind()
+    assert not call.read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -368,3 +369,66 @@ def test_a_run_that_does_not_fail_allocates_nothing() -> None:
     for _ in range(1000):
         call.run(stop)
     assert sys.getallocatedblocks() - before < 10
+
+
+class Reading(Faulty):
+    """A faulty device whose calls can run on other arrays."""
+
+    def compile(self, model: Model, preference: ExecutionPreference) -> Any:
+        plan = super().compile(model, preference)
+        bind = plan.bind
+
+        def bound(inputs: Any, outputs: Any) -> Any:
+            call: Any = bind(inputs, outputs)
+
+            def run_on(stop: StopFlag, arrays: Any) -> bool:
+                self.read.append(arrays[0])
+                return bind(arrays, outputs).run(stop)
+
+            call.run_on = run_on
+            return call
+
+        plan.bind = bound  # type: ignore[method-assign]  # the fault of this device
+        return plan
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[Array] = []
+
+
+def reading() -> tuple[Guarded, Reading, Any]:
+    """A guarded model, its device, and a call that can run on other arrays."""
+    rig, device = Guarded(), Reading()
+    rig.plan.plan = device.compile(rig.model, FAST)
+    return rig, device, rig.call()
+
+
+def test_a_run_on_other_arrays_is_the_device_s() -> None:
+    rig, device, call = reading()
+    mine, own = row(5, 6, 7, 8), rig.x.tolist()
+    assert call.run_on(StopFlag(falls_back=False), [mine])
+    assert device.read[0] is mine
+    assert rig.y.tolist() == (2 * mine).tolist()
+    assert rig.x.tolist() == own
+
+
+def test_a_run_on_other_arrays_that_fails_is_a_failure_of_the_device() -> None:
+    rig, device, call = reading()
+    device.always(GeneralFailure("no"))
+    with pytest.raises(GeneralFailure, match="no"):
+        call.run_on(StopFlag(falls_back=False), [row(5, 6, 7, 8)])
+    assert rig.plan.health.suspects
+    assert (rig.told, rig.reference.runs) == ([], 0)
+    mine = row(9, 9, 9, 9)
+    assert call.run_on(StopFlag(), [mine])
+    assert (len(rig.told), rig.reference.runs) == (1, 1)
+    assert rig.x.tolist() == mine.tolist()
+    assert rig.is_right
+    assert len(device.read) == 1
+
+
+def test_a_device_that_cannot_read_other_arrays_does_not_seem_to() -> None:
+    rig, _, _ = reading()
+    assert not hasattr(Guarded().call(), "run_on")
+    both = row()
+    assert not hasattr(rig.plan.bind([both], [both]), "run_on")

@@ -210,7 +210,7 @@ async def test_executions_take_turns_with_the_loop(rigs: Rigs) -> None:
     rig = rigs(null())
     prepared, row = await rig.prepare(), Row()
     await until_inline(rig, prepared, row.request)
-    rig.workers.turns._budget_ns = 0
+    rig.workers.turns.here.budget_ns = 0
     turns = 0
     stop = anyio.Event()
 

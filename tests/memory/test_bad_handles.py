@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +34,49 @@ RUNS = ["execute", "execute_synchronously", "execute_fenced", "burst"]
 
 Make = Callable[[Path], Memory]
 bad = pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
-on_all = pytest.mark.parametrize("name", DEVICES)
+on_all = pytest.mark.parametrize("name", DEVICES, indirect=True)
 
 
 @pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A device that is there; to skip a coroutine would end the loop that all of them share."""
+    name: str = request.param
+    if name in ENGINES:
+        need(name)
+    if name == "onnxruntime-cpu":
+        pytest.importorskip("tests.importers.onnx.files")
+        pytest.importorskip("nnasync.importers.onnx")
+    return name
+
+
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     """The loop has no part in it, and there are many combinations."""
     return "asyncio"
 
 
+@pytest.fixture(scope="module")
+async def isolated(anyio_backend: str) -> AsyncIterator[Any]:
+    """One device for all tests, of which each leaves it able to compute."""
+    device = await isolate(rigs.REFERENCE)
+    pid = device.pid
+    prepared = await device.prepare_model(dense().model)
+    assert await is_right(prepared, dense())  # Now it has the threads that it keeps.
+    await prepared.close()
+    yield device
+    assert device.pid == pid, "the process died on the way"
+    await device.close()
+
+
 @asynccontextmanager
-async def opened(name: str) -> AsyncIterator[Any]:
+async def opened(name: str, isolated: Any) -> AsyncIterator[Any]:
     """A device, in this process or behind a service that does not trust, or trusts, its client."""
     if name == ISOLATED:
-        device = await isolate(rigs.REFERENCE)
-        try:
-            yield device
-        finally:
-            await device.close()
+        yield isolated
     elif name == SERVED:
         async with served() as it:
             yield it.device
     else:
-        need(name)
         async with rigs.runtime(name) as runtime:
             yield runtime.device(name)
 
@@ -63,7 +84,7 @@ async def opened(name: str) -> AsyncIterator[Any]:
 def subject_for(name: str, folder: Path) -> Subject:
     if name != "onnxruntime-cpu":
         return dense()
-    files = pytest.importorskip("tests.importers.onnx.files")
+    files = import_module("tests.importers.onnx.files")
     row = np.arange(64, dtype=np.float32)[np.newaxis]
     graph = files.message(
         [files.node("Mul", ["x", "w"], ["y"])],
@@ -71,7 +92,7 @@ def subject_for(name: str, folder: Path) -> Subject:
         [("y", files.FLOAT, row.shape)],
         {"w": row + 1},
     )
-    wrap = pytest.importorskip("nnasync.importers.onnx").wrap
+    wrap = import_module("nnasync.importers.onnx").wrap
     return Subject(wrap(files.written(folder, graph)), row, row * (row + 1), (False,))
 
 
@@ -114,8 +135,8 @@ async def is_right(prepared: Any, subject: Subject) -> bool:
 
 @bad
 @on_all
-async def test_constants(name: str, make: Make, tmp_path: Path) -> None:
-    async with opened(name) as device:
+async def test_constants(name: str, make: Make, tmp_path: Path, isolated: Any) -> None:
+    async with opened(name, isolated) as device:
         subject = subject_for(name, tmp_path)
         with given(make, tmp_path) as memory:
             model = subject.with_constants(memory)
@@ -129,8 +150,8 @@ async def test_constants(name: str, make: Make, tmp_path: Path) -> None:
 
 @bad
 @on_all
-async def test_inputs(name: str, make: Make, tmp_path: Path) -> None:
-    async with opened(name) as device:
+async def test_inputs(name: str, make: Make, tmp_path: Path, isolated: Any) -> None:
+    async with opened(name, isolated) as device:
         subject = subject_for(name, tmp_path)
         prepared = await device.prepare_model(subject.model)
         with given(make, tmp_path) as memory, Pool.allocate(SIZE) as target:
@@ -143,8 +164,8 @@ async def test_inputs(name: str, make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [*BAD, read_only], ids=lambda make: make.__name__)
 @on_all
-async def test_outputs(name: str, make: Make, tmp_path: Path) -> None:
-    async with opened(name) as device:
+async def test_outputs(name: str, make: Make, tmp_path: Path, isolated: Any) -> None:
+    async with opened(name, isolated) as device:
         subject = subject_for(name, tmp_path)
         prepared = await device.prepare_model(subject.model)
         with given(make, tmp_path) as memory, Pool.allocate(SIZE) as source:
@@ -155,11 +176,10 @@ async def test_outputs(name: str, make: Make, tmp_path: Path) -> None:
         await prepared.close()
 
 
-@on_all
-async def test_an_input_that_is_read_only_is_read(name: str, tmp_path: Path) -> None:
-    async with opened(name) as device:
-        if name == SERVED:
-            pytest.skip("a service takes memory of strangers only if nobody can shrink it")
+@pytest.mark.parametrize("name", [each for each in DEVICES if each != SERVED], indirect=True)
+async def test_an_input_that_is_read_only_is_read(name: str, tmp_path: Path, isolated: Any) -> None:
+    """But a service takes memory of strangers only if nobody can shrink it."""
+    async with opened(name, isolated) as device:
         subject = subject_for(name, tmp_path)
         path = tmp_path / "input"
         prepared = await device.prepare_model(subject.model)
@@ -175,14 +195,14 @@ async def test_an_input_that_is_read_only_is_read(name: str, tmp_path: Path) -> 
 
 
 @bad
-@pytest.mark.parametrize("name", [rigs.REFERENCE, SERVED, ISOLATED])
-async def test_copies_of_buffers(name: str, make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [rigs.REFERENCE, SERVED, ISOLATED], indirect=True)
+async def test_copies_of_buffers(name: str, make: Make, tmp_path: Path, isolated: Any) -> None:
     """A copy to such memory fails and leaves the contents, one from it leaves none.
 
     Memory that a client cannot hand over leaves them as well: the service is not even asked.
     """
     is_asked = name == rigs.REFERENCE or make not in UNSENDABLE
-    async with opened(name) as device:
+    async with opened(name, isolated) as device:
         subject = dense()
         prepared = await device.prepare_model(subject.model)
         role, size = [BufferRole(0, 0)], subject.x.nbytes

@@ -20,7 +20,7 @@ from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.messages import BurstMemory, OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import holdings
+from nnasync.service import bursts, holdings
 from nnasync.service.bursts import ServedBurst
 from tests import rigs
 from tests.rigs import ONES, ROW, attempt, count, counter
@@ -137,7 +137,8 @@ async def test_queues_that_are_none() -> None:
         PUT + b"\x92\xcf" + b"\xff" * 8 + b"\x01",
     ],
 )
-async def test_packets_that_make_no_sense(packet: bytes) -> None:
+async def test_packets_that_make_no_sense(packet: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bursts, "_PATIENCE_S", 0.0)  # No memory is on its way.
     async with served() as it:
         prepared = await it.device.prepare_model(rigs.doubler())
         writer, requests = QueueWriter.create(4096)
@@ -379,7 +380,11 @@ class DyingReader:
         return getattr(self._reader, name)
 
 
-async def test_what_the_end_has_answered_is_not_answered_again() -> None:
+async def test_what_the_end_has_answered_is_not_answered_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Memory cannot come while the loop of both halves looks for an answer, and any answer will do.
+    monkeypatch.setattr(bursts, "_PATIENCE_S", 0.0)
     async with served() as it:
         prepared = await it.device.prepare_model(rigs.doubler())
         answers: list[bytes] = []

@@ -31,8 +31,9 @@ from nnasync.engine import EngineDevice
 from nnasync.engine.caching import library_version
 from nnasync.hal import ExecutionPreference, Priority
 from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import Limits, for_service, listening, serve
+from nnasync.service import Limits, bursts, for_service, listening, serve
 from nnasync.service.account import FINE_NS, Account
+from nnasync.service.memories import Memories
 from nnasync.service.pace import Crowd
 from tests import rigs
 from tests.service.rig import Slot
@@ -155,7 +156,7 @@ async def test_what_messages_took_counts_to_the_share_of_executions() -> None:
         device = rt.devices[0]
         crowd = Crowd()
         accounts = [Account(device, Limits(), crowd) for _ in range(3)]
-        _, talkative, quiet = accounts
+        talkative = accounts[1]
         nets = []
         for account in accounts:
             nets.append(await device.prepare_model(rigs.doubler()))
@@ -294,8 +295,19 @@ async def test_of_compilations_a_few_run_at_a_time(tmp_path: Path) -> None:
     assert inside == [1] * 6
 
 
-async def test_memory_that_never_comes_is_waited_for_once(tmp_path: Path) -> None:
+async def test_memory_that_never_comes_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And not at all by who is not there any more."""
+    waited: list[float] = []
+    awaited = Memories.awaited
+
+    def seen(memories: Memories, number: int, patience_s: float) -> Any:
+        waited.append(patience_s)
+        return awaited(memories, number, patience_s)
+
+    monkeypatch.setattr(Memories, "awaited", seen)
+    monkeypatch.setattr(bursts, "_PATIENCE_S", 0.5)
     async with house(rigs.REFERENCE, tmp_path, 1) as it:
         connection = await it.stranger()
         model = Offer(rigs.doubler()).message(1, 1)
@@ -317,6 +329,7 @@ async def test_memory_that_never_comes_is_waited_for_once(tmp_path: Path) -> Non
             result = msgspec.msgpack.decode(await reader.read())
             assert result[0] == 7
             assert "slot 0 is not in use" in result[2]
+        assert waited == [0.5] + [0.0] * 99
         connection.close()
 
 
@@ -343,15 +356,74 @@ def idle_threads(pid: int) -> int:
     return sum(os.sched_getscheduler(thread) == os.SCHED_IDLE for thread in threads)
 
 
+async def executed_by_idle(device: Any, prepared: Any) -> bool:
+    """Whether a thread of that kind is there when an execution has ended."""
+    await prepared.execute(Slot().request)
+    return idle_threads(device.pid) == 1
+
+
 async def test_and_so_it_has_in_a_process_of_its_own() -> None:
-    device = await isolate(rigs.REFERENCE)
+    """As long as it is alone: a thread that gets no core may hold the interpreter lock."""
+    device: Any = await isolate(rigs.REFERENCE)
     try:
-        for priority, expected in ((Priority.MEDIUM, 0), (Priority.LOW, 1)):
-            net = await device.prepare_model(rigs.doubler(), WISH, priority)
-            await net.execute(Slot().request)
-            assert idle_threads(device.pid) == expected
+        low = await device.prepare_model(rigs.doubler(), WISH, Priority.LOW)
+        await low.execute(Slot().request)
+        assert idle_threads(device.pid) == 1
+        medium = await device.prepare_model(rigs.doubler(), WISH, Priority.MEDIUM)
+        await medium.execute(Slot().request)
+        for work in (medium, low, medium):
+            await work.execute(Slot().request)
+        await rigs.until(lambda: idle_threads(device.pid) == 0)
+        await medium.close()
+        with anyio.fail_after(rigs.GUARD_S):
+            while not await executed_by_idle(device, low):
+                pass
     finally:
         await device.close()
+
+
+async def test_low_work_under_way_makes_room_for_the_first_of_higher_priority() -> None:
+    engine = rigs.gated(steps=2)
+    ran: list[bool] = []
+
+    def compute(inputs: Any) -> Any:
+        ran.append(os.sched_getscheduler(0) == os.SCHED_IDLE)
+        return rigs.double(inputs)
+
+    engine.compute = compute
+    async with rigs.runtime(engine, options=for_service(ONE)) as runtime:
+        device = runtime.devices[0]
+        low = await device.prepare_model(rigs.doubler(), WISH, Priority.LOW)
+        running = await low.execute_fenced(Slot().request)
+        await rigs.until(lambda: runtime.statistics().workers.running == 1)
+        assert engine.gate is not None
+        medium = await device.prepare_model(rigs.doubler(), WISH, Priority.MEDIUM)
+        engine.gate.open_wide()
+        await running.fence
+        await medium.close()
+        assert runtime.statistics().workers.preemptions == 1
+    assert ran == [False]
+
+
+async def test_a_thread_that_low_work_started_has_the_usual_os_priority() -> None:
+    """Threads inherit it of whoever starts them: here the thread whose end makes HIGH ready."""
+    policies: list[tuple[int, int]] = []
+
+    def compute(inputs: Any) -> Any:
+        policies.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)))
+        return rigs.double(inputs)
+
+    engine = NullEngine(compute=compute)
+    options = msgspec.structs.replace(ONE, low_os_priority=True)
+    usual = (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0))
+    async with rigs.runtime(engine, options=options) as runtime:
+        device, slots = runtime.devices[0], (Slot(), Slot())
+        low = await device.prepare_model(rigs.doubler(), WISH, Priority.LOW)
+        high = await device.prepare_model(rigs.doubler(), WISH, Priority.HIGH)
+        first = await low.execute_fenced(slots[0].request)
+        second = await high.execute_fenced(slots[1].request, [first.fence])
+        await second.fence
+    assert policies == [(os.SCHED_IDLE, 19), usual]
 
 
 def test_three_clients_of_which_one_is_hostile(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.hal_suite.suite import run_suite
 from nnasync.conformance.paths import Buffers
 from nnasync.conformance.runner import Runner
-from nnasync.drivers.service import isolate
+from nnasync.drivers.service import isolate, process
 from tests import rigs
 from tests.service.rig import Slot
 
@@ -121,7 +121,8 @@ async def test_every_call_under_load_is_answered_once(round: int) -> None:
     await device.close()
 
 
-async def test_a_stopped_service_is_ended_with_its_device() -> None:
+async def test_a_stopped_service_is_ended_with_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 0.1)  # Grace is lost on what is stopped.
     device = await isolate(REFERENCE)
     prepared, slot = await device.prepare_model(rigs.doubler()), Slot()
     pid = kill(device, signal.SIGSTOP)

@@ -29,7 +29,7 @@ from nnasync.drivers.service.pulse import HANG_AFTER_S
 from nnasync.hal import DeviceStatus
 from nnasync.memory import Pool
 from tests import rigs
-from tests.service.rig import Slot
+from tests.service.rig import Slot, served
 
 pytestmark = pytest.mark.anyio
 
@@ -236,6 +236,22 @@ async def test_closing_what_has_just_died_is_no_error(monkeypatch: Any) -> None:
     await device.close()
 
 
+async def test_what_dies_while_it_is_launched_with_a_deadline_says_so() -> None:
+    async with served() as it:
+        prepared: Any = await it.device.prepare_model(rigs.doubler())
+        begin = prepared._begin_launch
+
+        def begun(*args: Any, **options: Any) -> Any:
+            call = begin(*args, **options)
+            it.hang_up()
+            it.device.link.ended.wait_blocking()
+            return call
+
+        prepared._begin_launch = begun
+        with pytest.raises(errors.DeviceDied):
+            await prepared.execute_fenced(Slot().request, deadline=nn.within(s=3600))
+
+
 async def test_a_compilation_under_way_ends_with_the_service() -> None:
     async with (
         nn.open_runtime(devices=[REFERENCE], isolate=[REFERENCE], options=OPTIONS) as runtime,
@@ -379,8 +395,7 @@ async def test_a_network_with_a_stand_in_goes_on_and_comes_back() -> None:
         await rigs.until(lambda: answers > done + 10)
         report = net.report()
         assert report.partitions[0].device == "litert-cpu"
-        # One for each way in which it was noticed.
-        assert {each.device for each in report.fallbacks} == {"litert-cpu"}
+        assert [each.device for each in report.fallbacks] == ["litert-cpu"]
         tasks.cancel_scope.cancel()
 
 

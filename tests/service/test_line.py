@@ -16,73 +16,26 @@ import nnasync as nn
 from nnasync import errors
 from nnasync.burst import BurstController, LocalChannel
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import ServiceDevice, isolate
-from nnasync.drivers.service.messages import CloseBurst
-from nnasync.hal import DataLocation, Request, RequestArgument
-from nnasync.memory import Pool
-from nnasync.service import Limits
+from nnasync.drivers.service import ServiceDevice, isolate, line
+from nnasync.service import Limits, bursts, holdings
+from nnasync.service.bursts import ServedBurst
 from tests import rigs
 from tests.rigs import ONES, attempt, until
+from tests.service.line_rig import (
+    burst_threads,
+    check,
+    check_it_comes_back,
+    check_over_the_line,
+    controller_of,
+    counted,
+    is_taken,
+    opened,
+    prepared_by,
+    traffic,
+)
 from tests.service.rig import Served, Slot, request_on, served
 
 pytestmark = pytest.mark.anyio
-
-
-async def prepared_by(it: Served) -> Any:
-    return await it.device.prepare_model(rigs.doubler())
-
-
-async def opened(it: Served, slot: Slot) -> Any:
-    """A prepared model whose line is open; it has run twice."""
-    prepared = await prepared_by(it)
-    for _ in range(2):
-        await prepared.execute_synchronously(slot.request)
-    assert controller_of(prepared) is not None
-    return prepared
-
-
-def controller_of(prepared: Any) -> BurstController | None:
-    found: BurstController | None = prepared._line._controller
-    return found
-
-
-def is_taken(prepared: Any) -> bool:
-    taken: bool = prepared._line._taken
-    return taken
-
-
-def traffic(it: Served) -> tuple[int, int]:
-    """Bytes of the socket, both ways."""
-    connection = it.device.link.connection
-    return connection.sent_bytes, connection.received_bytes
-
-
-async def check_over_the_line(it: Served, prepared: Any, slot: Slot, times: int = 3) -> None:
-    """Executions are right, and nothing goes over the socket."""
-    before = traffic(it)
-    for _ in range(times):
-        await check(prepared, slot)
-    assert traffic(it) == before
-
-
-async def check_it_comes_back(it: Served, prepared: Any, slot: Slot) -> None:
-    """After some executions over the socket there is a line again."""
-    await until(lambda: not is_taken(prepared))
-    for _ in range(30):
-        await check(prepared, slot)
-    await check_over_the_line(it, prepared, slot)
-
-
-async def check(prepared: Any, slot: Slot) -> None:
-    slot.y[...] = 0
-    await prepared.execute_synchronously(slot.request)
-    assert slot.y.tolist() == (2 * slot.x).tolist()
-
-
-def burst_threads() -> list[str]:
-    """Threads of bursts, of the client and of the service."""
-    names = [each.name for each in threading.enumerate()]
-    return [name for name in names if name.startswith("nnasync-burst")]
 
 
 # -- which way
@@ -171,40 +124,6 @@ async def test_an_error_of_the_device_comes_over_the_line(kind: type[errors.NNEr
         engine.heal()
         await check(prepared, slot)
         assert traffic(it) == before
-
-
-def wrong_requests() -> list[Request]:
-    pool = Pool.allocate(64)
-    good = request_on(pool)
-    (output,) = good.outputs
-    return [
-        Request((), good.outputs, (pool,)),
-        Request((RequestArgument(location=DataLocation(0, 60, 16)),), good.outputs, (pool,)),
-        Request((RequestArgument(location=DataLocation(7, 0, 16)),), good.outputs, (pool,)),
-        Request((RequestArgument(location=DataLocation(0, 2**70, 16)),), (output,), (pool,)),
-        Request(good.inputs, good.outputs, (pool, 0)),
-        Request(good.inputs, good.outputs, (pool, -3)),
-        Request(good.inputs, good.outputs, (12345, pool)),
-        Request(good.inputs * 20_000, good.outputs, (pool,)),
-    ]
-
-
-@pytest.mark.parametrize("number", range(len(wrong_requests())))
-async def test_a_wrong_request_is_refused_as_by_the_socket(number: int) -> None:
-    async with served() as it:
-        slot, wrong = Slot(), wrong_requests()[number]
-        fresh = await prepared_by(it)
-        with pytest.raises(errors.InvalidArgument) as expected:
-            await fresh.execute_synchronously(wrong)
-        prepared = await opened(it, slot)
-        for _ in range(3):
-            with pytest.raises(errors.InvalidArgument) as caught:
-                await prepared.execute_synchronously(wrong)
-            assert str(caught.value) == str(expected.value)
-        controller = controller_of(prepared)
-        assert controller is not None
-        assert list(controller._memories.values()) == [slot.pool]
-        await check_over_the_line(it, prepared, slot)
 
 
 async def test_after_a_cancelled_execution_others_do_not_wait_for_the_device() -> None:
@@ -311,19 +230,6 @@ async def test_closing_the_model_ends_what_is_under_way() -> None:
         rigs.set_free(engine)
 
 
-async def test_where_only_the_burst_ends_executions_go_on_and_open_another() -> None:
-    async with served() as it:
-        slot = Slot()
-        prepared = await opened(it, slot)
-        for _ in range(2):
-            controller: Any = controller_of(prepared)
-            it.device.link.send(CloseBurst(controller._context.number))
-            await it.device.get_status()
-            await check_it_comes_back(it, prepared, slot)
-            assert controller_of(prepared) not in (None, controller)
-        await until(lambda: len(burst_threads()) == 2)
-
-
 # -- what it holds
 
 
@@ -348,14 +254,14 @@ async def test_memory_of_two_requests_stays_until_both_are_gone() -> None:
     async with served() as it:
         keep, slot = Slot(), Slot()
         prepared = await opened(it, keep)
-        line = prepared._line
+        known = prepared._line._known
         await check(prepared, slot)
         second = request_on(slot.pool)
         await prepared.execute_synchronously(second)
-        assert len(line._known) == 3
+        assert len(known) == 3
         del second
         gc.collect()
-        await until(lambda: len(line._known) == 2)
+        await until(lambda: len(known) == 2)
         await check_over_the_line(it, prepared, slot)
 
 
@@ -433,17 +339,48 @@ async def test_a_burst_that_was_asked_for_goes_before_a_line() -> None:
         controller.close(errors.DeviceUnavailable("closed by the test"))
 
 
-async def test_memory_that_was_refused_takes_the_line_once_there_is_room() -> None:
+async def test_memory_that_was_refused_takes_the_line_once_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[ServedBurst] = []
+
+    class Seen(ServedBurst):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(holdings, "ServedBurst", Seen)
     async with served(limits=Limits(memories=1)) as it:
         first, second = Slot(), Slot(ONES)
         prepared = await opened(it, first)
+        (burst,) = made
+        # What was refused on the socket never comes; what is sent below is waited for as usual.
+        patience_s, burst._patience_s = burst._patience_s, 0.0
         for _ in range(2):
             with pytest.raises(errors.ResourceExhaustedTransient, match="memories"):
                 await prepared.execute_synchronously(second.request)
+        burst._patience_s = patience_s
         del first
         gc.collect()
         await check(prepared, second)
         await check_over_the_line(it, prepared, second)
+
+
+async def test_more_memory_than_a_burst_has_slots_for_takes_the_socket(monkeypatch: Any) -> None:
+    assert line.MOST_SLOTS == bursts._MOST_SLOTS
+    monkeypatch.setattr(line, "MOST_SLOTS", 3)
+    monkeypatch.setattr(bursts, "_MOST_SLOTS", 3)
+    async with served() as it:
+        slots = [Slot(number * ONES) for number in range(5)]
+        prepared = await opened(it, slots[0])
+        over_the_socket = counted(prepared)
+        for slot in slots * 2:
+            await check(prepared, slot)
+        assert over_the_socket == [slots[3].request, slots[4].request] * 2
+        del slot, slots[1], over_the_socket[:]
+        gc.collect()
+        await check(prepared, slots[2])
+        assert over_the_socket == []
 
 
 # -- a process of its own

@@ -293,6 +293,7 @@ async def test_fences_of_the_client_are_waited_for() -> None:
             await launched.get_execution_info()
         begin.signal()
         await chained.fence
+        await launched.fence  # The client may hear of it after the other.
         assert launched.fence.status is FenceStatus.SIGNALED
         assert second.y.tolist() == (2 * rigs.ROW).tolist()
 

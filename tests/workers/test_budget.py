@@ -356,8 +356,8 @@ def test_heat_starts_no_more_threads_than_cores(rigs: Callable[..., Rig]) -> Non
 def test_threads_are_prepared_before_their_first_task(rigs: Callable[..., Rig]) -> None:
     prepared: list[tuple[str, bool]] = []
     rig = rigs(1)
-    rig.workers._on_start = lambda priorities: prepared.append(
-        (threading.current_thread().name, LOW in priorities)
+    rig.workers._on_start = lambda worker: prepared.append(
+        (threading.current_thread().name, LOW in worker.priorities)
     )
     high, low = Steps(permits=1), Steps(permits=1)
     wait(rig.submit(high, HIGH))

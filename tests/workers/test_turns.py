@@ -125,7 +125,7 @@ async def test_who_waits_for_a_turn_is_told_when_the_deadline_passes() -> None:
     with pytest.raises(MissedDeadlinePersistent, match="turns of the loop"):
         await turns.wait(MEDIUM, 1, deadline_ns)
     assert now_ns() >= deadline_ns
-    assert not turns._waiting
+    assert not turns.here.waiting
 
 
 def turns_that_spend(turns: Turns) -> Callable[[], Coroutine[Any, Any, None]]:

@@ -48,6 +48,7 @@ class ReferenceEngine:
     extensions: tuple[Extension, ...] = (TFLITE,)
     concurrency = 0
     cache_files = (1, 1)
+    tries_ahead = True
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_ONE,
         relaxed_float32_to_float16_performance_tensor=_ONE,

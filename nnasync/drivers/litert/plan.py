@@ -15,12 +15,12 @@ from typing import Protocol
 import numpy as np
 
 from nnasync.drivers.litert.program import Program, Shapes
-from nnasync.drivers.litert.session import Moves, Session
+from nnasync.drivers.litert.session import Moves, Places, Session
 from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, fit
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape
 
-__all__ = ["LiteRTPlan", "Source"]
+__all__ = ["FedCall", "LiteRTPlan", "Source"]
 
 
 class Source(Protocol):
@@ -107,7 +107,8 @@ class _Pool:
 
     def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
         """A call on these arrays."""
-        call = _Call(self, sources, targets)
+        kind = FedCall if self.program.reads_plainly else _Call
+        call = kind(self, sources, targets)
         self._calls.add(call)
         for session in self.idle[:1]:
             call.prepare(session)
@@ -163,24 +164,15 @@ class _Call:
         except IndexError:
             session = self._pool.session()
         try:
-            invoke, before, after, first, last = self._moves[session]
+            moves = self._moves[session]
         except KeyError:
-            invoke, before, after, first, last = self.prepare(session)
-        for target, source in before:
+            moves = self.prepare(session)
+        for target, source in moves[1]:
             target[:] = source
-        for step in first:
-            step()
-        try:
-            invoke()
-        except RuntimeError as error:
-            self._pool.forget()
-            raise GeneralFailure(f"LiteRT failed: {error}") from error
-        for target, source in after:
-            target[:] = source
-        for step in last:
-            step()
-        self._give(session)
-        return True
+        if moves[3]:
+            for step in moves[3]:
+                step()
+        return self._finish(session, moves)
 
     def rewind(self) -> None:
         """Nothing to forget: a run is never left half done."""
@@ -189,11 +181,60 @@ class _Call:
         """Let go of interpreters that are used no longer."""
         self._moves = {}
 
+    def _finish(self, session: Session, moves: Moves) -> bool:
+        """Run once the inputs are in place, and bring the outputs where they belong."""
+        invoke, _, after, _, last = moves
+        try:
+            invoke()
+        except RuntimeError as error:
+            self._pool.forget()
+            raise GeneralFailure(f"LiteRT failed: {error}") from error
+        for target, source in after:
+            target[:] = source
+        if last:
+            for step in last:
+                step()
+        self._give(session)
+        return True
+
     def prepare(self, session: Session) -> Moves:
         """What a run with this interpreter does; remembered."""
         moves = session.moves(self._sources, self._targets)
         self._moves[session] = moves
         return moves
+
+
+class FedCall(_Call):
+    """A call that may read other arrays than its own."""
+
+    __slots__ = ("_places",)
+
+    def __init__(
+        self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Array]
+    ) -> None:
+        super().__init__(pool, sources, targets)
+        self._places: dict[Session, Places] = {}
+
+    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
+        """Run on these arrays, which are written to the tensors of the engine at once."""
+        if stop.raised:
+            return False
+        try:
+            session = self._take()
+        except IndexError:
+            session = self._pool.session()
+        moves, places = self._moves.get(session), self._places.get(session)
+        if moves is None or places is None:
+            moves = self.prepare(session)
+            places = self._places[session] = session.places(self._sources)
+        for number, tensor in places:
+            tensor[...] = arrays[number]
+        return self._finish(session, moves)
+
+    def forget(self) -> None:
+        """Let go of interpreters that are used no longer."""
+        super().forget()
+        self._places = {}
 
 
 class _OpenCall:

@@ -60,3 +60,8 @@ class Program(Struct, frozen=True, eq=False):
     delegated: bool = True
     shape_rules: tuple[ShapeRule | None, ...] = ()
     """Where values of the inputs give shapes of outputs: how, for each of these."""
+
+    @property
+    def reads_plainly(self) -> bool:
+        """Whether every input becomes one tensor as it is, and nothing else is written."""
+        return all(feed.constant is None and feed.copy is Copy.BYTES for feed in self.feeds)

@@ -7,19 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 from nnasync.packages import imported
 
-__all__ = ["PACKAGE", "Moves", "Session"]
+__all__ = ["PACKAGE", "Moves", "Places", "Session"]
 
 PACKAGE = "ai_edge_litert.interpreter"
 
 _Step = Callable[[], None]
 _Pairs = tuple[tuple[memoryview, memoryview], ...]
 Moves = tuple[Callable[[], Any], _Pairs, _Pairs, tuple[_Step, ...], tuple[_Step, ...]]
+Places = tuple[tuple[int, Array], ...]
+"""Inputs by number, and the tensors they go to, as arrays of the caller's dtype and shape."""
 
 
 class Session:
@@ -62,8 +65,8 @@ class Session:
 
     def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
         """What a run does: copies before, the call, copies after; some copies convert."""
-        before: list[tuple[memoryview, memoryview]] = []
-        after: list[tuple[memoryview, memoryview]] = []
+        before: list[tuple[Array, Array]] = []
+        after: list[tuple[Array, Array]] = []
         first: list[_Step] = []
         last: list[_Step] = []
         for feed in self._program.feeds:
@@ -83,7 +86,17 @@ class Session:
                 after.append((_bytes(target), _bytes(tensor)))
             else:
                 last.append(_delivery(fetch, target, tensor))
-        return self.invoke, tuple(before), tuple(after), tuple(first), tuple(last)
+        return self.invoke, _joined(before), _joined(after), tuple(first), tuple(last)
+
+    def places(self, sources: Sequence[Array | None]) -> Places:
+        """Where inputs like these are written, for a program that `reads_plainly`."""
+        found: list[tuple[int, Array]] = []
+        for feed in self._program.feeds:
+            source = sources[feed.source]
+            if source is not None:
+                flat = self.tensors[feed.tensor].reshape(-1).view(source.dtype)
+                found.append((feed.source, flat.reshape(source.shape)))
+        return tuple(found)
 
     def check_sizes(self) -> None:
         """Raise GeneralFailure where the engine found other shapes than we did."""
@@ -105,9 +118,43 @@ class Session:
                 )
 
 
-def _bytes(array: Array) -> memoryview:
-    flat: Any = array.reshape(-1).view(np.uint8)
-    return memoryview(flat)
+def _bytes(array: Array) -> Array:
+    flat: Array = array.reshape(-1).view(np.uint8)
+    return flat
+
+
+def _joined(copies: list[tuple[Array, Array]]) -> _Pairs:
+    """Copies as one where they follow each other on both sides, as the states of a stream do.
+
+    Both sides lay out the values of a model one behind the other, and each copy has its price.
+    """
+    joined: list[tuple[Array, Array]] = []
+    for target, source in sorted(copies, key=lambda pair: _address(pair[0])):
+        if joined and _follows(target, joined[-1][0]) and _follows(source, joined[-1][1]):
+            size = joined[-1][0].size + target.size
+            # Past the end of the first array, into the next: the session, or call, keeps both.
+            joined[-1] = _longer(joined[-1][0], size), _longer(joined[-1][1], size)
+        else:
+            joined.append((target, source))
+    return tuple((_view(target), _view(source)) for target, source in joined)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _follows(array: Array, other: Array) -> bool:
+    return array.size > 0 and _address(array) == _address(other) + other.size
+
+
+def _longer(array: Array, size: int) -> Array:
+    return as_strided(array, (size,), writeable=array.flags.writeable)
+
+
+def _view(array: Array) -> memoryview:
+    buffer: Any = array
+    return memoryview(buffer)
 
 
 def _rows(tensor: Array, source: Array) -> _Step:

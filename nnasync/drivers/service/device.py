@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from nnasync.bases import Answers, KnownDevice
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Lowering, PreparedModel
 from nnasync.drivers.service.buffers import RemoteBuffer
@@ -24,6 +25,7 @@ from nnasync.drivers.service.messages import (
     Status,
     Supported,
     Supports,
+    Welcome,
 )
 from nnasync.drivers.service.prepared import ServicePreparedModel
 from nnasync.drivers.service.pulse import HANG_AFTER_S
@@ -38,31 +40,28 @@ from nnasync.fences import Fence
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
-    Capabilities,
     DeviceStatus,
-    DeviceType,
     ExecutionPreference,
-    Extension,
     HalVersion,
     Model,
     Priority,
 )
-from nnasync.scheduler import NEVER_NS
+from nnasync.scheduler import at_ns
 from nnasync.tracing import Tracer, vlog
 
 __all__ = ["ServiceDevice"]
 
 
-class ServiceDevice:
-    """A device behind a socket; it is connected again after its service died.
+class ServiceDevice(KnownDevice):
+    """A device of HAL 1.3 behind a socket; it is connected again after its service died.
 
     Prepared models belong to one connection and die with it.
     """
 
     def __init__(self, source: Source, supervisor: Supervisor, session: Session) -> None:
+        super().__init__(_answers(session.welcome))
         self.source = source
         self._supervisor = supervisor
-        self._facts = session.welcome
         self._closed = False
 
     @classmethod
@@ -83,26 +82,6 @@ class ServiceDevice:
             raise
         supervisor.name = session.welcome.name
         return cls(source, supervisor, session)
-
-    @property
-    def name(self) -> str:
-        """Name of the device that is served."""
-        return self._facts.name
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        return self._facts.device_version
-
-    @property
-    def type(self) -> DeviceType:
-        """Kind of hardware."""
-        return self._facts.type
-
-    @property
-    def feature_level(self) -> HalVersion:
-        """HAL 1.3: the service makes up for what an older device lacks."""
-        return HalVersion.V1_3
 
     @property
     def link(self) -> Link:
@@ -133,18 +112,6 @@ class ServiceDevice:
         except DeviceDied:
             return DeviceStatus.OFFLINE
         return answer.status
-
-    async def get_capabilities(self) -> Capabilities:
-        """Performance figures, those that the service said when it was found."""
-        return self._facts.capabilities
-
-    async def get_supported_extensions(self) -> tuple[Extension, ...]:
-        """Extensions of the device."""
-        return self._facts.extensions
-
-    async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
-        """Numbers of cache files."""
-        return self._facts.cache_files
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
         """What the device says; connects again if the service died."""
@@ -190,14 +157,14 @@ class ServiceDevice:
                 prepared,
                 preference,
                 priority,
-                _at_ns(deadline),
+                at_ns(deadline),
                 len(model_cache),
                 len(data_cache),
                 token,
                 lowering,
             ),
             [*model_cache, *data_cache],
-            _at_ns(deadline),
+            at_ns(deadline),
             polls=preference != ExecutionPreference.LOW_POWER,
         )
 
@@ -215,10 +182,10 @@ class ServiceDevice:
         return await self._prepared(
             session,
             lambda n, prepared: PrepareFromCache(
-                n, prepared, _at_ns(deadline), len(model_cache), len(data_cache), token
+                n, prepared, at_ns(deadline), len(model_cache), len(data_cache), token
             ),
             [*model_cache, *data_cache],
-            _at_ns(deadline),
+            at_ns(deadline),
         )
 
     async def allocate(
@@ -284,6 +251,19 @@ class ServiceDevice:
         return session
 
 
+def _answers(welcome: Welcome) -> Answers:
+    """What a service said of its device; it makes up for what an older one lacks."""
+    return Answers(
+        welcome.name,
+        welcome.device_version,
+        welcome.type,
+        HalVersion.V1_3,
+        welcome.capabilities,
+        welcome.extensions,
+        welcome.cache_files,
+    )
+
+
 def _are_open(fds: Sequence[int]) -> bool:
     try:
         for fd in fds:
@@ -291,7 +271,3 @@ def _are_open(fds: Sequence[int]) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-def _at_ns(deadline: Deadline | None) -> int:
-    return NEVER_NS if deadline is None else deadline.at_ns

@@ -7,6 +7,7 @@ makes no detour through the application.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Sequence
@@ -87,8 +88,10 @@ class RemoteExecution:
             if fence.fail(MissedDeadlineTransient(text)):
                 link.tell(CancelLaunch(number))
 
-        alarm = link.watchdog.arm(deadline_ns + LATE_NS, expire)
-        fence.add_callback(lambda _: alarm.disarm())
+        # Where the link is over, the fence has its error, or gets it now.
+        with contextlib.suppress(BadState):
+            alarm = link.watchdog.arm(deadline_ns + LATE_NS, expire)
+            fence.add_callback(lambda _: alarm.disarm())
 
     async def get_execution_info(self) -> Info:
         """Status and timings; raises BadState while the fence is pending."""

@@ -5,6 +5,11 @@ sides looking for it. The line is opened by the second execution, since a model 
 needs none. While it is taken, further executions take the socket, so that they run side by side.
 Who gives an execution up, at its deadline or cancelled, hangs up: what comes after is not to wait
 for a device that may have that one for long. Some calls later the line is opened again.
+
+What the device answers is the answer, and nothing is executed twice for it. Memory that the service
+refused shows as a slot with nothing in it: whether that is what is wrong with a request is asked
+over the socket. Where the burst ends alone, which no caller knows of, another one is opened, once,
+and takes what was sent over the first; but not what may have overwritten its own inputs there.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from nnasync.burst import (
 )
 from nnasync.clock import now_ns
 from nnasync.drivers.service.link import Link
+from nnasync.drivers.service.memories import Memories
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -36,11 +42,14 @@ from nnasync.errors import (
     Refused,
 )
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionResult, Memory, Request
+from nnasync.hal import ExecutionResult, Memory, Request, shares_memory
 from nnasync.tracing import vlog
 from nnasync.workers.turns import Turns
 
-__all__ = ["Line"]
+__all__ = ["MOST_SLOTS", "Line"]
+
+MOST_SLOTS = 1024
+"""How many memories a burst takes."""
 
 _STALL_BUDGET_NS = 1_000_000
 """How long a turn of the event loop may look for answers, over all lines of a connection."""
@@ -75,11 +84,16 @@ class _Known(NamedTuple):
         return self.reference() is request
 
 
+class _NotSent(Exception):
+    """The burst was over before the request was sent."""
+
+
 class Line:
     """The line of one prepared model."""
 
-    def __init__(self, link: Link, configure: Configure) -> None:
+    def __init__(self, link: Link, memories: Memories, configure: Configure) -> None:
         self._link = link
+        self._memories = memories
         self._configure = configure
         self._controller: BurstController | None = None
         self._turns = Turns(_STALL_BUDGET_NS)
@@ -100,23 +114,25 @@ class Line:
         self._calls += 1
         if self._taken or self._closed or self._calls < 2:
             return None
-        self._taken = True
-        outcome: Outcome | int | None = None
+        was_sent = True
         try:
-            outcome = await self._asked(request, measure=measure, deadline_ns=deadline_ns)
-        except (InvalidArgument, DeviceDied, DeviceUnavailable) as error:
-            outcome = error.with_traceback(None)  # It was not sent.
-        finally:
-            self._taken = isinstance(outcome, int)
-        if isinstance(outcome, int):
-            try:
-                outcome = await self._followed(outcome, deadline_ns)
-            except BaseException:
-                self._start_over()
-                raise
-        if isinstance(outcome, NNError):
-            self._check(request, outcome)
+            outcome = await self._once(request, measure=measure, deadline_ns=deadline_ns)
+        except _NotSent:
+            was_sent = False
+        else:
+            if not isinstance(outcome, NNError):
+                return outcome
+            if not self._is_end(outcome):
+                raise await self._judged(request, outcome, deadline_ns)
+        if not await self._reopened(request, deadline_ns, was_sent=was_sent):
             return None
+        try:
+            outcome = await self._once(request, measure=measure, deadline_ns=deadline_ns)
+        except _NotSent:
+            self._start_over()
+            return None
+        if isinstance(outcome, NNError):
+            raise await self._judged(request, outcome, deadline_ns)
         return outcome
 
     def close(self) -> None:
@@ -131,26 +147,56 @@ class Line:
         self.close()
         return True
 
-    def _check(self, request: Request, error: NNError) -> None:
-        """Raise what an execution failed with, unless the socket is to try it, or to say more."""
+    def _is_end(self, error: NNError) -> bool:
+        """Whether only the burst is over."""
+        return isinstance(error, DeviceDied) and self._link.error is None
+
+    async def _reopened(self, request: Request, deadline_ns: int, *, was_sent: bool) -> bool:
+        """Open another burst after the end of one; False where the socket is to be taken.
+
+        Raises DeviceDied where it was the service that ended, DeviceUnavailable for what cannot be
+        repeated.
+        """
+        controller = None
+        if not self._taken:
+            self._hang_up()
+            self._taken = True
+            try:
+                controller = await self._opened(deadline_ns)
+            finally:
+                self._taken = False
+        if was_sent and shares_memory(request.pools, request.inputs, request.outputs):
+            raise DeviceUnavailable(
+                f"a burst of {self._link.who} ended while this was in flight, which may have "
+                "overwritten its own inputs: it is not repeated"
+            )
+        return controller is not None
+
+    async def _judged(self, request: Request, error: NNError, deadline_ns: int) -> NNError:
+        """The error that an execution is to raise for what it was answered."""
         if isinstance(error, InvalidArgument):
             with self._lock:
                 self._drop(id(request))
-        elif isinstance(error, DeviceDied | DeviceUnavailable) and self._link.error is None:
-            self._start_over()  # Perhaps it is only the burst that is over.
-        else:
-            if isinstance(error, MissedDeadlineTransient):
-                self._start_over()
-            raise error
+            await self._memories.check(request, deadline_ns)
+        elif isinstance(error, DeviceDied | DeviceUnavailable):
+            self._link.check()  # Why it is over says more.
+            self._start_over()
+            if isinstance(error, DeviceDied):
+                text = f"two bursts of {self._link.who} ended while this was in flight"
+                return DeviceUnavailable(text)
+        elif isinstance(error, MissedDeadlineTransient):
+            self._start_over()
+        return error
 
     def _start_over(self) -> None:
-        """Hang up, and open another burst some calls later.
+        """Hang up, and open another burst some calls later, unless somebody else is on the line.
 
         A burst begins nothing before the device has let go of all before it; one that was given up
         may have it for long, and the executions of a model do not wait for one another.
         """
         self._calls = -_PAUSE
-        self._hang_up()
+        if not self._taken:
+            self._hang_up()
 
     def _hang_up(self) -> None:
         controller, self._controller = self._controller, None
@@ -161,22 +207,35 @@ class Line:
             self._uses.clear()
             self._gone.clear()
 
-    async def _asked(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> Outcome | int | None:
-        """What the service answers at once, else the serial number; None without a line."""
-        if self._turns.is_half_spent():
-            await self._turns.next()
-        if self._closed:
-            return None
-        controller = self._controller or await self._opened(deadline_ns)
-        if controller is None:
-            return None
-        arguments = self._encoded(controller, request)
-        began_ns = now_ns()
-        outcome = controller.ask(arguments, measure=measure, deadline_ns=deadline_ns)
-        self._turns.spend(now_ns() - began_ns)
-        return outcome
+    async def _once(self, request: Request, *, measure: bool, deadline_ns: int) -> Outcome | None:
+        """What comes of sending it once; None without a line that can take it."""
+        self._taken = True
+        outcome: Outcome | int | None = None
+        try:
+            if self._turns.is_half_spent():
+                await self._turns.next()
+            if self._closed:
+                return None
+            controller = self._controller or await self._opened(deadline_ns)
+            if controller is None:
+                return None
+            arguments = self._encoded(controller, request)
+            if arguments is None:
+                return None
+            began_ns = now_ns()
+            try:
+                outcome = controller.ask(arguments, measure=measure, deadline_ns=deadline_ns)
+            except InvalidArgument:
+                with self._lock:
+                    self._drop(id(request))
+                return None  # It is too large for the queue, but perhaps not for the socket.
+            except (DeviceDied, DeviceUnavailable) as error:
+                self._link.check()
+                raise _NotSent from error
+            self._turns.spend(now_ns() - began_ns)
+        finally:
+            self._taken = isinstance(outcome, int)
+        return await self._followed(outcome, deadline_ns) if isinstance(outcome, int) else outcome
 
     async def _followed(self, serial: int, deadline_ns: int) -> Outcome:
         """Wait for an answer; the line is free again when it is there, whoever still waits."""
@@ -192,18 +251,35 @@ class Line:
         if controller is None:
             self._link.check()
             raise DeviceUnavailable(f"{self._link.who} was closed")
+        given_up = False
+
+        def give_up() -> None:
+            nonlocal given_up
+            given_up = True
+            controller.cancel(serial)
+
         controller.follow(serial, done)
-        await self._link.settled(over, deadline_ns, lambda: controller.cancel(serial))
+        try:
+            await self._link.settled(over, deadline_ns, give_up)
+        except BaseException:
+            if given_up or over.error is not None:
+                self._taken = False
+                self._start_over()
+            raise
         return outcomes[0]
 
     async def _opened(self, deadline_ns: int) -> BurstController | None:
-        """A burst for the line; None, now and later, where there is no room for one."""
+        """A burst for the line; None where there is none, now or, if there is no room, for good."""
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
         try:
             context = await self._configure(controller, requests, results, deadline_ns=deadline_ns)
         except MissedDeadline:
             raise
+        except (DeviceDied, DeviceUnavailable):
+            self._link.check()
+            self._start_over()
+            return None
         except (Refused, InvalidArgument, GeneralFailure) as error:
             vlog.driver("%s: executions take the socket: %s", self._link.who, error)
             self._closed = True
@@ -215,8 +291,11 @@ class Line:
             return None
         return controller
 
-    def _encoded(self, controller: BurstController, request: Request) -> bytes:
-        """The arguments of a request, encoded once; its memory has slots while it lives."""
+    def _encoded(self, controller: BurstController, request: Request) -> bytes | None:
+        """The arguments of a request, encoded once; its memory has slots while it lives.
+
+        None where no slot is free.
+        """
         key = id(request)
         known = self._known.get(key)
         if known is not None and known.is_of(request) and not self._gone:
@@ -226,6 +305,8 @@ class Line:
             self._drop_all()
             known = self._known.get(key)
             if known is None:
+                if len(self._uses) + len(request.pools) > MOST_SLOTS:
+                    return None
                 known = self._known[key] = self._new(controller, request)
             return known.arguments
 

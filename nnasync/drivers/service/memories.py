@@ -9,8 +9,15 @@ import threading
 import weakref
 
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, PoolForm, encode
-from nnasync.errors import BadState, GeneralFailure, InvalidArgument
+from nnasync.drivers.service.messages import (
+    CheckMemories,
+    ForgetMemory,
+    Form,
+    OfferMemory,
+    PoolForm,
+    encode,
+)
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhausted
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool
 
@@ -67,6 +74,16 @@ class Memories:
             # The protocol of memory does not say that references to it may be weak; all may.
             numbers[key] = (weakref.ref(pool, forget), number)  # type: ignore[arg-type]
         return number
+
+    async def check(self, request: Request, deadline_ns: int) -> None:
+        """Raise why the service refused memory of a request, if it did; it gets another chance."""
+        pools = [pool for pool in request.pools if not isinstance(pool, int)]
+        numbers = tuple(map(self.number_of, pools))
+        try:
+            await self._link.call(lambda n: CheckMemories(n, numbers), deadline_ns=deadline_ns)
+        except ResourceExhausted:
+            self.renew(request)
+            raise
 
     def renew(self, request: Request) -> None:
         """Hand the pools of a request over again, the next time: there was no room for one."""

@@ -48,6 +48,7 @@ __all__ = [
     "BurstMemory",
     "Cancel",
     "CancelLaunch",
+    "CheckMemories",
     "CloseBuffer",
     "CloseBurst",
     "ClosePrepared",
@@ -244,6 +245,13 @@ class ForgetMemory(Message, tag="-memory"):
     memory: int
 
 
+class CheckMemories(Message, tag="memories"):
+    """Answered by nothing; fails with why one of them was refused."""
+
+    call: int
+    memories: tuple[int, ...]
+
+
 class Execute(Message, tag="run"):
     """Answered by `Executed`; `form` is an encoded `Form`."""
 
@@ -379,6 +387,7 @@ FromClient = (
     | ClosePrepared
     | OfferMemory
     | ForgetMemory
+    | CheckMemories
     | Execute
     | Cancel
     | Launch

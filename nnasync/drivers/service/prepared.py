@@ -6,6 +6,7 @@ import functools
 import weakref
 from collections.abc import Sequence
 
+from nnasync.bases import PlainExecutions
 from nnasync.burst import BurstCallback, Channel
 from nnasync.clock import Deadline, now_ns
 from nnasync.drivers.service.bursts import RemoteBurst
@@ -34,14 +35,14 @@ from nnasync.hal import (
     ExecutionResult,
     Request,
 )
-from nnasync.scheduler import NEVER_NS
+from nnasync.scheduler import NEVER_NS, at_ns
 
 __all__ = ["ServicePreparedModel"]
 
 _MOST_FENCES = 64
 
 
-class ServicePreparedModel:
+class ServicePreparedModel(PlainExecutions):
     """A prepared model whose process may die; then its calls raise DeviceDied for good."""
 
     def __init__(
@@ -54,7 +55,7 @@ class ServicePreparedModel:
         self._name = name
         self._closed = False
         self._open = functools.partial(_open_burst, link, memories, number, polls=polls)
-        self._line = Line(link, functools.partial(self._open, None))
+        self._line = Line(link, memories, functools.partial(self._open, None))
         # A model that was dropped is closed all the same; nobody waits for the answer.
         weakref.finalize(self, _dropped, link, self._line, number).atexit = False
 
@@ -70,23 +71,6 @@ class ServicePreparedModel:
             raise DeviceDied(f"{error}; what was prepared there is gone: prepare it again")
         self._link.check()
 
-    async def execute(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-    ) -> ExecutionResult:
-        """Run through the queue of the service."""
-        return await self._execute(
-            request,
-            measure=measure,
-            deadline=deadline,
-            loop_timeout_ns=loop_timeout_ns,
-            synchronously=False,
-        )
-
     async def execute_synchronously(
         self,
         request: Request,
@@ -98,7 +82,7 @@ class ServicePreparedModel:
         """Run with the least overhead, over the line where that is free."""
         if loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
             self._check_open()
-            deadline_ns = _at_ns(deadline)
+            deadline_ns = at_ns(deadline)
             self._link.check_time(deadline_ns)
             result = await self._line.run(request, measure=measure, deadline_ns=deadline_ns)
             if result is not None:
@@ -108,7 +92,7 @@ class ServicePreparedModel:
             measure=measure,
             deadline=deadline,
             loop_timeout_ns=loop_timeout_ns,
-            synchronously=True,
+            at_once=True,
         )
 
     async def execute_fenced(
@@ -127,7 +111,7 @@ class ServicePreparedModel:
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if len(pending) > _MOST_FENCES:
             pending = [merge(pending)]
-        deadline_ns = _at_ns(deadline)
+        deadline_ns = at_ns(deadline)
         if duration_ns is not None:
             duration_ns = _sendable(duration_ns)
             if not pending:
@@ -230,11 +214,11 @@ class ServicePreparedModel:
         measure: bool,
         deadline: Deadline | None,
         loop_timeout_ns: int,
-        synchronously: bool,
+        at_once: bool,
     ) -> ExecutionResult:
         self._check_open()
         form = self._memories.form(request)
-        deadline_ns = _at_ns(deadline)
+        deadline_ns = at_ns(deadline)
         self._link.check_time(deadline_ns)
         try:
             with self._link.traces.mark("execute"):
@@ -246,7 +230,7 @@ class ServicePreparedModel:
                         measure,
                         deadline_ns,
                         _sendable(loop_timeout_ns),
-                        synchronously,
+                        at_once,
                     ),
                     answer=Executed,
                     deadline_ns=deadline_ns,
@@ -298,7 +282,3 @@ def _dropped(link: Link, line: Line, prepared: int) -> None:
 def _sendable(time_ns: int) -> int:
     """A length of time as it can be sent: none is shorter than nothing, or longer than for ever."""
     return min(max(time_ns, 0), NEVER_NS)
-
-
-def _at_ns(deadline: Deadline | None) -> int:
-    return NEVER_NS if deadline is None else deadline.at_ns

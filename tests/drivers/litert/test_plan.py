@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import nnasync as nn
 from nnasync.drivers.litert import LiteRTEngine
+from nnasync.drivers.litert.plan import FedCall
 from nnasync.engine import BoundCall, Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError, OutputInsufficientSize
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, OperationType
@@ -256,3 +257,88 @@ def test_lowerings_by_preference_and_type() -> None:
 
 def test_version_is_that_of_the_package() -> None:
     assert LiteRTEngine().version[0].isdigit()
+
+
+def test_a_run_on_other_arrays_leaves_those_it_is_bound_to_alone() -> None:
+    x, y = row(1, 2, 3, 4), row(0, 0, 0, 0)
+    call = plan(doubler()).bind([x], [y])
+    assert isinstance(call, FedCall)
+    wide = np.arange(8, dtype=np.float32).reshape(1, 8)
+    assert call.run_on(StopFlag(), [wide[:, ::2]])
+    assert y.tolist() == [[0, 4, 8, 12]]
+    assert x.tolist() == [[1, 2, 3, 4]]
+    assert call.run(StopFlag())
+    assert y.tolist() == [[2, 4, 6, 8]]
+    stop = StopFlag()
+    stop.raised = 1
+    assert not call.run_on(stop, [wide[:, 1::2]])
+    assert y.tolist() == [[2, 4, 6, 8]]
+
+
+def test_runs_on_other_arrays_outlive_an_interpreter() -> None:
+    compiled, y = plan(doubler()), row(0, 0, 0, 0)
+    call = compiled.bind([row(0, 0, 0, 0)], [y])
+    assert isinstance(call, FedCall)
+    for number in range(3):
+        assert call.run_on(StopFlag(), [row(number, 0, 0, 1)])
+        assert y.tolist() == [[2 * number, 0, 0, 2]]
+        del compiled.pools[0].idle[:]
+        compiled.trim()
+
+
+def test_half_precision_is_not_read_as_it_is() -> None:
+    builder = nn.ModelBuilder("half")
+    x = builder.input("x", (1, 4), type=F16)
+    builder.output("y", builder.add(x, x))
+    arrays = [np.zeros((1, 4), np.float16) for _ in range(2)]
+    assert not isinstance(plan(builder.build()).bind(arrays[:1], arrays[1:]), FedCall)
+
+
+def two_states() -> Model:
+    builder = nn.ModelBuilder("two states")
+    x = builder.input("x", (1, 3))
+    random = np.random.default_rng(3)
+    for name in "hg":
+        weights = [random.uniform(-1, 1, s).astype(np.float32) for s in ((16, 3), (16, 16), (16,))]
+        state = builder.state(name, (1, 16))
+        new, y = builder.operation_outputs(OperationType.RNN, x, *weights, state, 4)
+        builder.output(f"y{name}", y)
+        builder.update(state, new)
+    return builder.build()
+
+
+@pytest.mark.parametrize("gap", [0, 4], ids=["close together", "apart"])
+def test_values_that_follow_each_other_are_copied_as_one(gap: int) -> None:
+    """Three inputs, x and two states; four outputs. The engine has states next to each other."""
+    model = two_states()
+    random = np.random.default_rng(5)
+    compiled = plan(model)
+
+    def arrays(indexes: tuple[int, ...]) -> list[Array]:
+        shapes = [model.main.operands[index].dimensions for index in indexes]
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        memory = random.uniform(-1, 1, sum(sizes) + gap * len(sizes)).astype(np.float32)
+        starts = np.cumsum([0, *(size + gap for size in sizes)])
+        return [
+            memory[start : start + size].reshape(shape)
+            for start, size, shape in zip(starts[:-1], sizes, shapes, strict=True)
+        ]
+
+    inputs, outputs = arrays(model.main.input_indexes), arrays(model.main.output_indexes)
+    apart_inputs = [array.copy() for array in inputs]
+    apart_outputs = [np.zeros_like(array) for array in outputs]
+    together = compiled.bind(inputs, outputs)
+    alone = compiled.bind(apart_inputs, apart_outputs)
+    session = compiled.pools[0].idle[0]
+    _, before, after, _, _ = session.moves(inputs, outputs)
+    assert sum(target.nbytes for target, _ in before) == sum(array.nbytes for array in inputs)
+    assert sum(target.nbytes for target, _ in after) == sum(array.nbytes for array in outputs)
+    states_are_close = len(before) < len(inputs)
+    assert states_are_close == (gap == 0)
+    for _ in range(3):
+        for array, other in zip(inputs, apart_inputs, strict=True):
+            array[...] = other[...] = random.uniform(-1, 1, array.shape)
+        assert together.run(StopFlag())
+        assert alone.run(StopFlag())
+        for array, other in zip(outputs, apart_outputs, strict=True):
+            assert array.tolist() == other.tolist()

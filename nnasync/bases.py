@@ -1,0 +1,201 @@
+"""Bases for devices and prepared models that pass on, or know, or do alike what they are asked.
+
+The contract is in `device`; whoever implements it may take from here what others would write the
+same way. A method that `passed_on` makes has the signature and the words of the contract, so that a
+parameter which is added there need not be added here.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from nnasync.clock import Deadline
+from nnasync.device import Device, LoweringDevice, PreparedModel
+from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    Capabilities,
+    DeviceType,
+    ExecutionResult,
+    Extension,
+    HalVersion,
+    Request,
+    Struct,
+)
+
+__all__ = [
+    "Answers",
+    "ForwardingDevice",
+    "ForwardingLoweringDevice",
+    "KnownDevice",
+    "PlainExecutions",
+    "passed_on",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Answers(Struct, frozen=True):
+    """What a device says of itself, in the form of HAL 1.3; `cache_files` are (model, data)."""
+
+    name: str
+    version: str
+    type: DeviceType
+    feature_level: HalVersion
+    capabilities: Capabilities
+    extensions: tuple[Extension, ...] = ()
+    cache_files: tuple[int, int] = (0, 0)
+
+
+class KnownDevice:
+    """What a device says of itself, where it was asked once and is not asked again."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+
+    @property
+    def name(self) -> str:
+        """Unique name."""
+        return self.answers.name
+
+    @property
+    def version(self) -> str:
+        """Version string; UNKNOWN before HAL 1.2."""
+        return self.answers.version
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware; OTHER before HAL 1.2."""
+        return self.answers.type
+
+    @property
+    def feature_level(self) -> HalVersion:
+        """Version of the HAL that the device implements by itself."""
+        return self.answers.feature_level
+
+    async def get_capabilities(self) -> Capabilities:
+        """Performance figures in the form of HAL 1.3."""
+        return self.answers.capabilities
+
+    async def get_supported_extensions(self) -> tuple[Extension, ...]:
+        """Vendor extensions; none before HAL 1.2."""
+        return self.answers.extensions
+
+    async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
+        """Numbers of model cache and data cache files; (0, 0) before HAL 1.2."""
+        return self.answers.cache_files
+
+
+def passed_on(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of the contract for a class that has the attribute `inner`, which does it."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def forward(self: Any, /, *arguments: P.args, **options: P.kwargs) -> T:
+        result: T = await getattr(self.inner, name)(*arguments, **options)
+        return result
+
+    return forward
+
+
+class ForwardingDevice:
+    """A device that has another one do whatever it is asked; subclasses say what they change."""
+
+    def __init__(self, inner: Device) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        """Unique name."""
+        return self.inner.name
+
+    @property
+    def version(self) -> str:
+        """Version string, not empty."""
+        return self.inner.version
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware."""
+        return self.inner.type
+
+    @property
+    def feature_level(self) -> HalVersion:
+        """Version of the HAL that the device implements."""
+        return self.inner.feature_level
+
+    get_status = passed_on(Device.get_status)
+    get_capabilities = passed_on(Device.get_capabilities)
+    get_supported_extensions = passed_on(Device.get_supported_extensions)
+    get_number_of_cache_files_needed = passed_on(Device.get_number_of_cache_files_needed)
+    get_supported_operations = passed_on(Device.get_supported_operations)
+    prepare_model_from_cache = passed_on(Device.prepare_model_from_cache)
+    allocate = passed_on(Device.allocate)
+    close = passed_on(Device.close)
+
+    async def prepare_model(self, *arguments: Any, **options: Any) -> PreparedModel:
+        """Compile on the device, which knows whether it takes a lowering."""
+        return await self.inner.prepare_model(*arguments, **options)
+
+
+class ForwardingLoweringDevice(ForwardingDevice):
+    """The same for a device that knows several ways to run a model."""
+
+    inner: LoweringDevice
+
+    lowerings = passed_on(LoweringDevice.lowerings)
+
+
+class PlainExecutions(ABC):
+    """The plain executions of a prepared model, where one method does both."""
+
+    async def execute(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> ExecutionResult:
+        """Run through the device's queue."""
+        return await self._execute(
+            request,
+            measure=measure,
+            deadline=deadline,
+            loop_timeout_ns=loop_timeout_ns,
+            at_once=False,
+        )
+
+    async def execute_synchronously(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: Deadline | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> ExecutionResult:
+        """Run with the least overhead that the device has."""
+        return await self._execute(
+            request,
+            measure=measure,
+            deadline=deadline,
+            loop_timeout_ns=loop_timeout_ns,
+            at_once=True,
+        )
+
+    @abstractmethod
+    async def _execute(
+        self,
+        request: Request,
+        *,
+        measure: bool,
+        deadline: Deadline | None,
+        loop_timeout_ns: int,
+        at_once: bool,
+    ) -> ExecutionResult:
+        """Run, `at_once` or through the queue."""
