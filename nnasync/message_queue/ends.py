@@ -197,9 +197,14 @@ class QueueEnd(Generic[_Side]):
 
     def _sleep(self, until_ns: int) -> None:
         """Park this thread until it rings, or the time is over."""
-        timeout_s = None if until_ns == FOREVER_NS else max(0, until_ns - now_ns()) * 1e-9
-        if self._bell.wait(timeout_s):
+        if self._park(until_ns):
             self._count_ring()
+
+    def _park(self, until_ns: int) -> bool:
+        """The same; whether it rang, which is to be counted unless it was for something."""
+        if until_ns == FOREVER_NS:
+            return self._bell.wait(None)
+        return self._bell.wait(max(0, until_ns - now_ns()) * 1e-9)
 
     async def _sleep_async(self) -> None:
         """Park this task until it rings."""

@@ -97,13 +97,19 @@ class QueueReader(QueueEnd[Consumer]):
         if timeout_s is not None:
             window_ns = min(window_ns, until_ns - now_ns())
         message = self._polled(window_ns)
-        while message is None:
+        if message is None:
             self._ring.want_data()
             message = self.try_read()
+        while message is None:
+            if until_ns != FOREVER_NS and now_ns() >= until_ns:
+                return None
+            rang = self._park(until_ns)
+            message = self.try_read()
             if message is None:
-                if until_ns != FOREVER_NS and now_ns() >= until_ns:
-                    return None
-                self._sleep(until_ns)
+                if rang:
+                    self._count_ring()
+                self._ring.want_data()
+                message = self.try_read()
         return message
 
     async def read(self) -> bytes:

@@ -86,9 +86,10 @@ class Bell:
         if not self._enter(blocking=timeout_s is None):
             return False
         try:
-            if timeout_s is not None and not self._poll.poll(min(timeout_s, _LONGEST_S) * 1e3):
-                return False
-            return self._drain()
+            if timeout_s is None:
+                self.hung_up = not os.read(self._fd, _DRAIN_BYTES)
+                return True
+            return bool(self._poll.poll(min(timeout_s, _LONGEST_S) * 1e3)) and self._drain()
         finally:
             self._leave()
 
