@@ -159,7 +159,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     And a half is whole modules, of which each worker imports and compiles what they need.
     """
-    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # Untyped.
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # xdist has no types.
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 

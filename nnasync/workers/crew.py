@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import weakref
 from concurrent.futures import Future
 
 import msgspec
@@ -13,7 +12,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import SchedulerStatistics
 from nnasync.tracing import Count
 
-__all__ = ["Nursery", "Superiors", "Worker", "WorkersStatistics"]
+__all__ = ["Nursery", "Worker", "WorkersStatistics"]
 
 
 class WorkersStatistics(msgspec.Struct, frozen=True):
@@ -30,24 +29,6 @@ class WorkersStatistics(msgspec.Struct, frozen=True):
     preemptions: Count
     quarantined: int
     scheduler: SchedulerStatistics
-
-
-class Superiors:
-    """The prepared models of a higher priority than LOW, as long as they live and are open."""
-
-    def __init__(self) -> None:
-        self._models: weakref.WeakSet[object] = weakref.WeakSet()
-
-    def add(self, model: object) -> None:
-        """Note one."""
-        self._models.add(model)
-
-    def discard(self, model: object) -> None:
-        """Forget one; harmless for another."""
-        self._models.discard(model)
-
-    def __bool__(self) -> bool:
-        return len(self._models) > 0
 
 
 class Nursery:

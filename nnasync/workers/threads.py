@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -25,7 +26,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
 from nnasync.workers.aside import Aside
-from nnasync.workers.crew import Nursery, Superiors, Worker, WorkersStatistics
+from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
 from nnasync.workers.inline import InlineLane
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 
@@ -70,7 +71,7 @@ class Workers:
         self._on_start = on_start
         self._renews_low = low_os_priority == "alone"
         self._nursery = Nursery() if low_os_priority else None
-        self._superiors = Superiors()
+        self._superiors: weakref.WeakSet[object] = weakref.WeakSet()
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
         self._lock = threading.Lock()
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
