@@ -32,7 +32,7 @@ else:
 
 __all__ = ["LiteRTEngine"]
 
-_DELEGATED, _OWN = "xnnpack", "builtin"
+_PRODUCTS, _DELEGATED, _OWN = "xnnpack-products", "xnnpack", "builtin"
 _FIGURES = PerformanceInfo(exec_time=0.3, power_usage=0.3)
 
 
@@ -76,8 +76,13 @@ class LiteRTEngine:
         return [reason is None for reason in programs.reasons(model)]
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
-        """With XNNPACK, and quantised models also with LiteRT's own kernels, which are exact."""
-        found = [Lowering(_DELEGATED, threads) for threads in self._threads(preference)]
+        """With XNNPACK, and quantised models also with LiteRT's own kernels, which are exact.
+
+        XNNPACK is tried on matrix products first, where operations can become those.
+        """
+        names = (_PRODUCTS, _DELEGATED) if programs.has_products(model) else (_DELEGATED,)
+        threads = self._threads(preference)
+        found = [Lowering(name, count) for name in names for count in threads]
         if any(is_quantized(operand.type) for operand in model.main.operands):
             found.append(Lowering(_OWN, 1, is_exact=_is_integer(model)))
         return found
@@ -91,7 +96,10 @@ class LiteRTEngine:
         LiteRT says of a file that it refuses.
         """
         way = lowering or self.lowerings(model, preference)[0]
-        return LiteRTPlan(programs.Programs(model, delegated=way.name != _OWN), way.threads)
+        source = programs.Programs(
+            model, delegated=way.name != _OWN, products=way.name == _PRODUCTS
+        )
+        return LiteRTPlan(source, way.threads)
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """The files of a plan; raises BadState where the shapes of its inputs may change."""

@@ -104,9 +104,9 @@ class Graph:
         """Whether an operand is an output of the model."""
         return index in self._model.main.output_indexes
 
-    def define(self, node: Node, tensor: int) -> None:
-        """Make a tensor the only output of an operation."""
-        self._indexes[node.outputs[0]] = tensor
+    def define(self, node: Node, tensor: int, output: int = 0) -> None:
+        """Make a tensor an output of an operation; it may be several."""
+        self._indexes[node.outputs[output]] = tensor
 
     def add(self, tensor: Tensor) -> int:
         """A tensor of its own, a constant if it has a value."""
@@ -228,7 +228,7 @@ class Graph:
         known = self._indexes
         inputs = [known[index] for index in main.input_indexes if index in known]
         outputs = [known[index] for index in main.output_indexes if index not in self.undefined]
-        return self.file.finish(inputs, outputs)
+        return self.file.finish(inputs, list(dict.fromkeys(outputs)))
 
     def _copy(self, index: int) -> Copy:
         return Copy.CONVERT if self._model.main.operands[index].type in HALVES else Copy.BYTES

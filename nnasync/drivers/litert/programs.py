@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnasync import hal
 from nnasync.drivers.litert.caching import why_open
 from nnasync.drivers.litert.graph import Graph
-from nnasync.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, Lower
+from nnasync.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, PRODUCTS, Lower
 from nnasync.drivers.litert.node import Node, Unsupported, nodes_of
 from nnasync.drivers.litert.program import Program, Shapes
 from nnasync.errors import ModelError
@@ -13,7 +13,7 @@ from nnasync.extensions import TFLITE, TfliteOperation, extension_of
 from nnasync.hal import Model
 from nnasync.kernels import NotConstant
 
-__all__ = ["Programs", "reasons"]
+__all__ = ["Programs", "has_products", "reasons"]
 
 
 def reasons(model: Model) -> list[str | None]:
@@ -21,6 +21,16 @@ def reasons(model: Model) -> list[str | None]:
     tensors, nodes = nodes_of(model)
     graph = Graph(model, tensors)
     return [_refusal(graph, model, node) for node in nodes]
+
+
+def has_products(model: Model) -> bool:
+    """Whether an operation has a form of matrix products that suits it."""
+    operations = model.main.operations
+    if not any(operation.type in PRODUCTS for operation in operations):
+        return False
+    tensors, nodes = nodes_of(model)
+    graph = Graph(model, tensors)
+    return any(not isinstance(node, str) and _becomes_products(graph, node) for node in nodes)
 
 
 class Programs:
@@ -31,8 +41,10 @@ class Programs:
 
     warms_up = True
 
-    def __init__(self, model: Model, *, delegated: bool) -> None:
+    def __init__(self, model: Model, *, delegated: bool, products: bool = False) -> None:
+        """`products`: operations become matrix products where that suits them."""
         self.delegated = delegated
+        self._products = products
         self._model = model
         for position, reason in enumerate(reasons(model)):
             if reason is not None:
@@ -56,6 +68,8 @@ class Programs:
         tensors, nodes = nodes_of(model, shapes)
         graph = Graph(model, tensors)
         for position, node in enumerate(nodes):
+            if self._products and not isinstance(node, str) and _becomes_products(graph, node):
+                continue
             reason = _refusal(graph, model, node)
             if reason is not None:
                 raise self._error(position, reason)
@@ -92,6 +106,18 @@ def _refusal(graph: Graph, model: Model, node: Node | str) -> str | None:
     except NotConstant:
         return "a parameter that only the run tells"
     return None
+
+
+def _becomes_products(graph: Graph, node: Node) -> bool:
+    """Whether an operation has been lowered to matrix products."""
+    lower = None if hal.is_extension(node.type) else PRODUCTS.get(hal.OperationType(node.type))
+    if lower is None:
+        return False
+    try:
+        lower(graph, node)
+    except (Unsupported, ModelError, NotConstant):
+        return False
+    return True
 
 
 def _lowering(model: Model, node: Node) -> Lower | None:

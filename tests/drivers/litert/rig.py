@@ -13,12 +13,14 @@ from nnasync import hal
 from nnasync.accuracy import Criterion, compare, golden_criterion
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.litert import LiteRTEngine
+from nnasync.drivers.litert.programs import has_products
 from nnasync.engine import Lowering, StopFlag
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType
 from nnasync.model import Value
 
 __all__ = [
     "BUILTIN",
+    "PRODUCTS",
     "REAL",
     "SIGNED",
     "SUSTAINED",
@@ -39,6 +41,7 @@ REAL, UNSIGNED, SIGNED = (
 )
 SUSTAINED = ExecutionPreference.SUSTAINED_SPEED
 XNNPACK, BUILTIN = Lowering("xnnpack"), Lowering("builtin", is_exact=True)
+PRODUCTS = Lowering("xnnpack-products")
 
 
 def need_litert() -> None:
@@ -92,7 +95,8 @@ def agree(
     given = inputs or [sample(operand, seed) for seed, operand in enumerate(ins)]
     expected = [empty(operand) for operand in outs]
     assert ReferenceEngine().compile(model, SUSTAINED).bind(given, expected).run(StopFlag())
-    for lowering in lowerings:
+    ways = [*lowerings, PRODUCTS] if has_products(model) else lowerings
+    for lowering in ways:
         found = [empty(operand) for operand in outs]
         assert plan(model, lowering).bind(given, found).run(StopFlag())
         for operand, got, wanted in zip(outs, found, expected, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.litert import LiteRTEngine
 from nnasync.engine import Lowering, StopFlag
-from tests.drivers.litert.rig import BUILTIN, XNNPACK, empty, need_litert, plan
+from tests.drivers.litert.rig import BUILTIN, PRODUCTS, XNNPACK, empty, need_litert, plan
 
 need_litert()
 
@@ -29,11 +30,18 @@ STEPS = {
 """How far XNNPACK is from the golden data where it is not exact; LiteRT's own kernels are."""
 BUILTIN_STEPS = {"mobilenet_v2_1.0_224_quant": 4}
 IN_PARTS = ("keyword_scrambled_8bit",)
+WITH_PRODUCTS = ("micro_speech_quantized", "tts_float")
+
+
+def _cases() -> Iterator[Any]:
+    for entry in ENTRIES:
+        more = [PRODUCTS] if entry["name"] in WITH_PRODUCTS else []
+        for lowering in (XNNPACK, BUILTIN, *more):
+            yield pytest.param(entry, lowering, id=f"{entry['name']}-{lowering.name}")
 
 
 @pytest.mark.skipif(not ENTRIES, reason="needs the reference data in ../shared beside the checkout")
-@pytest.mark.parametrize("lowering", [XNNPACK, BUILTIN], ids=["xnnpack", "builtin"])
-@pytest.mark.parametrize("entry", ENTRIES, ids=[entry["name"] for entry in ENTRIES])
+@pytest.mark.parametrize(("entry", "lowering"), [*_cases()])
 def test_golden(entry: dict[str, Any], lowering: Lowering) -> None:
     model = nn.load(FOLDER / entry["file"])
     if entry["name"] in IN_PARTS:

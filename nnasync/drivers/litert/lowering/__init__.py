@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from nnasync.drivers.litert.graph import Lower
 from nnasync.drivers.litert.lowering import (
     activation,
+    bands,
+    cells,
     elementwise,
     extension,
     joining,
@@ -21,7 +23,7 @@ from nnasync.drivers.litert.lowering import (
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import OperationType
 
-__all__ = ["EXTENSION_LOWERINGS", "LOWERINGS", "Lower"]
+__all__ = ["EXTENSION_LOWERINGS", "LOWERINGS", "PRODUCTS", "Lower"]
 
 _FAMILIES = (
     activation,
@@ -39,4 +41,8 @@ _FAMILIES = (
 LOWERINGS: Mapping[OperationType, Lower] = {
     type: lower for family in _FAMILIES for type, lower in family.LOWERINGS.items()
 }
+PRODUCTS: Mapping[OperationType, Lower] = {**bands.PRODUCTS, **cells.PRODUCTS}
+"""Other forms, of matrix products, which raise Unsupported, before they add anything, where they do
+not suit."""
+
 EXTENSION_LOWERINGS: Mapping[TfliteOperation, Lower] = extension.LOWERINGS

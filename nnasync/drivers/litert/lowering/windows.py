@@ -21,13 +21,13 @@ from nnasync.hal import ChannelQuant, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import read_axes
 
-__all__ = ["LOWERINGS"]
+__all__ = ["LOWERINGS", "converted", "data_type", "result_of", "scaled_bias"]
 
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _QPC = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
 
-def _data_type(node: Node) -> OperandType | None:
+def data_type(node: Node) -> OperandType | None:
     """The 8-bit type in which the engine convolves; None for real numbers."""
     data, filter = node.tensor(0), node.tensor(1)
     if not is_quantized(data.type):
@@ -52,14 +52,22 @@ def _weights(graph: Graph, node: Node, type: OperandType | None) -> int:
 
 def _bias(graph: Graph, node: Node) -> int:
     """The tensor of the bias, with the scales that the engine wants to see."""
-    bias, quant = node.tensor(2), node.tensor(1).channel_quant
-    if quant is None or bias.value is None:
+    bias, filter = node.tensor(2), node.tensor(1)
+    if filter.channel_quant is None or bias.value is None:
         return graph.input(node, 2)
-    scales = tuple(node.tensor(0).scale * scale for scale in quant.scales)
-    return graph.add(msgspec.structs.replace(bias, channel_quant=ChannelQuant(scales, 0)))
+    return graph.add(scaled_bias(node.tensor(0), filter, bias))
 
 
-def _converted(graph: Graph, source: int, given: Tensor, type: OperandType | None) -> int:
+def scaled_bias(data: Tensor, filter: Tensor, bias: Tensor) -> Tensor:
+    """A bias with a scale for each channel where the weights have that."""
+    quant = filter.channel_quant
+    if quant is None:
+        return bias
+    scales = tuple(data.scale * scale for scale in quant.scales)
+    return msgspec.structs.replace(bias, channel_quant=ChannelQuant(scales, 0))
+
+
+def converted(graph: Graph, source: int, given: Tensor, type: OperandType | None) -> int:
     """A value as the other 8-bit type where that is wanted."""
     if type is None or given.type == type:
         return source
@@ -68,16 +76,16 @@ def _converted(graph: Graph, source: int, given: Tensor, type: OperandType | Non
 
 def _convolution(graph: Graph, node: Node) -> None:
     depthwise = node.type == OperationType.DEPTHWISE_CONV_2D
-    type = _data_type(node)
+    type = data_type(node)
     filter = node.tensor(1)
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         sizes = (given.shape[1], given.shape[2])
         window = read_axes(node.arguments, sizes, (filter.shape[1], filter.shape[2]))
-        source = _converted(graph, source, given, type)
+        source = converted(graph, source, given, type)
         data = given if type is None else retyped(given, type)
         source, scheme = windowed(graph, source, data, window)
-        result, convert = _result(graph, target, wanted, type)
+        result, convert = result_of(graph, target, wanted, type)
         options = {
             "Padding": scheme,
             "StrideW": window.width.stride,
@@ -98,7 +106,7 @@ def _convolution(graph: Graph, node: Node) -> None:
     channels_last(graph, node, body)
 
 
-def _result(
+def result_of(
     graph: Graph, target: int, wanted: Tensor, type: OperandType | None
 ) -> tuple[int, bool]:
     """Where to write, and whether that is to be converted to the target."""
@@ -109,14 +117,14 @@ def _result(
 
 def _transpose_convolution(graph: Graph, node: Node) -> None:
     """The whole result, of which padding leaves a part; where it adds, the image gets zeros."""
-    type = _data_type(node)
+    type = data_type(node)
     filter, activation = node.tensor(1), node.integer("activation")
     stride = (node.integer("stride_height"), node.integer("stride_width"))
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
-        source = _converted(graph, source, given, type)
+        source = converted(graph, source, given, type)
         image = given if type is None else retyped(given, type)
-        result, convert = _result(graph, target, wanted, type)
+        result, convert = result_of(graph, target, wanted, type)
         data = wanted if type is None else retyped(wanted, type)
         heads = _heads(node, wanted.shape[1:3], stride)
         taps = filter.shape[1:3]
@@ -211,8 +219,8 @@ def _resize(graph: Graph, node: Node) -> None:
         if not is_quantized(given.type) or type == OperationType.RESIZE_NEAREST_NEIGHBOR:
             resized(source, target, wanted)
             return
-        source = _converted(graph, source, given, _Q8)
-        result, convert = _result(graph, target, wanted, _Q8)
+        source = converted(graph, source, given, _Q8)
+        result, convert = result_of(graph, target, wanted, _Q8)
         real = Tensor(type=OperandType.TENSOR_FLOAT32)
         numbers, mixed = graph.like(real, given.shape), graph.like(real, wanted.shape)
         graph.emit("CAST", [source], [numbers], "CastOptions")
