@@ -7,7 +7,7 @@ engine, such as one in another process, implements these protocols itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nnasync.clock import Deadline
@@ -196,8 +196,16 @@ class InlinePreparedModel(PreparedModel, Protocol):
         shapes; they may be written to the memory of the request. Raises what an execution raises.
         """
 
-    def rehearsals(self) -> int:
-        """How often a network may run on this thread, now, for the first call to be quick."""
+    async def rehearse(
+        self,
+        calls: Callable[[int, Deadline | None], Awaitable[object]],
+        deadline: Deadline | None = None,
+    ) -> int:
+        """Have `calls` of its network made, so many, before the first of the application.
+
+        None begins after the deadline. What fails is told by that first one. Returns how many more
+        are to be made on this thread before anything is awaited.
+        """
 
     def launch_now(
         self, request: Request, *, measure: bool, deadline_ns: int

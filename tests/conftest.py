@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Hundreds of processes start: each would compile the package anew where none may keep bytecode.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Else who imports ONNX Runtime ahead of nnasync has a thread that now and then reports what it was
+# used for, and opens descriptors for that: tests that count them failed by chance.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 BACKENDS = {
     "asyncio": ("asyncio", {"use_uvloop": False}),
@@ -162,6 +166,42 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # xdist has no types.
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Send no keywords with what passed: nobody reads them, and they are most of a report."""
+    report = yield
+    if report.passed:
+        report.keywords = {}
+    return report
+
+
+def begins_at_the_end(config: pytest.Config) -> bool:
+    """Whether this is every other worker of xdist; several folders keep the order they came in."""
+    worker: str = getattr(config, "workerinput", {}).get("workerid", "gw0")
+    return int(worker.removeprefix("gw")) % 2 == 1 and len(config.args) == 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have every other worker import the tests from the last to the first.
+
+    In a fresh clone each module is compiled by whoever comes to it first: so each does a half.
+    """
+    report = yield
+    if isinstance(collector, pytest.Dir) and begins_at_the_end(collector.config):
+        report.result.reverse()
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Bring the tests of a worker that began with the last ones in the order of all workers."""
+    if begins_at_the_end(config):
+        items.sort(key=lambda item: item.path.parts)
 
 
 def collect_and_settle() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import tokenize
 from collections.abc import Callable
@@ -35,10 +36,16 @@ def sources(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@functools.lru_cache(maxsize=1)
+def nodes(module: ast.Module) -> list[ast.AST]:
+    """All parts of a module, walked through once for all rules."""
+    return list(ast.walk(module))
+
+
 def long_functions(module: ast.Module) -> list[str]:
     return [
         node.name
-        for node in ast.walk(module)
+        for node in nodes(module)
         if isinstance(node, Function)
         and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
     ]
@@ -119,8 +126,8 @@ def put_off(path: Path, source: str, module: ast.Module) -> list[str]:
 
 def relative_imports(path: Path, source: str, module: ast.Module) -> list[str]:
     """Imports are absolute."""
-    nodes = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
-    return [f"line {node.lineno}" for node in nodes if node.level]
+    imports = [node for node in nodes(module) if isinstance(node, ast.ImportFrom)]
+    return [f"line {node.lineno}" for node in imports if node.level]
 
 
 # -- rules for the package alone
@@ -141,13 +148,13 @@ def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
 
 def asserts(path: Path, source: str, module: ast.Module) -> list[str]:
     """Only tests assert."""
-    return [f"line {node.lineno}" for node in ast.walk(module) if isinstance(node, ast.Assert)]
+    return [f"line {node.lineno}" for node in nodes(module) if isinstance(node, ast.Assert)]
 
 
 def pickles(path: Path, source: str, module: ast.Module) -> list[str]:
     """Whatever crosses a process border or comes from a file is hostile."""
     found = []
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             found += [alias.name.split(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -162,7 +169,7 @@ def environment(path: Path, source: str, module: ast.Module) -> list[str]:
     """
     if path in READS_ENVIRONMENT or PACKAGE / "cli" in path.parents:
         return []
-    names = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+    names = {node.attr for node in nodes(module) if isinstance(node, ast.Attribute)}
     return sorted(names & {"environ", "getenv"})
 
 

@@ -21,22 +21,26 @@ write into what came later. Work that is ordered by fences or awaits never meets
 the buffers of a device is held while states change, never during a copy or a run.
 
 *Memory* is the process's own, zeroed, and aligned for every engine; it is not shared with anybody.
+Small buffers of one prepared model lie side by side, in rows of eight kilobytes (`buffers.rows`).
+What is idle of a row counts for nobody.
 """
 
-from nnasync.buffers.managed import Claims as Claims
+from nnasync.buffers.claims import Claim as Claim
+from nnasync.buffers.claims import Claims as Claims
+from nnasync.buffers.claims import Read as Read
+from nnasync.buffers.claims import Written as Written
 from nnasync.buffers.managed import Closing as Closing
 from nnasync.buffers.managed import ManagedBuffer as ManagedBuffer
-from nnasync.buffers.managed import Read as Read
-from nnasync.buffers.managed import Role as Role
-from nnasync.buffers.managed import Written as Written
 from nnasync.buffers.managed import bytes_of as bytes_of
 from nnasync.buffers.registry import Buffers as Buffers
 from nnasync.buffers.registry import BuffersStatistics as BuffersStatistics
 from nnasync.buffers.registry import default_limit_bytes as default_limit_bytes
+from nnasync.buffers.rows import Role as Role
 
 __all__ = [
     "Buffers",
     "BuffersStatistics",
+    "Claim",
     "Claims",
     "Closing",
     "ManagedBuffer",

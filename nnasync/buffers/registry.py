@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from nnasync import hal
-from nnasync.buffers.managed import Claims, ManagedBuffer, Role
+from nnasync.buffers.claims import Claims
+from nnasync.buffers.managed import ManagedBuffer
+from nnasync.buffers.rows import Role, Rows
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -16,7 +18,7 @@ from nnasync.errors import (
     ResourceExhaustedPersistent,
     ResourceExhaustedTransient,
 )
-from nnasync.hal import Operand, Struct
+from nnasync.hal import Array, Operand, Struct
 
 __all__ = ["Buffers", "BuffersStatistics", "default_limit_bytes"]
 
@@ -38,10 +40,11 @@ class Buffers:
         self._bytes = 0
         self._is_closed = False
         self.claims = Claims()
+        self._rows = Rows()
         # As that of the claims.
         self._lock = threading.RLock()
 
-    def allocate(self, operand: Operand, roles: Iterable[Role]) -> ManagedBuffer:
+    def allocate(self, operand: Operand, roles: Sequence[Role]) -> ManagedBuffer:
         """A buffer for what `validation.validate_buffer_desc` found, in these roles.
 
         Raises GeneralFailure for a type whose size is not known (of an extension),
@@ -56,7 +59,7 @@ class Buffers:
         if self._is_closed:
             raise DeviceUnavailable("the device of these buffers is closed")
         token = self._new_token()
-        buffer = ManagedBuffer(token, operand, roles, self.claims, self._reserve)
+        buffer = ManagedBuffer(token, operand, roles, self.claims, self._reserve, self._made)
         with self._lock:
             self._buffers[token] = buffer
         return buffer
@@ -90,6 +93,10 @@ class Buffers:
             token = secrets.randbits(63)
             if token and token not in self._buffers:
                 return token
+
+    def _made(self, roles: Sequence[Role], nbytes: int) -> Array:
+        with self._lock:
+            return self._rows.piece(roles, nbytes)
 
     def _reserve(self, nbytes: int) -> None:
         with self._lock:

@@ -183,7 +183,7 @@ class _Compiler:
             return Choosing(ready[0], _FALLBACK if is_last else "the only one that is ready")
         standings = [Standing(contender) for contender in ready]
         winner = await self._measured(standings)
-        is_final = winner.agrees is not False and winner.runs_ns and not self._refused
+        is_final = winner.agrees is not False and winner.turns_ns and not self._refused
         is_final = is_final and now_ns() < self._limits.until_ns
         if verdicts is not None and is_final:
             chosen = self._field.contenders.index(winner.contender)

@@ -3,10 +3,14 @@
 First every contender answers a few samples. Its answers are compared with the reference's, and the
 time they took rules out who is hopeless. The others then run in turns, a few milliseconds each, so
 that a slow moment of the machine hits them alike, until the budget is spent, and at least three
-times each. Whoever is then close to the fastest runs again, against its variants with more threads.
-The smallest lower quartile wins, which foreign load disturbs less than the median; within a few
-percent the order of the contenders decides, and one thread goes before several. Where the
-preference is LOW_POWER, processor time counts instead of time.
+times each. Who after a few was far from the fastest even in his best one has no more of them, which
+leaves the budget to the others. Whoever is then close to the fastest runs again, against its
+variants with more threads.
+
+A turn counts with the median of its runs, and a contender with the lower quartile of its turns:
+foreign load lasts for whole turns, and those that it spoils are the dear ones. The smallest wins;
+within a few percent the order of the contenders decides, and one thread goes before several. Where
+the preference is LOW_POWER, processor time counts instead of time.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from nnasync.compilation.agreement import judge
 from nnasync.compilation.contenders import Contender
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.samples import sample
-from nnasync.compilation.trials import Answer, Trial
+from nnasync.compilation.trials import Answer, Trial, Turn
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
@@ -35,7 +39,13 @@ _HOPELESS = 3.0
 _HOPELESS_NS = 50_000
 _MIN_TURNS = 3
 _MAX_TURNS = 25
+_MAX_TURNS_OF_NEAR = 60
+_NEAR = 1.15
+"""Rivals within so much of the fastest have more turns than others, if the budget allows it."""
+_FAR, _TURNS_OF_FAR = 1.3, 5
 _SLICE_NS = 3_000_000
+_SETTLING_S = 0.002
+"""Threads of an engine look for more work for a while after a run, on a core that others need."""
 _TIE = 1.03
 _CLOSE = 1.5
 
@@ -59,7 +69,7 @@ class Standing:
         self.contender = contender
         self.trial: Trial | None = None
         self.impression_ns: float | None = None
-        self.runs_ns: list[int] = []
+        self.turns_ns: list[float] = []
         self.cpu_ns: list[float] = []
         self.agreement = "not measured"
         self.agrees: bool | None = None
@@ -72,17 +82,40 @@ class Standing:
         return self.failure is None and self.agrees is not False and not self.verdict
 
     @property
+    def is_wide(self) -> bool:
+        """Whether it runs on several threads."""
+        return any(part.threads > 1 for part in self.contender.choice.parts)
+
+    @property
     def median_ns(self) -> float | None:
-        """Median duration of a run, None if there was none."""
-        return statistics.median(self.runs_ns) if self.runs_ns else self.impression_ns
+        """Of the medians of its turns the lower quartile, None if it never ran."""
+        return _lower_quartile(self.turns_ns) if self.turns_ns else self.impression_ns
 
     def cost(self, preference: ExecutionPreference) -> float:
         """What the preference wants little of, in nanoseconds; infinite if it is not known."""
-        if preference == ExecutionPreference.LOW_POWER and self.cpu_ns:
-            return _lower_quartile(self.cpu_ns)
-        if self.runs_ns:
-            return _lower_quartile(self.runs_ns)
+        turns = self._costs(preference)
+        if turns:
+            return _lower_quartile(turns)
         return float("inf") if self.impression_ns is None else self.impression_ns
+
+    def least_cost(self, preference: ExecutionPreference) -> float:
+        """The same of its best turn."""
+        return min(self._costs(preference), default=self.cost(preference))
+
+    def _costs(self, preference: ExecutionPreference) -> Sequence[float]:
+        """Those of its turns."""
+        is_frugal = preference == ExecutionPreference.LOW_POWER and self.cpu_ns
+        return self.cpu_ns if is_frugal else self.turns_ns
+
+    def note(self, turn: Turn) -> None:
+        """Count a turn."""
+        self.turns_ns.append(statistics.median(turn.runs_ns))
+        if turn.cpu_ns is not None:
+            self.cpu_ns.append(turn.cpu_ns)
+
+    def begin_anew(self) -> None:
+        """Forget all turns."""
+        self.turns_ns, self.cpu_ns = [], []
 
     def candidate(self) -> Candidate:
         """The line of the report."""
@@ -117,7 +150,7 @@ async def contest(
     """
     left_s = (limits.until_ns - now_ns()) / 1e9
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
-        contest = _Contest(model, limits)
+        contest = _Contest(model, preference, limits)
         await contest.hear_reference(judge_by, standings)
         await contest.judge(standings)
         contest.rule_out(standings)
@@ -128,7 +161,7 @@ async def contest(
             standings += wider
             await contest.judge(wider)
             for standing in close:
-                standing.runs_ns, standing.cpu_ns = [], []
+                standing.begin_anew()
             await contest.take_turns([*close, *wider])
     return _winner(standings, preference)
 
@@ -136,8 +169,9 @@ async def contest(
 class _Contest:
     """One contest under way."""
 
-    def __init__(self, model: Model, limits: Limits) -> None:
+    def __init__(self, model: Model, preference: ExecutionPreference, limits: Limits) -> None:
         self._model = model
+        self._preference = preference
         self._limits = limits
         self._samples = [sample(model, seed) for seed in range(_SAMPLES)]
         self._expected: list[list[Array]] = []
@@ -212,13 +246,26 @@ class _Contest:
         rivals = [s for s in standings if s.is_in and s.trial is not None]
         began_ns = now_ns()
         turn = 0
-        while len(rivals) > 1 and turn < _MAX_TURNS:
+        while len(rivals) > 1:
             if turn >= _MIN_TURNS and now_ns() - began_ns > self._limits.budget_ns:
                 break
             for standing in rivals[turn % len(rivals) :] + rivals[: turn % len(rivals)]:
                 await self._turn(standing)
-            rivals = [standing for standing in rivals if standing.is_in]
+                if standing.is_wide:
+                    await anyio.sleep(_SETTLING_S)
             turn += 1
+            rivals = [standing for standing in rivals if standing.is_in]
+            if turn >= _TURNS_OF_FAR:
+                rivals = self._within(rivals, _FAR)
+            if turn >= _MAX_TURNS:
+                rivals = self._within(rivals, _NEAR)
+            if turn >= _MAX_TURNS_OF_NEAR:
+                break
+
+    def _within(self, rivals: Sequence[Standing], ratio: float) -> list[Standing]:
+        """Those whose best turn cost at most so many times as much as those of the fastest."""
+        least = min((each.cost(self._preference) for each in rivals), default=0.0)
+        return [each for each in rivals if each.least_cost(self._preference) <= ratio * least]
 
     async def _turn(self, standing: Standing) -> None:
         if standing.trial is None:
@@ -229,9 +276,7 @@ class _Contest:
         except Exception as error:
             self._fails(standing, error)
             return
-        standing.runs_ns += turn.runs_ns
-        if turn.cpu_ns is not None:
-            standing.cpu_ns.append(turn.cpu_ns)
+        standing.note(turn)
 
     def _fails(self, standing: Standing, error: Exception) -> None:
         name = standing.contender.name

@@ -28,8 +28,9 @@ class Partition(msgspec.Struct, frozen=True):
 class Candidate(msgspec.Struct, frozen=True):
     """A way to run the model that was considered.
 
-    `median_us` of a run and `cpu_us`, what all threads of the process used meanwhile, are None
-    where nothing was measured. `agreement` says how far results are from the reference's.
+    `median_us` of a run while nothing disturbs, and `cpu_us`, what all threads of the process used
+    meanwhile, are None where nothing was measured. `agreement` says how far results are from the
+    reference's.
     """
 
     device: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from nnasync.engine.binding import RunOn, write
 from nnasync.engine.contract import BoundCall, Plan, Target
 from nnasync.engine.gathering import reads_in_place
 from nnasync.hal import Array
@@ -39,11 +40,14 @@ class AdaptivePlan:
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """Bind both forms; the narrow one only when it is needed for the first time."""
-        return _AdaptiveCall(
-            self._wide.bind(inputs, outputs),
-            lambda: None if self._narrow is None else self._narrow.bind(inputs, outputs),
-            self._is_busy,
-        )
+        wide = self._wide.bind(inputs, outputs)
+
+        def bind_narrow() -> BoundCall | None:
+            return None if self._narrow is None else self._narrow.bind(inputs, outputs)
+
+        if hasattr(wide, "run_on"):
+            return _FedCall(wide, bind_narrow, self._is_busy, inputs)
+        return _AdaptiveCall(wide, bind_narrow, self._is_busy)
 
     def trim(self) -> None:
         """Give idle scratch memory of both back."""
@@ -70,9 +74,7 @@ class _AdaptiveCall:
         self._stopped: BoundCall | None = None
 
     def run(self, stop: StopFlag) -> bool:
-        call = self._stopped
-        if call is None:
-            call = (self._narrow_call() if self._is_busy() else None) or self._wide
+        call = self._stopped or self._fitting()
         self._stopped = call
         finished = call.run(stop)
         if finished:
@@ -84,7 +86,36 @@ class _AdaptiveCall:
         if call is not None:
             call.rewind()
 
+    def _fitting(self) -> BoundCall:
+        """The form for a run that begins now."""
+        return (self._narrow_call() if self._is_busy() else None) or self._wide
+
     def _narrow_call(self) -> BoundCall | None:
         if self._narrow is None:
             self._narrow = self._bind_narrow()
         return self._narrow
+
+
+class _FedCall(_AdaptiveCall):
+    """One that may read other arrays than its own, as its wide form does."""
+
+    __slots__ = ("_inputs",)
+
+    def __init__(
+        self,
+        wide: BoundCall,
+        bind_narrow: Callable[[], BoundCall | None],
+        is_busy: Callable[[], bool],
+        inputs: Sequence[Array | None],
+    ) -> None:
+        super().__init__(wide, bind_narrow, is_busy)
+        self._inputs = inputs
+
+    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
+        """Run on these arrays; for a form that reads its own they are copied there."""
+        call = self._fitting()
+        run_on: RunOn | None = getattr(call, "run_on", None)
+        if run_on is not None:
+            return run_on(stop, arrays)
+        write(self._inputs, arrays)
+        return self.run(stop)

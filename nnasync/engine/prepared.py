@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from nnasync import hal
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
-from nnasync.engine.contract import BoundCall, OutputBuffer, Plan
+from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine.guarded import Health
 from nnasync.engine.heat import Heat
 from nnasync.engine.launched import Done, Launched, timing_of
@@ -40,29 +40,22 @@ from nnasync.hal import (
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.validation import validate_request
-from nnasync.workers import Call, StopFlag, Task, Workers, contained
+from nnasync.workers import Call, Task, Workers, contained
 
 if TYPE_CHECKING:
     from nnasync import burst as bursts
     from nnasync.buffers import Buffers
     from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
-    from nnasync.engine import tokens
+    from nnasync.engine import rehearsal, tokens
 else:
     bursts = deferred("nnasync.burst")
+    rehearsal = deferred("nnasync.engine.rehearsal")
     tokens = deferred("nnasync.engine.tokens")
 
-__all__ = ["LAUNCH_INLINE_NS", "REHEARSALS", "EnginePreparedModel"]
+__all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
 
 LAUNCH_INLINE_NS = 50_000
 """A launch runs on the caller's thread only what is cheaper than waking another thread."""
-
-
-REHEARSALS, REHEARSAL_NS = 8, 1_000_000
-"""So often, and for so long at most by the estimate, a network runs before its first call."""
-
-
-TRIAL_NS = 20_000_000
-"""Trials of a plan that nobody has measured are given up after so long, where its engine can."""
 
 
 class EnginePreparedModel:
@@ -107,6 +100,7 @@ class EnginePreparedModel:
         )
         self._samples_at_trim = 0
         self._heats: list[Heat] = []
+        self._is_counted = True
         self.client = 0
         """Whose executions these are, by the number that the workers gave; set before the first."""
 
@@ -177,31 +171,41 @@ class EnginePreparedModel:
             call = binding.take()
             with contextlib.suppress(Exception):
                 if is_known:
-                    _tried(call, StopFlag(falls_back=False))
+                    rehearsal.tried(call)
                 else:
-                    self._measure(call)
+                    rehearsal.measure(call, self._workers, self._estimate)
                 binding.give_back(call)
         finally:
             self._gate.leave()
 
-    def _measure(self, call: BoundCall) -> None:
-        """Find out how long a run takes, when it has run once, if that is not long."""
-        stop = StopFlag(falls_back=False)
-        alarm = self._workers.watchdog.arm(now_ns() + TRIAL_NS, stop.abort)
-        try:
-            if _tried(call, stop):
-                started_ns = now_ns()
-                if _tried(call, stop):
-                    self._estimate.observe(now_ns() - started_ns)
-        finally:
-            alarm.disarm()
+    async def rehearse(
+        self,
+        calls: Callable[[int, Deadline | None], Awaitable[object]],
+        deadline: Deadline | None = None,
+    ) -> int:
+        """Have its network called, so often, for the first call of the application to be quick.
 
-    def rehearsals(self) -> int:
-        """How often a network may run on this thread, now, for the first call to be quick."""
-        if not self._enters_inline(REHEARSAL_NS) or self._workers.tracer.inline_run:
+        Returns how many more such calls are to be made at once, on this thread.
+        """
+        if self._loops:
             return 0
-        self._gate.leave()
-        return min(REHEARSALS, int(REHEARSAL_NS / max(1, self._estimate.best_ns)))
+        self._is_counted = False
+        rehearsed = rehearsal.rehearse(
+            self._workers, self._estimate, calls, self._runs_here, deadline
+        )
+        try:
+            with contextlib.suppress(NNError):
+                return await rehearsed
+            return 0
+        finally:
+            self._is_counted = True
+
+    def _runs_here(self) -> bool:
+        """Whether an execution that began now would run on this thread."""
+        enters = self._enters_inline(NEVER_NS)
+        if enters and not self._gate.is_open:
+            self._gate.leave()
+        return enters
 
     def run_now(
         self,
@@ -366,7 +370,7 @@ class EnginePreparedModel:
                 f"{self._name}: a memory token of the request stands for no buffer: the device has "
                 "allocated none"
             )
-        binding = tokens.TokenBinding(self, self._model, plan, request, known)
+        binding = tokens.TokenBinding(self, self._model, plan, request, known, self._shapes)
         try:
             self._check_sizes(binding.outputs)
         except OutputInsufficientSize:
@@ -472,7 +476,7 @@ class EnginePreparedModel:
     def _task(self, binding: Binding, deadline_ns: int, loop_timeout_ns: int) -> Task:
         call = binding.take()
         task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
-        task.client = self.client
+        task.client, task.is_counted = self.client, self._is_counted
         task.stop.loop_timeout_ns = loop_timeout_ns
         if binding.is_managed:
             task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
@@ -569,14 +573,6 @@ def _has_loops(model: Model) -> bool:
         for subgraph in (model.main, *model.referenced)
         for operation in subgraph.operations
     )
-
-
-def _tried(call: BoundCall, stop: StopFlag) -> bool:
-    """Whether a trial ended; if not it is as if it had not been."""
-    if call.run(stop):
-        return True
-    call.rewind()
-    return False
 
 
 def _has_failed(fence: Fence) -> bool:

@@ -105,6 +105,7 @@ class Net:
         prepared = compilation.prepared
         self._compilation = compilation
         self._report = compilation.report
+        self._hurries = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
         self._inline = prepared if isinstance(prepared, InlinePreparedModel) else None
         self._flexible = (
@@ -308,31 +309,34 @@ class Net:
             return
         slot = self._slots.take()
         with contextlib.suppress(NNError):
-            # Out of a cache the first answer counts, not how it compares with later ones.
-            self._inline.bind(slot.request, tries=not self._report.cache_hit)
+            # There the first answer counts, not how it compares with later ones.
+            self._inline.bind(slot.request, tries=not self._hurries)
         self._slots.give_back(slot)
 
-    async def rehearse(self) -> None:
-        """Make a few calls ahead, so that caches know what the first one needs; for the runtime.
-
-        What is short enough only, on the loop, and as if it had not been. Out of a cache the first
-        answer is worth more.
-        """
-        if self._inline is None or self._flexible is not None or self._report.cache_hit:
-            return
-        await self._workers.turns.next()
-        times = self._inline.rehearsals()
-        if not times:
+    async def rehearse(self, until: Deadline | None = None) -> None:
+        """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
+        if self._inline is None or self._flexible is not None or self._hurries:
             return
         arrays = [np.full(port.shape, port.zero_point, port.dtype) for port in self.inputs]
-        with contextlib.suppress(NNError):
-            for number in range(times):
-                if number:
-                    await self._workers.turns.next()
-                if not self._inline.rehearsals():
-                    break
-                with self._workers.rehearsing():
+
+        async def calls(times: int, deadline: Deadline | None) -> None:
+            for _ in range(times):
+                await self(*arrays, deadline=deadline)
+
+        try:
+            last = await self._inline.rehearse(calls, until)
+            forget = self._workers.rehearsing()
+            # Straight, and with little before the return: the processor knows its way by that.
+            try:
+                for _ in range(last):
                     await self(*arrays)
+            finally:
+                forget()
+        except NNError:
+            pass
+        except BaseException:
+            self.close()
+            raise
 
     def trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""
@@ -389,23 +393,23 @@ class Net:
                 raise
             calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
             return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
-        result = await self._run(slot.request, deadline, measure=measure)
+        result = self._run_here(slot.request, deadline, measure=measure)
+        if result is None:
+            result = await self._prepared.execute_synchronously(
+                slot.request, measure=measure, deadline=deadline
+            )
         value = slot.read(outs)
         self._slots.give_back(slot)
         return (value, result.timing) if measure else value
 
-    async def _run(
+    def _run_here(
         self, request: Request, deadline: Deadline | None, *, measure: bool
-    ) -> ExecutionResult:
-        """Run a request at once if that is cheaper than a hop, else on a worker."""
-        if self._inline is not None:
-            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-            result = self._inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
-            if result is not None:
-                return result
-        return await self._prepared.execute_synchronously(
-            request, measure=measure, deadline=deadline
-        )
+    ) -> ExecutionResult | None:
+        """Run a request at once if that is cheaper than a hop."""
+        if self._inline is None:
+            return None
+        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+        return self._inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
 
     async def _call_flexibly(
         self,
@@ -474,7 +478,11 @@ class Net:
         except CallerError:
             self._slots.give_back(slot)
             raise
-        result = await self._run(request, deadline, measure=measure)
+        result = self._run_here(request, deadline, measure=measure)
+        if result is None:
+            result = await self._prepared.execute_synchronously(
+                request, measure=measure, deadline=deadline
+            )
         value = mixed.read(outs)
         self._slots.give_back(slot)
         return (value, result.timing) if measure else value

@@ -166,7 +166,10 @@ def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
     """`out=`, one, several, or some by name, as one value per output; None where there is none."""
     if out is None:
         return [None] * len(ports)
-    if isinstance(out, Mapping):
+    outs: Sequence[Any]
+    if isinstance(out, (tuple, list)):
+        outs = out
+    elif isinstance(out, Mapping):
         names = [port.name for port in ports]
         unknown = sorted(set(map(str, out)) - set(names))
         if unknown:
@@ -174,7 +177,8 @@ def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
                 f"out= names {', '.join(unknown)}; the network gives {', '.join(names)}"
             )
         return [out.get(name) for name in names]
-    outs: Sequence[Any] = out if isinstance(out, (tuple, list)) else (out,)
+    else:
+        outs = (out,)
     if len(outs) != len(ports):
         raise InvalidArgument(f"out= has {len(outs)} arrays, the network gives {len(ports)}")
     return outs

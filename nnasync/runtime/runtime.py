@@ -252,11 +252,10 @@ class Runtime:
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
             compilation = await self._compiled(source, request, candidates, digest)
-        for line in compilation.report.candidates:
-            vlog.compilation(
-                "%s: %s, %s: %s", source.name, line.device, line.lowering, line.verdict
-            )
-        return await self._net(compilation, deadline, reviver, is_pinned=devices is not None)
+        _tell(source.name, compilation.report)
+        net = await self._net(compilation, deadline, reviver, is_pinned=devices is not None)
+        await net.rehearse(deadline)
+        return net
 
     async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:
         """A buffer for these inputs and outputs of networks, `net.input(...)`, `net.output(...)`.
@@ -373,7 +372,6 @@ class Runtime:
         try:
             with contextlib.suppress(MissedDeadline):
                 await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)
-                await net.rehearse()
         except BaseException:
             net.close()
             raise
@@ -460,6 +458,11 @@ class Runtime:
         running = await in_thread(join, "nnasync-closing")
         if running:
             logger.warning("%d executions still run on a device that does not stop", running)
+
+
+def _tell(name: str, report: Report) -> None:
+    for line in report.candidates:
+        vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
 
 
 class _Upkeep:

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from nnasync.drivers.service.connection import Frame
-from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, decode
+from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, PoolForm, decode
 from nnasync.drivers.service.models import pool_of
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError, ResourceExhaustedTransient
 from nnasync.fences import fresh
@@ -19,6 +19,8 @@ __all__ = ["Memories", "Usage", "read_bytes"]
 _REMEMBERED_REQUESTS = 256
 _REMEMBERED_BYTES = 4 << 10
 """A longer form is decoded again each time."""
+
+_REMEMBERED_REFUSALS = 1024
 
 _DECODED = 40
 """Bytes that one byte of a message may take once it is read: a small number is an object."""
@@ -57,46 +59,37 @@ def read_bytes(size: int) -> int:
 class Memories:
     """Pools by the client's numbers.
 
-    One that cannot be used is `Unusable`, one that was refused an error for whoever names it.
+    One that cannot be used is `Unusable`, one that was refused an error for whoever names it. Of
+    those that found the table full only the last are remembered.
     """
 
     def __init__(self, limits: Limits, usage: Usage, *, trusts: bool) -> None:
         self._limits = limits
         self._usage = usage
         self._trusts = trusts
-        self._pools: dict[int, Memory | NNError] = {}
+        self._pools: dict[int, Memory | Exception] = {}
+        self._refused: dict[int, Exception] = {}
         self._came = threading.Condition()
         self._closed = False
         self._requests: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
 
     def offer(self, message: OfferMemory, frame: Frame) -> None:
-        """Map what came; raises where even the error cannot be kept."""
-        (fd,) = frame.take(1)
-        frame.fds.append(fd)
+        """Map what came; raises what is wrong with the offer, as then does who names the memory."""
         if message.memory in self._pools:
             raise InvalidArgument(f"memory {message.memory} is there already")
-        self._limits.check("memories", len(self._pools))
         try:
-            size = max(message.pool.size, 0)
-            self._usage.take(size, 1)
-            try:
-                pool = pool_of(message.pool, fd, sealed=not self._trusts)
-            except NNError:
-                self._usage.give(size, 1)
-                raise
-        except GeneralFailure as error:
-            form = message.pool
-            self._pools[message.memory] = Unusable(form.kind, form.size, str(error))
+            (fd,) = frame.take(1)
+            frame.fds.append(fd)
+            self._limits.check("memories", len(self._pools))
         except NNError as error:
-            self._pools[message.memory] = error
-        else:
-            self._pools[message.memory] = pool
-        with self._came:
-            self._came.notify_all()
+            self._refuse(message.memory, fresh(error))
+            raise
+        self._keep(message.memory, self._mapped(message.pool, fd))
         frame.close()
 
     def forget(self, message: ForgetMemory) -> None:
         """Drop memory; what still runs on it keeps it."""
+        self._refused.pop(message.memory, None)
         pool = self._pools.pop(message.memory, None)
         if isinstance(pool, Pool):
             self._usage.give(pool.size, 1)
@@ -106,8 +99,8 @@ class Memories:
 
     def pool(self, number: int) -> Memory:
         """The pool of a number; raises why it was refused."""
-        pool = self._pools.get(number)
-        if isinstance(pool, NNError):
+        pool = self._pools.get(number, self._refused.get(number))
+        if isinstance(pool, Exception):
             raise fresh(pool)
         if pool is not None:
             return pool
@@ -120,7 +113,7 @@ class Memories:
     def awaited(self, number: int, patience_s: float) -> Memory:
         """The same on another thread than the loop's, which may not have got so far."""
         with self._came:
-            self._came.wait_for(lambda: number in self._pools or self._closed, patience_s)
+            self._came.wait_for(lambda: self._is_decided(number), patience_s)
         return self.pool(number)
 
     def request(self, encoded: bytes) -> Request:
@@ -146,4 +139,38 @@ class Memories:
             self._closed = True
             self._came.notify_all()
         self._pools.clear()
+        self._refused.clear()
         self._requests.clear()
+
+    def _mapped(self, form: PoolForm, fd: int) -> Memory | Exception:
+        """The memory behind a descriptor, or why there is none."""
+        try:
+            size = max(form.size, 0)
+            self._usage.take(size, 1)
+            try:
+                return pool_of(form, fd, sealed=not self._trusts)
+            except NNError:
+                self._usage.give(size, 1)
+                raise
+        except GeneralFailure as error:
+            return Unusable(form.kind, form.size, str(error))
+        except NNError as error:
+            return fresh(error)
+
+    def _keep(self, number: int, pool: Memory | Exception) -> None:
+        with self._came:
+            self._pools[number] = pool
+            self._refused.pop(number, None)
+            self._came.notify_all()
+
+    def _refuse(self, number: int, error: Exception) -> None:
+        """Remember that nothing comes under a number, and forget the oldest such number."""
+        with self._came:
+            self._refused.pop(number, None)
+            self._refused[number] = error
+            if len(self._refused) > _REMEMBERED_REFUSALS:
+                del self._refused[next(iter(self._refused))]
+            self._came.notify_all()
+
+    def _is_decided(self, number: int) -> bool:
+        return number in self._pools or number in self._refused or self._closed

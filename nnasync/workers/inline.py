@@ -8,8 +8,7 @@ is free, or another client that waits has had less, they take their place in the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from nnasync.clock import now_ns
 from nnasync.errors import GeneralFailure, MissedDeadlinePersistent, MissedDeadlineTransient
@@ -53,10 +52,11 @@ class InlineLane:
         self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
     ) -> bool:
         """Whether an execution is cheap enough for the calling thread, `budget_ns` at most."""
+        best_ns = estimate.best_ns
         return (
             estimate.samples > 0
-            and estimate.best_ns <= budget_ns
-            and estimate.best_ns <= self._inline_budget_ns
+            and best_ns <= budget_ns
+            and best_ns <= self._inline_budget_ns
             and estimate.overruns < TOLERATED_OVERRUNS
             and not self.closed
             and not self._scheduler.waits_above(priority, client)
@@ -130,18 +130,19 @@ class InlineLane:
             )
         return duration_ns
 
-    @contextmanager
-    def rehearsing(self) -> Iterator[None]:
+    def rehearsing(self) -> Callable[[], None]:
         """For runs on this thread that nobody asked for: they count for nothing but the estimate.
 
-        Nothing is to be awaited meanwhile.
+        To be called before them; what it returns is to be called after them, and nothing to be
+        awaited meanwhile.
         """
         here, runs, ns = self.turns.here, self.runs, self.ns
         spent_ns = here.spent_ns
-        try:
-            yield
-        finally:
+
+        def forget() -> None:
             self.runs, self.ns, here.spent_ns = runs, ns, spent_ns
+
+        return forget
 
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:

@@ -110,6 +110,7 @@ class Task(Job):
         "fence",
         "finished",
         "finished_ns",
+        "is_counted",
         "launched_ns",
         "name",
         "ready_ns",
@@ -135,6 +136,7 @@ class Task(Job):
         self.ready_ns = self.started_ns = self.finished_ns = 0
         self.active_ns = 0
         self.finished = False
+        self.is_counted = True
         self._released = False
         self._release: list[Callable[[], object]] = []
 

@@ -28,15 +28,13 @@ from nnasync.tracing import Tracer, vlog
 from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
 from nnasync.workers.inline import InlineLane
+from nnasync.workers.running import Running
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 
-__all__ = ["HANGS_AFTER_NS", "MOST_HANGING", "Workers"]
+__all__ = ["HANGS_AFTER_NS", "Workers"]
 
 HANGS_AFTER_NS = 100_000_000
 """A settled execution that the device keeps for so long takes no thread and core from others."""
-
-MOST_HANGING = 16
-"""Executions of one prepared model that may hang on their threads before more are refused."""
 
 _ALL = tuple(Priority)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
@@ -76,9 +74,8 @@ class Workers:
         self._lock = threading.Lock()
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
         self._workers: list[Worker] = []
-        self._running: dict[Task, Worker] = {}
+        self._running = Running()
         self._live: set[Task] = set()
-        self._lost = 0
         self._by_thread: dict[int, Worker] = {}
         inline = InlineLane(
             self._scheduler,
@@ -86,7 +83,7 @@ class Workers:
             tracer,
             inline_budget_ns=inline_budget_ns,
             stall_budget_ns=stall_budget_ns,
-            has_core=lambda: len(self._running) - self._lost + inline.running < cores,
+            has_core=lambda: self._running.busy + inline.running < cores,
         )
         self._inline = inline
         self.turns = inline.turns
@@ -105,7 +102,13 @@ class Workers:
     def is_busy(self) -> bool:
         """Whether executions other than that of the calling thread run or are queued."""
         mine = threading.get_ident() in self._by_thread
-        return len(self._running) - self._lost > mine or self._scheduler.queued(_ALL) > 0
+        return self._running.busy > mine or self._scheduler.queued(_ALL) > 0
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether each thread runs something or waits for work; none is between the two."""
+        idle = sum(map(len, self._idle.values()))
+        return idle + len(self._running) >= len(self._workers)
 
     # -- clients
 
@@ -141,8 +144,7 @@ class Workers:
                 raise DeviceUnavailable("the runtime is closed")
             if task.fence.done:
                 return
-            if self._lost:
-                self._check_hanging(task)
+            self._running.check_hanging(task)
             self._scheduler.submit(task, now)
             self._live.add(task)
             try:
@@ -223,7 +225,7 @@ class Workers:
             return
         with self._lock:
             self._superiors.add(model)
-            for task, worker in self._running.items():
+            for task, worker in self._running.pairs():
                 if worker.priorities is _LOW and worker.is_alone and not task.stop.raised:
                     task.stop.raised = YIELD
 
@@ -300,17 +302,6 @@ class Workers:
 
     # -- choosing threads; the lock is held
 
-    def _check_hanging(self, task: Task) -> None:
-        """Raise ResourceExhaustedTransient where the device holds too many threads already."""
-        mine = (
-            worker.lost for each, worker in self._running.items() if each.estimate is task.estimate
-        )
-        if sum(mine) >= MOST_HANGING:
-            raise ResourceExhaustedTransient(
-                f"{MOST_HANGING} executions of {task.name} hang on the device already; retry when "
-                "it has let go of some"
-            )
-
     def _worker_for(self, task: Task) -> Worker | None:
         finishing = self._by_thread.get(threading.get_ident())
         if finishing is not None and finishing.finishing and task.priority in finishing.priorities:
@@ -322,11 +313,9 @@ class Workers:
         self._make_room(task.priority)
         return self._idle_worker(_REGULAR)
 
-    def _has_core(self) -> bool:
-        return len(self._running) - self._lost < self.cores
-
     def _may_start_low(self) -> bool:
-        return self._scheduler.queued(_LOW) > 0 and (self._has_core() or self._low_is_due())
+        has_core = self._running.busy < self.cores
+        return self._scheduler.queued(_LOW) > 0 and (has_core or self._low_is_due())
 
     def _low_worker(self) -> Worker | None:
         return self._idle_worker(_LOW) if self._may_start_low() else None
@@ -358,22 +347,19 @@ class Workers:
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
         waiting = self._scheduler.queued(_REGULAR if priority is Priority.MEDIUM else _REGULAR[:1])
+        if len(self._running) + waiting <= self.cores:
+            return
         now = now_ns()
-        staying = sum(not task.stop.raised and not _overdraws(task, now) for task in self._running)
-        if staying + waiting > self.cores:
-            self._preempt_below(priority)
-
-    def _preempt_below(self, priority: Priority) -> None:
-        victim: Task | None = None
-        now = now_ns()
-        for task, worker in self._running.items():
-            if task.priority >= priority or task.stop.raised or task.shielded_until_ns > now:
-                continue
+        if self._running.staying(now) + waiting <= self.cores:
+            return
+        victim = self._running.victim(
+            priority,
+            now,
             # What runs on a thread of the other set has it as its client's share.
-            if worker.priorities is _REGULAR and not self._scheduler.displaces(task, priority):
-                continue
-            if victim is None or task.priority < victim.priority:
-                victim = task
+            lambda task, worker: (
+                worker.priorities is not _REGULAR or self._scheduler.displaces(task, priority)
+            ),
+        )
         if victim is not None:
             victim.stop.raised = YIELD
 
@@ -396,7 +382,7 @@ class Workers:
 
     def _low_is_due(self) -> bool:
         """Whether LOW may overdraw the budget for its age: one execution at a time."""
-        lows = (each for each, worker in self._running.items() if not worker.lost)
+        lows = (each for each, worker in self._running.pairs() if not worker.lost)
         return self._scheduler.due_ns(Priority.LOW) <= now_ns() and not any(
             each.priority is Priority.LOW for each in lows
         )
@@ -481,7 +467,7 @@ class Workers:
         budget = is_regular or self._may_start_low()
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
-            self._running[job] = worker
+            self._running.begin(job, worker)
             if job.shielded_until_ns:
                 self._watch_age()
             if is_regular:
@@ -508,8 +494,9 @@ class Workers:
             failure = contained(error, task.name)
         ended_ns = now_ns()
         task.active_ns += ended_ns - begun_ns
-        self._worker_runs += 1
-        self._worker_ns += ended_ns - begun_ns
+        if task.is_counted:
+            self._worker_runs += 1
+            self._worker_ns += ended_ns - begun_ns
         for run_hook in self.tracer.task_ran:
             run_hook(task, begun_ns, ended_ns, finished)
         self._conclude(task, finished, failure, begun_ns, ended_ns)
@@ -518,7 +505,7 @@ class Workers:
         self, task: Task, finished: bool, failure: NNError | None, begun_ns: int, ended_ns: int
     ) -> None:
         with self._lock:
-            worker = self._running.pop(task)
+            worker = self._running.end(task)
             if worker.lost:
                 self._return(worker)
             preempted = not (finished or failure or task.fence.done) and task.stop.raised == YIELD
@@ -557,11 +544,8 @@ class Workers:
     def _write_off(self, task: Task) -> None:
         """Count no longer on a thread whose device does not let go of a settled task."""
         with self._lock:
-            worker = self._running.get(task)
-            if worker is None or self._closed:
+            if self._closed or not self._running.lose(task):
                 return
-            worker.lost = True
-            self._lost += 1
             regular = low = None
             with contextlib.suppress(ResourceExhaustedTransient):
                 regular = self._idle_worker(_REGULAR) if self._scheduler.queued(_REGULAR) else None
@@ -573,7 +557,6 @@ class Workers:
 
     def _return(self, worker: Worker) -> None:
         """Count on a lost thread again, or have it end where another took its place."""
-        self._lost -= 1
         if self._is_full(worker.priorities):
             worker.leaving = True
         else:
@@ -592,8 +575,3 @@ def _unwatched(error: Exception) -> NNError:
     if isinstance(error, BadState):
         return DeviceUnavailable("the runtime is closed")
     return ResourceExhaustedTransient(f"no thread to watch deadlines: {error}")
-
-
-def _overdraws(task: Task, now: int) -> bool:
-    """Whether a task runs beside the budget, for its age."""
-    return task.priority is Priority.LOW and task.shielded_until_ns > now

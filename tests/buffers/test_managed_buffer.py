@@ -1,12 +1,10 @@
-"""Device-managed buffers: their state, their claims, their memory, their tokens."""
+"""Device-managed buffers: their state, their memory, their tokens."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nnasync.buffers import Buffers, ManagedBuffer, default_limit_bytes
+from nnasync.buffers import Buffers, Claim, default_limit_bytes
 from nnasync.errors import (
     BadState,
     DeviceUnavailable,
@@ -32,12 +30,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Operand, OperandType, Shape
 from nnasync.memory import Pool
-
-FLOATS = OperandType.TENSOR_FLOAT32
-
-
-class Model:
-    """Something that has roles."""
+from tests.buffers.given import FLOATS, Model, contents, filled, made, reading, writing
 
 
 class Given:
@@ -54,23 +47,6 @@ class Given:
         if self._error is not None:
             raise self._error
         return memoryview(self._bytes)
-
-
-def made(dimensions: Shape = (2, 3), type: int = FLOATS, **options: Any) -> ManagedBuffer:
-    return Buffers(**options).allocate(Operand(type, dimensions), [(Model(), "input", 0)])
-
-
-def filled(buffer: ManagedBuffer, fill: int, dimensions: Shape = ()) -> None:
-    shape = dimensions or buffer.creation_dimensions
-    with Pool.allocate(max(4 * int(np.prod(shape)), 1)) as pool:
-        pool.view[:] = bytes([fill]) * pool.size
-        buffer.copy_from(pool, dimensions)
-
-
-def contents(buffer: ManagedBuffer) -> bytes:
-    with Pool.allocate(max(4 * int(np.prod(buffer.dimensions)), 1)) as pool:
-        buffer.copy_to(pool)
-        return bytes(pool.view)
 
 
 # -- copies
@@ -151,67 +127,6 @@ def test_memory_begins_zeroed_and_aligned() -> None:
         assert memory.tobytes() == bytes(4 * size)
 
 
-# -- claims
-
-
-def test_readers_share_and_a_writer_is_alone() -> None:
-    buffer = made()
-    filled(buffer, 1)
-    for _ in range(8):
-        buffer.claims.begin([(buffer, (2, 3))], ())
-    with pytest.raises(ResourceExhaustedTransient, match="in use"):
-        buffer.claims.begin((), [buffer])
-    with pytest.raises(ResourceExhaustedTransient):
-        filled(buffer, 2)
-    assert contents(buffer) == bytes([1]) * 24
-    for _ in range(8):
-        buffer.claims.end([(buffer, (2, 3))], ())
-    buffer.claims.begin((), [buffer])
-    claims: list[tuple[Any, Any]] = [((), [buffer]), ([(buffer, (2, 3))], ())]
-    for reads, writes in claims:
-        with pytest.raises(ResourceExhaustedTransient):
-            buffer.claims.begin(reads, writes)
-    with pytest.raises(ResourceExhaustedTransient):
-        contents(buffer)
-    buffer.claims.end((), [(buffer, (2, 3))])
-    assert contents(buffer) == bytes([1]) * 24
-
-
-def test_what_changed_since_is_not_voided() -> None:
-    buffer = made()
-    claims, before = buffer.claims, buffer.claims.tick
-    filled(buffer, 1)
-    claims.void([buffer], before)
-    assert buffer.is_initialised
-    now = claims.tick
-    claims.begin((), [buffer])
-    claims.void([buffer], now)
-    assert buffer.found == (2, 3)
-    claims.end((), [(buffer, (2, 3))])
-    claims.void([buffer], now)
-    assert buffer.found == (2, 3)
-    claims.void([buffer], claims.tick)
-    assert buffer.found is None
-
-
-def test_all_claims_or_none() -> None:
-    buffers = Buffers()
-    one, two, three = (buffers.allocate(Operand(FLOATS, (2, 3)), []) for _ in range(3))
-    filled(one, 1)
-    filled(three, 3)
-    claims = buffers.claims
-    two.claims.begin((), [two])
-    for reads, writes, error in (
-        ([(one, (2, 3))], [three, two], ResourceExhaustedTransient),
-        ([(one, (2, 3)), (two, (2, 3))], [three], ResourceExhaustedTransient),
-        ([(one, (3, 2))], [three], InvalidArgument),
-    ):
-        with pytest.raises(error):
-            claims.begin(reads, writes)
-        assert not any(each.users for each in (one, three))
-        assert one.is_initialised
-
-
 def test_copies_that_race_leave_no_mixture() -> None:
     buffer = made((1 << 16,))
     filled(buffer, 255)
@@ -269,8 +184,8 @@ def test_a_token_dies_with_its_buffer() -> None:
     for refused in (
         lambda: contents(buffer),
         lambda: filled(buffer, 1),
-        lambda: buffer.claims.begin([(buffer, (2, 3))], ()),
-        lambda: buffer.claims.begin((), [buffer]),
+        lambda: buffer.claims.begin(reading(buffer)),
+        lambda: buffer.claims.begin(writing(buffer)),
     ):
         with pytest.raises(BadState, match="closed"):
             refused()
@@ -280,15 +195,18 @@ def test_messages_do_not_tell_the_token() -> None:
     buffer = made()
     assert str(buffer.token) not in repr(buffer)
     with pytest.raises(GeneralFailure) as caught:
-        buffer.claims.begin([(buffer, (2, 3))], ())
+        buffer.claims.begin(reading(buffer))
     assert str(buffer.token) not in str(caught.value)
 
 
 def test_closed_while_it_is_written() -> None:
     buffer = made()
-    buffer.claims.begin((), [buffer])
+    claim, memory = writing(buffer), buffer.memory
+    buffer.claims.begin(claim)
     buffer.close()
-    buffer.claims.end((), [(buffer, (2, 3))])
+    assert buffer.memory is memory
+    buffer.claims.end(claim)
+    assert buffer.memory.size == 0
     assert not buffer.is_initialised
     with pytest.raises(BadState):
         buffer.grow(1000)
@@ -354,7 +272,9 @@ class States(RuleBasedStateMachine):
         self.buffers = Buffers(limit_bytes=1000)
         self.buffer = self.buffers.allocate(Operand(FLOATS, known), [])
         self.shape: Shape | None = None
-        self.readers = 0
+        self.readers: list[Claim] = []
+        self.reader = Claim()
+        self.writer = Claim((), [(self.buffer, (2, 3))])
         self.writing = False
 
     @rule(rows=st.integers(0, 100), right=st.booleans())
@@ -390,30 +310,36 @@ class States(RuleBasedStateMachine):
             assert self.shape is not None
             assert not self.writing
 
-    @rule()
-    def begin_reading(self) -> None:
+    @rule(again=st.booleans())
+    def begin_reading(self, again: bool) -> None:
+        shape = self.buffer.dimensions
+        if not again or self.reader.reads != ((self.buffer, shape),):
+            self.reader = reading(self.buffer, shape)
         try:
-            self.buffer.claims.begin([(self.buffer, self.buffer.dimensions)], ())
+            self.buffer.claims.begin(self.reader)
         except GeneralFailure:
             assert self.shape is None
         except ResourceExhaustedTransient:
             assert self.writing
         else:
-            self.readers += 1
+            assert self.shape == shape
+            assert not self.writing
+            self.readers.append(self.reader)
 
     @precondition(lambda self: self.readers)
     @rule()
     def end_reading(self) -> None:
-        self.buffer.claims.end([(self.buffer, (2, 3))], ())
-        self.readers -= 1
+        self.buffer.claims.end(self.readers.pop())
 
     @rule()
     def begin_writing(self) -> None:
         try:
-            self.buffer.claims.begin((), [self.buffer])
+            self.buffer.claims.begin(self.writer)
         except ResourceExhaustedTransient:
             assert self.writing or self.readers
         else:
+            assert not self.readers
+            assert not self.writing
             self.writing = True
 
     @precondition(lambda self: self.writing)
@@ -424,8 +350,19 @@ class States(RuleBasedStateMachine):
             shape = None
         if shape is not None:
             self.buffer.grow(12 * shape[0])
-        self.buffer.claims.end((), [(self.buffer, shape)])
+        if shape == (2, 3):
+            self.buffer.claims.end(self.writer)
+        else:
+            self.buffer.claims.end(self.writer, [(self.buffer, shape)])
         self.writing, self.shape = False, shape
+
+    @precondition(lambda self: not self.writing)
+    @rule(late=st.booleans())
+    def void(self, late: bool) -> None:
+        claims = self.buffer.claims
+        claims.void([self.buffer], claims.tick if late else self.buffer.mark.tick - 1)
+        if late:
+            self.shape = None
 
     @invariant()
     def agrees(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
+from collections import Counter
 from typing import Any
 
 import anyio
@@ -29,6 +32,9 @@ pytestmark = [
     pytest.mark.usefixtures("no_leaks"),
     pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),
 ]
+
+PLENTY_MS = 60_000
+"""A budget, of real time, with which the numbers of turns end contests."""
 
 
 def won(net: nn.Net) -> tuple[str, str]:
@@ -83,6 +89,55 @@ async def test_within_a_few_percent_the_order_decides(clock: ManualClock) -> Non
     async with competing(a, b, REFERENCE) as rt:
         assert won(await rt.compile(doubler(), devices=["a", "b"]))[0] == "a"
         assert won(await rt.compile(doubler(), devices=["b", "a"]))[0] == "b"
+
+
+async def test_who_is_quick_now_and_then_only_does_not_win(clock: ManualClock) -> None:
+    fitful, steady = FakeEngine("fitful", clock, way(us=60)), FakeEngine("steady", clock, way())
+    runs = itertools.count()
+
+    def delay(stop: StopFlag) -> None:
+        if next(runs) % 5 > 1:
+            clock.run(80_000, 0)
+
+    fitful.before_run = delay
+    async with competing(fitful, steady, budget_ms=PLENTY_MS) as rt:
+        assert won(await rt.compile(doubler()))[0] == "steady"
+
+
+async def test_load_that_comes_and_goes_does_not_decide(clock: ManualClock) -> None:
+    slow, quick = FakeEngine("slow", clock, way(us=120)), FakeEngine("quick", clock, way(us=100))
+
+    def load(stop: StopFlag) -> None:
+        if clock.now_ns // 11_000_000 % 5 < 3:
+            clock.run(250_000, 0)
+
+    slow.before_run = quick.before_run = load
+    async with competing(slow, quick, budget_ms=PLENTY_MS) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "quick"
+        assert "1.20" in verdict_of(net.report(), "slow")
+
+
+def _counted(runs: Counter[str], name: str, stop: StopFlag) -> None:
+    runs[name] += 1
+
+
+async def test_who_is_far_behind_leaves_the_time_to_others(clock: ManualClock) -> None:
+    engines = [
+        FakeEngine("a", clock, way(us=100)),
+        FakeEngine("b", clock, way(us=110)),
+        FakeEngine("slower", clock, way(us=130)),
+        FakeEngine("far", clock, way(us=150)),
+    ]
+    runs: Counter[str] = Counter()
+    for engine in engines:
+        engine.before_run = functools.partial(_counted, runs, engine.name)
+    async with competing(*engines, budget_ms=PLENTY_MS) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "a"
+        assert "1.50" in verdict_of(net.report(), "far")
+    assert 3 * runs["far"] < runs["slower"]
+    assert runs["slower"] < runs["b"]
 
 
 async def test_lowerings_of_one_device_compete(clock: ManualClock) -> None:

@@ -16,7 +16,7 @@ from nnasync.compilation.choice import Choice, Part
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.state import machine, read_state, state_folder, write_state
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
-from nnasync.engine.prepared import REHEARSALS
+from nnasync.engine.rehearsal import REHEARSALS
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, calculator, doubler

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from nnasync.engine import BoundCall, StopFlag, Target
 from nnasync.engine.adaptive import AdaptivePlan
@@ -78,3 +81,36 @@ def test_a_narrow_form_may_come_later() -> None:
     plan.complete(Form("narrow", told))
     assert call.run(StopFlag())
     assert told == ["bind wide", "wide", "trim wide", "bind narrow", "narrow"]
+
+
+class FedForm(Form):
+    """A plan whose calls may read other arrays than their own."""
+
+    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
+        self.told.append(f"{self.name} on {arrays[0].tolist()}")
+        return True
+
+
+def test_forms_read_other_arrays_where_they_can() -> None:
+    told: list[str] = []
+    load = iter([False, True])
+    plan = AdaptivePlan(FedForm("wide", told), FedForm("narrow", told), lambda: next(load))
+    call: Any = plan.bind([np.zeros(2)], [])
+    assert call.run_on(StopFlag(), [np.ones(2)])
+    assert call.run_on(StopFlag(), [np.ones(2)])
+    assert told == ["bind wide", "wide on [1.0, 1.0]", "bind narrow", "narrow on [1.0, 1.0]"]
+
+
+def test_for_a_form_that_reads_its_own_arrays_others_are_copied() -> None:
+    told: list[str] = []
+    own = np.zeros(2)
+    plan = AdaptivePlan(FedForm("wide", told), Form("narrow", told), lambda: True)
+    call: Any = plan.bind([own], [])
+    assert call.run_on(StopFlag(), [np.array([1.0, 2.0])])
+    assert own.tolist() == [1.0, 2.0]
+    assert told == ["bind wide", "bind narrow", "narrow"]
+
+
+def test_without_a_wide_form_that_can_nobody_is_told_so() -> None:
+    plan = AdaptivePlan(Form("wide", []), FedForm("narrow", []), lambda: False)
+    assert not hasattr(plan.bind([], []), "run_on")

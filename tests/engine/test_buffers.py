@@ -15,7 +15,7 @@ from nnasync.clock import Deadline, now_ns, within
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import EnginePreparedModel
 from nnasync.engine.buffer import INLINE_COPY_BYTES
-from nnasync.engine.tokens import TokenCall
+from nnasync.engine.tokens import SteadyCall
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -164,6 +164,68 @@ async def test_bound_once(rigs: Rigs) -> None:
     assert prepared._bindings == {}
 
 
+async def test_what_a_run_says_is_the_same_each_time(rigs: Rigs) -> None:
+    """So who sends it on need not look into it."""
+    rig, prepared, row = await ready(rigs)
+    buffer = await allocated(rig, prepared)
+    binding = prepared._binding(writing(buffer, row))
+    first, second = binding.take(), binding.take()
+    assert first is not second
+    for call in (first, second):
+        assert prepared._result_of(call, None) is prepared._result
+        binding.give_back(call)
+    assert binding.take() is second
+
+
+async def test_a_failed_call_runs_again(rigs: Rigs) -> None:
+    rig, prepared, row = await ready(rigs)
+    buffer = await allocated(rig, prepared)
+    engine: Any = rig.engine
+    request = writing(buffer, row)
+    for number in range(3):
+        engine.fail("run", ValueError("broken"))
+        with pytest.raises(GeneralFailure, match="broken"):
+            await prepared.execute(request)
+        assert not buffer.is_initialised
+        assert not buffer.managed.is_claimed
+        engine.heal()
+        row.x[...] = number
+        await prepared.execute(request)
+        assert (await held(buffer) == 2 * number).all()
+
+
+async def test_refused_before_it_ran_though_it_ran_before(rigs: Rigs) -> None:
+    """What a call knows of changes ends where it was taken, not where it ran last."""
+    rig, prepared, row = await ready(rigs)
+    buffer = await allocated(rig, prepared)
+    request = writing(buffer, row)
+    await prepared.execute(request)
+    await filled(buffer)
+    never = Fence()
+    launched = await prepared.execute_fenced(request, [never])
+    launched.cancel()
+    await released(launched)
+    assert not buffer.is_initialised
+    never.signal()
+    await free(rig)
+
+
+async def test_binding_that_fails_keeps_no_claim(rigs: Rigs) -> None:
+    rig, prepared, row = await ready(rigs)
+    buffer = await allocated(rig, prepared)
+    await filled(buffer)
+    engine: Any = rig.engine
+    engine.fail("bind", ValueError("broken"))
+    request = writing(buffer, row)
+    with pytest.raises(GeneralFailure, match="broken"):
+        await prepared.execute(request)
+    assert not buffer.is_initialised
+    assert not buffer.managed.is_claimed
+    engine.heal()
+    await prepared.execute(request)
+    assert buffer.is_initialised
+
+
 # -- order
 
 
@@ -219,7 +281,7 @@ async def test_races_on_all_workers(rigs: Rigs) -> None:
         if buffer.is_initialised:
             assert len(set((await held(buffer)).ravel())) == 1
     assert seen <= {"NoneType", "ResourceExhaustedTransient"}
-    assert buffer.managed.users == 0
+    assert not buffer.managed.is_claimed
     await filled(buffer)
 
 
@@ -291,7 +353,7 @@ async def test_a_stopped_run_keeps_its_claim(rigs: Rigs) -> None:
     request = writing(buffer, row)
     for raised, ends in ((YIELD, "run"), (ABORT, "rewind")):
         call: Any = prepared._binding(request).take()
-        assert isinstance(call, TokenCall)
+        assert isinstance(call, SteadyCall)
         stop = StopFlag()
         stop.raised = raised
         assert call.run(stop) is False

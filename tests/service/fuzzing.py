@@ -48,6 +48,7 @@ __all__ = ["Finding", "Fuzz", "fuzz", "mutated", "samples", "tampered_queue"]
 PATIENCE_S = 60.0
 LIMITS = Limits(models=8, prepared=8, memories=16, bytes=1 << 28, calls=32, bursts=4, launches=16)
 _LIFE = 400
+_LONGER = 10
 _LAST = 424_242
 _WISHES = (ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM)
 _NUMBERS = [0, 1, 2, 3, 4, 5, 9, -1, -7, 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
@@ -401,10 +402,16 @@ async def witnessed(folder: Path, limits: Limits) -> AsyncIterator[tuple[Path, S
 
 
 async def fuzz(
-    count: int, seed: int, folder: Path, told: Callable[[int, Counter[str], int], object]
+    count: int,
+    seed: int,
+    folder: Path,
+    told: Callable[[int, Counter[str], int], object],
+    *,
+    results: int = 0,
 ) -> Counter[str]:
     """Send so many messages and packets; raises Finding, or whatever a hang raises.
 
+    Goes on until that had so many `results`, which a busy machine makes fewer of, but not for ever.
     `told` is called now and then with what was sent, counts and the resident bytes.
     """
     random_ = random.Random(seed)
@@ -413,9 +420,11 @@ async def fuzz(
             lives = Fuzz(path, random_)
             prepared, slot = await device.prepare_model(rigs.doubler()), Slot()
             try:
-                while lives.sent < count:
+                while lives.sent < count or (
+                    lives.counts["results"] < results and lives.sent < _LONGER * count
+                ):
                     with anyio.fail_after(PATIENCE_S):
-                        await lives.life(count - lives.sent)
+                        await lives.life(max(count - lives.sent, _LIFE))
                         lives.counts["packets"] += tampered_queue(random_)
                         slot.y[...] = 0
                         await prepared.execute(slot.request)

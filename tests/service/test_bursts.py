@@ -17,6 +17,7 @@ from nnasync import errors
 from nnasync.burst import BurstController, BurstRequest, BurstResult, LocalChannel, Outcome
 from nnasync.clock import Alarm
 from nnasync.drivers.null import NullEngine
+from nnasync.drivers.service import bursts as senders
 from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.messages import BurstMemory, OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
@@ -401,4 +402,31 @@ async def test_what_the_end_has_answered_is_not_answered_again(
                 await anyio.lowlevel.checkpoint()
         serials = [msgspec.msgpack.decode(answer, type=BurstResult).serial for answer in answers]
         assert serials == [7]
+        await prepared.close()
+
+
+async def test_who_has_rested_is_looked_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer after a while takes longest, and later ones do not last as long for it."""
+    async with served() as it:
+        prepared = await it.device.prepare_model(rigs.doubler())
+        controller = BurstController(LocalChannel(), LocalChannel())
+        burst = await prepared.configure_execution_burst(controller, LocalChannel(), LocalChannel())
+        now, windows = 10**15, list[int]()
+        monkeypatch.setattr(senders, "now_ns", lambda: now)
+
+        def answer(until_ns: int) -> bytes:
+            nonlocal now
+            windows.append(until_ns - now)
+            now += 50_000
+            return msgspec.msgpack.encode(BurstResult(1))
+
+        monkeypatch.setattr(burst, "_comes_by", answer)
+        for pause_ns in (0, 0, senders.RESTED_NS + 1, 0, 0):
+            now += pause_ns
+            burst._sent.add(1)
+            assert burst._look(1) is not None
+        usual = [windows[at] for at in (1, 3, 4)]
+        assert windows[0] == windows[2] == senders.LONGEST_WINDOW_NS
+        assert max(usual) < 2 * senders.WINDOW_NS
+        burst.close()
         await prepared.close()

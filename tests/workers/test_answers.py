@@ -24,7 +24,7 @@ from nnasync.errors import (
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
 from nnasync.workers import ABORT, StopFlag, Task
-from nnasync.workers.threads import MOST_HANGING
+from nnasync.workers.running import MOST_HANGING
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import (
     HIGH,

@@ -44,6 +44,8 @@ class LiteRTEngine:
     extensions: tuple[Extension, ...] = ()
     concurrency = 0
     cache_files = (2, 0)
+    tries_ahead = True
+    """Nothing aborts a run, but each session is run when it is made anyway."""
 
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_FIGURES,

@@ -52,6 +52,7 @@ class OnnxRuntimeEngine:
 
     extensions: tuple[Extension, ...] = (ONNX,)
     concurrency = 0
+    tries_ahead = True
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_ONE,
         relaxed_float32_to_float16_performance_tensor=_ONE,

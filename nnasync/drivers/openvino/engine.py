@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from nnasync import validation
 from nnasync.deferred import deferred
+from nnasync.drivers.openvino.networks import in_engine
 from nnasync.drivers.openvino.package import (
     PACKAGE,
     core,
-    element_type,
     faults,
     has_bfloat16,
     module,
@@ -71,6 +71,7 @@ class OpenVinoEngine:
     extensions: tuple[Extension, ...] = ()
     concurrency = 0
     cache_files = (2, 0)
+    tries_ahead = True
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_FASTER,
         relaxed_float32_to_float16_performance_tensor=_FASTER,
@@ -135,7 +136,14 @@ class OpenVinoEngine:
         graph = graphs.translate(model, chosen.name)
         with faults("compiling"):
             compiled = core().compile_model(graph.network, "CPU", _config(chosen))
-        return OpenVinoPlan(compiled, graph.output_shapes, chosen.name, chosen.threads)
+        return OpenVinoPlan(
+            compiled,
+            graph.output_shapes,
+            chosen.name,
+            chosen.threads,
+            cores=self.cores,
+            read=partial(_read, chosen),
+        )
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """How a plan was made, and the compiled network with its weights.
@@ -162,9 +170,16 @@ class OpenVinoEngine:
         if kept.precision != lowering.name:
             raise InvalidArgument(f"a plan for {kept.precision} is no plan for {lowering.name}")
         with faults("importing"):
-            compiled = core().import_model(_copied(blob), "CPU", _config(lowering))
+            tensor = in_engine(blob)
+            compiled = _read(lowering, tensor)
         return OpenVinoPlan(
-            compiled, kept.output_shapes, kept.precision, lowering.threads, is_imported=True
+            compiled,
+            kept.output_shapes,
+            kept.precision,
+            lowering.threads,
+            cores=self.cores,
+            read=partial(_read, lowering),
+            blob=tensor,
         )
 
 
@@ -176,12 +191,9 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, arra
     output_shapes: tuple[Shape, ...]
 
 
-def _copied(blob: bytes | memoryview) -> Any:
-    """Bytes in memory of the engine, which keeps it for as long as it reads weights there."""
-    data = np.frombuffer(blob, np.uint8)
-    tensor = module().Tensor(element_type("u8"), data.shape)
-    tensor.data[:] = data
-    return tensor
+def _read(lowering: Lowering, blob: Any) -> Any:
+    """A compiled network from a tensor of its bytes."""
+    return core().import_model(blob, "CPU", _config(lowering))
 
 
 _PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32", "int8-bf16": "bf16"}

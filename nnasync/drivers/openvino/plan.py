@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from nnasync.drivers.openvino.package import faults, module, request_type
+from nnasync.drivers.openvino.networks import SHARED, Networks, Request, in_engine
+from nnasync.drivers.openvino.package import faults
 from nnasync.engine import BoundCall, StopFlag, Target, fit
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape
@@ -31,7 +30,7 @@ wake it and be woken costs some 15 to 60 microseconds.
 
 
 class OpenVinoPlan:
-    """A compiled network; each of its calls has a request of its own."""
+    """A compiled network; each of its calls has requests of its own."""
 
     def __init__(
         self,
@@ -40,10 +39,18 @@ class OpenVinoPlan:
         precision: str,
         threads: int,
         *,
-        is_imported: bool = False,
+        cores: int,
+        read: Callable[[Any], Any],
+        blob: Any = None,
     ) -> None:
-        """`is_imported` is true for a network that the engine has read, not compiled."""
-        self._is_imported = is_imported
+        """`cores` are there for executions at once.
+
+        `read` makes a compiled network of a tensor of bytes, `blob` where this one was read too.
+        """
+        self.is_imported = blob is not None
+        copied = partial(_copied, compiled, read, blob)
+        self.networks = Networks(compiled, copied, max(1, cores // threads))
+        self.is_long: bool | None = None
         self.compiled = compiled
         self.precision = precision
         self.threads = threads
@@ -69,85 +76,104 @@ class OpenVinoPlan:
             arrays.append(array)
         targets = fit(outputs, self.output_shapes)
         with faults("binding memory"):
-            request = self.compiled.create_infer_request()
-            for place, array in enumerate(arrays):
-                request.set_input_tensor(place, _tensor(array))
-            for place, array in enumerate(targets):
-                request.set_output_tensor(place, _tensor(array))
-        return OpenVinoCall(request, (*arrays, *targets))
+            return OpenVinoCall(self, arrays, targets)
 
     def exported(self) -> memoryview:
         """The compiled network with its weights, in the form of the engine.
 
         Raises BadState for a network that was imported: the engine cannot read what it would write.
         """
-        if self._is_imported:
+        if self.is_imported:
             raise BadState("OpenVINO exports no network that it has imported itself")
-        blob = io.BytesIO()
-        with faults("exporting"):
-            self.compiled.export_model(blob)
-        return blob.getbuffer()
+        return _exported(self.compiled)
 
     def trim(self) -> None:
         """Gives back what the requests hold, unless one of them runs."""
         # The engine refuses while a request runs, and there is no way to ask it first.
-        with contextlib.suppress(RuntimeError):
-            self.compiled.release_memory()
+        for compiled in tuple(self.networks.all):
+            with contextlib.suppress(RuntimeError):
+                compiled.release_memory()
 
 
-def _tensor(array: Array) -> Any:
-    """A tensor over the memory of an array; booleans are bytes to the engine."""
-    view = array.view(np.uint8) if array.dtype == np.bool_ else array
-    return module().Tensor(view, shared_memory=True)
+def _exported(compiled: Any) -> memoryview:
+    blob = io.BytesIO()
+    with faults("exporting"):
+        compiled.export_model(blob)
+    return blob.getbuffer()
+
+
+def _copied(compiled: Any, read: Callable[[Any], Any], blob: Any) -> Any:
+    """Another network that is the same; `blob` is what it was read from, if it was."""
+    return read(in_engine(_exported(compiled)) if blob is None else blob)
 
 
 class OpenVinoCall:
-    """A request bound to arrays; used by one thread at a time.
+    """Requests bound to arrays, one for each network; used by one thread at a time.
 
-    While its runs take long, it can be interrupted; short ones go without, which is cheaper.
+    While runs of its plan take long, or nobody knows, it can be interrupted; short ones go without,
+    which is cheaper. The first of a network that was imported goes without: it is waited for.
     """
 
-    __slots__ = ("_arrays", "_cancel", "_infer", "_is_long", "_start", "_wait")
+    __slots__ = ("_arrays", "_give_back", "_plan", "_requests", "_take", "_targets")
 
-    def __init__(self, request: Any, arrays: Sequence[Array]) -> None:
+    def __init__(
+        self, plan: OpenVinoPlan, arrays: Sequence[Array], targets: Sequence[Array]
+    ) -> None:
+        self._plan = plan
         self._arrays = tuple(arrays)
-        inner = request_type()
-        self._infer = partial(inner.infer, request, {}, share_outputs=True, decode_strings=False)
-        self._start = partial(inner.start_async, request, {}, None)
-        self._wait = partial(inner.wait, request)
-        self._cancel: Callable[[], object] = request.cancel
-        self._is_long: bool | None = None
+        self._targets = tuple(targets)
+        networks = plan.networks
+        self._take, self._give_back = networks.take, networks.give_back
+        shared = Request(networks.all[0], arrays, targets)
+        self._requests = {0: shared, SHARED: shared}
 
     def run(self, stop: StopFlag) -> bool:
         """Runs to the end; False where it was interrupted."""
         if stop.raised:
             return False
-        if self._is_long:
-            return self._run_interruptibly(stop)
-        started_ns = 0 if self._is_long is False else time.perf_counter_ns()
+        number = self._take()
         try:
-            self._infer()
+            request = self._requests.get(number) or self._request_on(number)
+            if self._plan.is_long is not False:
+                return self._run_timed(request, stop)
+            request.infer()
         except RuntimeError as error:
             raise GeneralFailure(f"OpenVINO failed running: {error}") from error
-        if started_ns:
-            self._is_long = time.perf_counter_ns() - started_ns > _WORTH_INTERRUPTING_NS
+        finally:
+            self._give_back(number)
         return True
 
     def rewind(self) -> None:
         """Nothing is left of a run that did not end."""
 
-    def _run_interruptibly(self, stop: StopFlag) -> bool:
+    def _request_on(self, number: int) -> Request:
+        """The request of a network on which this call has not run yet."""
+        request = Request(self._plan.networks.all[number], self._arrays, self._targets)
+        self._requests[number] = request
+        return request
+
+    def _run_timed(self, request: Request, stop: StopFlag) -> bool:
+        """Run, and find out whether runs are long."""
+        plan = self._plan
         started_ns = time.perf_counter_ns()
         try:
-            self._start()
-            if not stop.arm(self._cancel):
-                self._cancel()
-            self._wait()
-        except RuntimeError as error:
+            if plan.is_long or not plan.is_imported:
+                _run_interruptibly(request, stop)
+            else:
+                request.infer()
+        except RuntimeError:
             if stop.raised == ABORT:
                 return False
-            raise GeneralFailure(f"OpenVINO failed running: {error}") from error
-        finally:
-            stop.disarm()
-        self._is_long = time.perf_counter_ns() - started_ns > _WORTH_INTERRUPTING_NS
+            raise
+        plan.is_long = time.perf_counter_ns() - started_ns > _WORTH_INTERRUPTING_NS
         return True
+
+
+def _run_interruptibly(request: Request, stop: StopFlag) -> None:
+    try:
+        request.start()
+        if not stop.arm(request.cancel):
+            request.cancel()
+        request.wait()
+    finally:
+        stop.disarm()

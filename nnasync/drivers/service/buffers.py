@@ -7,7 +7,7 @@ import weakref
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.memories import Memories
 from nnasync.drivers.service.messages import CloseBuffer, CopyBuffer
-from nnasync.errors import DeviceDied, DeviceError
+from nnasync.errors import DeviceDied, DeviceError, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import Memory, Shape
 
@@ -32,19 +32,18 @@ class RemoteBuffer:
 
     async def copy_to(self, destination: Memory) -> None:
         """Copy the contents to memory of the same size."""
-        memory = self._memories.number_of(destination)
-        await self._link.call(lambda n: CopyBuffer(n, self._number, memory, (), False))
+        await self._copy(destination, (), is_from=False)
 
     def start_copy_to(self, destination: Memory) -> Fence:
         """Begin the same without an event loop; the fence tells how it went."""
         memory = self._memories.number_of(destination)
-        return self._link.begin(lambda n: CopyBuffer(n, self._number, memory, (), False)).fence
+        over = self._link.begin(lambda n: CopyBuffer(n, self._number, memory, (), False)).fence
+        over.add_callback(lambda fence: self._copied(destination, fence.error))
+        return over
 
     async def copy_from(self, source: Memory, dimensions: Shape = ()) -> None:
         """Copy the contents from memory."""
-        memory = self._memories.number_of(source)
-        shape = tuple(dimensions)
-        await self._link.call(lambda n: CopyBuffer(n, self._number, memory, shape, True))
+        await self._copy(source, tuple(dimensions), is_from=True)
 
     async def close(self) -> None:
         """Give it back; its token means nothing any more, nor after the death of the service."""
@@ -56,3 +55,16 @@ class RemoteBuffer:
             except DeviceError:
                 if self._link.error is None:
                     raise
+
+    async def _copy(self, pool: Memory, shape: Shape, *, is_from: bool) -> None:
+        memory = self._memories.number_of(pool)
+        try:
+            await self._link.call(lambda n: CopyBuffer(n, self._number, memory, shape, is_from))
+        except ResourceExhausted as error:
+            self._copied(pool, error)
+            raise
+
+    def _copied(self, pool: Memory, error: Exception | None) -> None:
+        """Have memory handed over again the next time if there was no room for it."""
+        if isinstance(error, ResourceExhausted):
+            self._memories.renew_pool(pool)

@@ -57,6 +57,8 @@ WINDOW_NS = 60_000
 """How long the sender looks for the answer at least."""
 LONGEST_WINDOW_NS = 400_000
 """And at most, if answers usually come that late: what may run on the thread of an event loop."""
+RESTED_NS = 1_000_000
+"""After so long without an answer the service sleeps and its caches are cold: it takes longest."""
 _MISSES = 4
 _PROBE_EVERY = 64
 _REMEMBERED = 256
@@ -97,7 +99,7 @@ class RemoteBurst:
         self._core = -1
         self._misses = 0
         self._window_ns = WINDOW_NS
-        self._took_ns = 0
+        self._took_ns = self._looked_ns = 0
         self._decoder = ResultDecoder()
         self._reading = threading.Lock()
         self._wanted = threading.Event()
@@ -237,7 +239,8 @@ class RemoteBurst:
             if self._took_ns:
                 self._learn(self._took_ns)
                 self._took_ns = 0
-            until_ns = began_ns + self._window_ns
+            window_ns, has_rested = self._window_ns, began_ns - self._looked_ns > RESTED_NS
+            until_ns = began_ns + (max(window_ns, LONGEST_WINDOW_NS) if has_rested else window_ns)
             expected, usual = self._decoder.expected(serial)
             while found is None and (packet := self._comes_by(until_ns)) is not None:
                 if packet == expected and not traces.is_on and serial in self._sent:
@@ -245,10 +248,11 @@ class RemoteBurst:
                     found = usual
                 else:
                     found = self._taken(packet, serial)
+            ended_ns = self._looked_ns = now_ns()
             if found is None or self._misses:
-                self._learn(None if found is None else now_ns() - began_ns)
-            else:
-                self._took_ns = now_ns() - began_ns  # There will be time to learn from it.
+                self._learn(None if found is None else ended_ns - began_ns)
+            elif not has_rested:
+                self._took_ns = ended_ns - began_ns  # There will be time to learn from it.
         except NNError:
             pass  # A broken queue: the thread meets it too, and ends the burst.
         finally:

@@ -87,11 +87,20 @@ class Memories:
 
     def renew(self, request: Request) -> None:
         """Hand the pools of a request over again, the next time: there was no room for one."""
-        self._forms.pop(id(request), None)
         for pool in request.pools:
-            known = self._numbers.pop(id(pool), None)
-            if known is not None:
-                self._link.tell(ForgetMemory(known[1]))
+            if not isinstance(pool, int):
+                self.renew_pool(pool)
+
+    def renew_pool(self, pool: Memory) -> None:
+        """Hand one pool over again, the next time that it is named; from any thread."""
+        known = self._numbers.pop(id(pool), None)
+        if known is None:
+            return
+        for key, (reference, _) in self._forms.copy().items():
+            request = reference()
+            if request is not None and any(each is pool for each in request.pools):
+                self._forms.pop(key, None)
+        self._link.tell(ForgetMemory(known[1]))
 
     def _pool(self, pool: Memory | int) -> int:
         if not isinstance(pool, int):

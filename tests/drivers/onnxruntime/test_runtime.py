@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +17,17 @@ from tests.importers.onnx.files import FLOAT, message, node, written
 
 pytestmark = pytest.mark.anyio
 
+FIRST_USE = """
+import os
+from nnasync.drivers.onnxruntime.providers import package
+
+def files():
+    return {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+
+before = files()
+package()
+print(*files() - before)
+"""
 DEVICES = ["nnasync-reference", "onnxruntime-cpu"]
 X = np.array([[1, 2], [3, 4]], np.float32)
 
@@ -61,3 +75,19 @@ async def test_a_deadline_that_has_passed(tmp_path: Path) -> None:
         net = await runtime.compile(squared(tmp_path))
         with pytest.raises(nn.MissedDeadline):
             await net(X, deadline=nn.within(ms=0))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc/self/fd")
+def test_it_reports_to_nobody(tmp_path: Path) -> None:
+    """By itself it keeps a database at home, and a thread that opens sockets every few seconds."""
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    del environment["ORT_DISABLE_TELEMETRY"]
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_USE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == []
+    assert list(tmp_path.iterdir()) == []

@@ -179,6 +179,44 @@ def test_a_long_run_is_interrupted_and_can_run_again() -> None:
     assert (y == 0).all()
 
 
+def test_the_first_run_can_be_interrupted_whatever_its_length() -> None:
+    plan = OpenVinoEngine().compile(model_of(long_network), FAST, PRECISE)
+    x, y = np.zeros((512, 512), np.float32), np.full((512, 512), 7, np.float32)
+    call = plan.bind([x], [y])
+    assert not call.run(Interrupting())
+    assert plan.is_long is None
+    call.rewind()
+    assert call.run(StopFlag())
+    assert (y == 0).all()
+    assert plan.is_long
+
+
+class Armed(StopFlag):
+    """Counts how often it is armed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+
+    def arm(self, interrupt: Callable[[], object]) -> bool:
+        self.times += 1
+        return super().arm(interrupt)
+
+
+def test_what_is_known_to_be_short_is_not_armed() -> None:
+    plan = OpenVinoEngine().compile(model_of(square), FAST, PRECISE)
+    x, y = np.full((2, 3), 3, np.float32), np.zeros((2, 3), np.float32)
+    first, second = plan.bind([x], [y]), plan.bind([x], [y])
+    stop = Armed()
+    assert first.run(stop)
+    assert stop.times == 1
+    plan.is_long = False
+    for call in (first, second):
+        assert call.run(stop)
+    assert stop.times == 1
+    assert (y == 9).all()
+
+
 def test_an_output_that_is_an_input() -> None:
     model = model_of(lambda m: m.operation(OperationType.CAST, given(m, F32, 3), output=_floats()))
     x, y = np.asarray([1, 2, 3], np.float32), np.zeros(3, np.float32)

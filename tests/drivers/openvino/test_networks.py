@@ -1,0 +1,135 @@
+"""Copies of a compiled network, so that executions at once do not wait for each other."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync.drivers.openvino.networks import SHARED, Networks
+from nnasync.drivers.openvino.plan import OpenVinoPlan
+from nnasync.engine import Lowering
+from nnasync.errors import GeneralFailure
+from nnasync.hal import Array, OperationType
+from nnasync.model.graph import Value
+from nnasync.workers import StopFlag
+from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
+
+NUMBER = 4
+
+
+def product(m: nn.ModelBuilder) -> Value:
+    x = given(m, F32, 2, 3)
+    weights = m.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
+    zeros = m.constant(np.zeros(4, np.float32))
+    return m.operation(OperationType.FULLY_CONNECTED, x, weights, zeros, 0)
+
+
+def compiled() -> OpenVinoPlan:
+    engine = OpenVinoEngine()
+    engine.cores = 2
+    return engine.compile(model_of(product), FAST, PRECISE)
+
+
+def test_who_finds_none_free_shares_and_has_a_copy_made() -> None:
+    made = iter(["second", "third"])
+    networks = Networks("first", lambda: next(made), 3)
+    assert (networks.take(), networks.all) == (0, ["first"])
+    assert networks.take() == SHARED
+    networks.join()
+    assert networks.take() == 1
+    assert networks.take() == SHARED
+    networks.join()
+    assert networks.take() == 2
+    for number in (SHARED, 2):
+        networks.give_back(number)
+    assert networks.take() == 2
+    assert networks.take() == SHARED
+    networks.join()
+    assert networks.all == ["first", "second", "third"]
+
+
+def test_one_that_cannot_be_copied_is_shared_for_good() -> None:
+    tried: list[int] = []
+
+    def copy() -> str:
+        tried.append(1)
+        raise GeneralFailure("it cannot be exported")
+
+    networks = Networks("first", copy, 4)
+    networks.take()
+    for _ in range(3):
+        assert networks.take() == SHARED
+        networks.join()
+    assert len(tried) == 1
+
+
+def test_without_a_thread_the_next_one_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    networks = Networks("first", lambda: "second", 2)
+    networks.take()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert networks.take() == SHARED
+    assert networks.take() == SHARED
+    networks.join()
+    assert networks.take() == 1
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_copy_computes_the_same(is_imported: bool) -> None:
+    plan = compiled()
+    if is_imported:
+        engine = OpenVinoEngine()
+        engine.cores = 2
+        plan = engine.deserialize(engine.serialize(plan), PRECISE)
+    x = np.asarray([[1, 2, 3], [4, 5, 6]], np.float32)
+    y = np.zeros((2, NUMBER), np.float32)
+    call, networks = plan.bind([x], [y]), plan.networks
+    assert call.run(StopFlag())
+    expected: Array = y.copy()
+    assert (networks.take(), networks.take()) == (0, SHARED)
+    networks.join()
+    assert len(networks.all) == 2
+    for _ in range(2):
+        y[...] = -1
+        assert call.run(StopFlag())
+        assert (y == expected).all()
+        assert networks.take() == 1
+        networks.give_back(1)
+    networks.give_back(0)
+    plan.trim()
+    assert call.run(StopFlag())
+    assert (y == expected).all()
+
+
+def test_as_many_as_the_cores_have_room_for() -> None:
+    engine = OpenVinoEngine()
+    engine.cores = 5
+    plan = engine.compile(model_of(product), FAST, Lowering("f32", 2))
+    for _ in range(4):
+        plan.networks.take()
+        plan.networks.join()
+    assert len(plan.networks.all) == 2
+
+
+def test_a_plan_goes_with_its_last_user() -> None:
+    plan = compiled()
+    plan.networks.take()
+    plan.networks.take()
+    plan.networks.join()
+    gone = weakref.ref(plan.networks)
+    gc.collect()
+    gc.disable()
+    try:
+        del plan
+        assert gone() is None
+    finally:
+        gc.enable()
