@@ -18,7 +18,7 @@ from nnasync.compilation.contenders import (
     OutsideContender,
     Wish,
 )
-from nnasync.compilation.contest import Limits, Standing, contest
+from nnasync.compilation.contest import SHORT_NS, Limits, Standing, contest
 from nnasync.compilation.gathering import Field, by_deadline, gather
 from nnasync.compilation.keeping import keep_stages
 from nnasync.compilation.manifest import Manifest, Outline
@@ -197,7 +197,13 @@ class _Compiler:
 
         async def widen(close: Sequence[Standing]) -> list[Standing]:
             wider = self._wider_than([standing.contender.family for standing in close])
-            return [Standing(contender) for contender in await self._prepared(wider)]
+            long = {
+                standing.contender.family
+                for standing in close
+                if standing.cost(self._wish.preference) > SHORT_NS
+            }
+            worth = [each for each in wider if each.family in long or _threads(each) <= 1]
+            return [Standing(contender) for contender in await self._prepared(worth)]
 
         judge_by = await self._judge(standings)
         wish = self._wish
@@ -207,7 +213,7 @@ class _Compiler:
         self._note(standings)
         for contender in self._field.contenders:
             if contender not in self._told:
-                self._tell(contender, "not tried: too slow with fewer threads")
+                self._tell(contender, "not tried: too slow, or too short, with fewer threads")
         return winner
 
     def _leaders(self) -> list[Contender]:

@@ -5,7 +5,8 @@ time they took rules out who is hopeless. The others then run in turns, a few mi
 that a slow moment of the machine hits them alike, until the budget is spent, and at least three
 times each. Who after a few was far from the fastest even in his best one has no more of them, which
 leaves the budget to the others. Whoever is then close to the fastest runs again, against its
-variants with more threads.
+variants with more threads, unless a run is so short that a second thread, which sleeps by the time
+that a stream brings the next input, would cost to wake what it saves.
 
 A turn counts with the median of its runs, and a contender with the lower quartile of its turns:
 foreign load lasts for whole turns, and those that it spoils are the dear ones. The smallest wins;
@@ -31,7 +32,11 @@ from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 
-__all__ = ["Limits", "Standing", "Widen", "contest"]
+__all__ = ["SHORT_NS", "Limits", "Standing", "Widen", "contest"]
+
+SHORT_NS = 100_000
+"""Two threads save half of a run at most; to wake one takes some 50 microseconds."""
+
 
 _SAMPLES = 3
 _LONG_NS = 50_000_000

@@ -149,13 +149,21 @@ async def test_lowerings_of_one_device_compete(clock: ManualClock) -> None:
 
 
 async def test_more_threads_are_tried_for_who_is_close_only(clock: ManualClock) -> None:
-    near = FakeEngine("near", clock, way(threads=2, us=60), way(us=100))
-    far = FakeEngine("far", clock, way(threads=2, us=10), way(us=160))
+    near = FakeEngine("near", clock, way(threads=2, us=600), way(us=1000))
+    far = FakeEngine("far", clock, way(threads=2, us=100), way(us=1600))
     async with competing(near, far) as rt:
         net = await rt.compile(doubler())
         assert won(net) == ("near", "f32, 2 threads")
         assert far.compiled == ["f32*1"]
         assert verdict_of(net.report(), "far", "f32, 2").startswith("not tried")
+
+
+async def test_more_threads_are_not_woken_for_short_runs(clock: ManualClock) -> None:
+    engine = FakeEngine("engine", clock, way(threads=2, us=30), way(us=90))
+    async with competing(engine) as rt:
+        net = await rt.compile(doubler())
+        assert won(net) == ("engine", "f32, 1 thread")
+        assert engine.compiled == ["f32*1"]
 
 
 async def test_a_wide_winner_runs_narrow_beside_others(clock: ManualClock) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nnasync.hal import Array, Shape, Struct
@@ -77,6 +78,26 @@ class FileWriter:
         self.operators.append(
             _Operator(name, tuple(inputs), tuple(outputs), table, options, tuple(intermediates))
         )
+
+    def arrange(self, first: Sequence[int]) -> dict[int, int]:
+        """Renumber the tensors, these first; returns the new number of each.
+
+        The engine lays out tensors that live as long in this order.
+        """
+        order = list(dict.fromkeys((*first, *range(len(self.tensors)))))
+        places = {old: new for new, old in enumerate(order)}
+        places[-1] = -1
+        self.tensors = [self.tensors[old] for old in order]
+        self.operators = [
+            msgspec.structs.replace(
+                each,
+                inputs=tuple(places[index] for index in each.inputs),
+                outputs=tuple(places[index] for index in each.outputs),
+                intermediates=tuple(places[index] for index in each.intermediates),
+            )
+            for each in self.operators
+        ]
+        return places
 
     def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """The file, whose inputs and outputs are these tensors."""

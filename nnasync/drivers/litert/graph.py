@@ -209,6 +209,17 @@ class Graph:
 
     # -- the whole
 
+    def arrange(self) -> None:
+        """Have the inputs of the model lie side by side, and the outputs; when all is lowered."""
+        main = self._model.main
+        ends = [index for index in main.output_indexes if index not in self.undefined]
+        known = [self._indexes[index] for index in main.input_indexes if index in self._indexes]
+        places = self.file.arrange([*known, *(self.operand(index) for index in ends)])
+        replace = msgspec.structs.replace
+        self._indexes = {index: places[tensor] for index, tensor in self._indexes.items()}
+        self.states = [replace(each, tensor=places[each.tensor]) for each in self.states]
+        self.results = [replace(each, tensor=places[each.tensor]) for each in self.results]
+
     def interface(self) -> tuple[list[Feed], list[Fetch]]:
         """What is written before and read after a run, states included."""
         main = self._model.main

@@ -73,6 +73,7 @@ class Programs:
             reason = _refusal(graph, model, node)
             if reason is not None:
                 raise self._error(position, reason)
+        graph.arrange()
         feeds, fetches = graph.interface()
         outputs = [tensors[index] for index in model.main.output_indexes]
         return Program(
