@@ -181,7 +181,7 @@ def main() -> None:
     parser = arguments(__doc__, rounds=20)
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="the reference models")
     parser.add_argument("--device", default="litert-cpu", help="the device (%(default)s)")
-    parser.add_argument("--steps", type=int, default=50, help="steps a round (%(default)s)")
+    parser.add_argument("--steps", type=int, default=500, help="steps a round (%(default)s)")
     nn.run(measure, parser.parse_args())
 
 
