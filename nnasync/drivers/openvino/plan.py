@@ -23,7 +23,7 @@ from nnasync.workers import ABORT
 
 __all__ = ["OpenVinoCall", "OpenVinoPlan"]
 
-_WORTH_INTERRUPTING_NS = 4_000_000
+_WORTH_INTERRUPTING_NS = 10_000_000
 """Runs longer than this go through a thread of the engine, where alone they can be cancelled; to
 wake it and be woken costs some 15 to 60 microseconds.
 """
