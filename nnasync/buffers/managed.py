@@ -77,12 +77,6 @@ class ManagedBuffer:
         return self.found is not None
 
     @property
-    def is_claimed(self) -> bool:
-        """Whether somebody reads or writes it now."""
-        with self.claims.lock:
-            return self.claims.are_on(self)
-
-    @property
     def dimensions(self) -> Shape:
         """Those of the contents; without contents what the allocation knew."""
         found = self.found

@@ -65,8 +65,10 @@ class Running:
 
     def check_hanging(self, task: Task) -> None:
         """Raise ResourceExhaustedTransient where the device holds too many threads already."""
+        if not self.lost:
+            return
         mine = (worker.lost for each, worker in self.pairs() if each.estimate is task.estimate)
-        if self.lost and sum(mine) >= MOST_HANGING:
+        if sum(mine) >= MOST_HANGING:
             raise ResourceExhaustedTransient(
                 f"{MOST_HANGING} executions of {task.name} hang on the device already; retry when "
                 "it has let go of some"

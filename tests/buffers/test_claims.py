@@ -32,9 +32,9 @@ def test_readers_share_and_a_writer_is_alone() -> None:
         filled(buffer, 2)
     assert contents(buffer) == bytes([1]) * 24
     for reader in readers:
-        assert buffer.is_claimed
+        assert buffer.claims.are_on(buffer)
         claims.end(reader)
-    assert not buffer.is_claimed
+    assert not buffer.claims.are_on(buffer)
     claims.begin(writer)
     for refused in (writer, writing(buffer), again, reading(buffer)):
         with pytest.raises(ResourceExhaustedTransient):
@@ -76,8 +76,8 @@ def test_all_claims_or_none() -> None:
     ):
         with pytest.raises(error):
             claims.begin(Claim(reads, [(each, (2, 3)) for each in writes]))
-        assert not one.is_claimed
-        assert not three.is_claimed
+        assert not one.claims.are_on(one)
+        assert not three.claims.are_on(three)
         assert one.is_initialised
 
 
@@ -111,7 +111,7 @@ def test_what_a_claim_remembers_is_forgotten() -> None:
         happens(buffers, one[1])
         with pytest.raises(error):
             buffers.claims.begin(claims[0])
-        assert not one[0].is_claimed
+        assert not one[0].claims.are_on(one[0])
 
 
 def failed_write(buffers: Buffers, buffer: ManagedBuffer) -> None:

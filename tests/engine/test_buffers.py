@@ -187,7 +187,7 @@ async def test_a_failed_call_runs_again(rigs: Rigs) -> None:
         with pytest.raises(GeneralFailure, match="broken"):
             await prepared.execute(request)
         assert not buffer.is_initialised
-        assert not buffer.managed.is_claimed
+        assert not buffer.managed.claims.are_on(buffer.managed)
         engine.heal()
         row.x[...] = number
         await prepared.execute(request)
@@ -220,7 +220,7 @@ async def test_binding_that_fails_keeps_no_claim(rigs: Rigs) -> None:
     with pytest.raises(GeneralFailure, match="broken"):
         await prepared.execute(request)
     assert not buffer.is_initialised
-    assert not buffer.managed.is_claimed
+    assert not buffer.managed.claims.are_on(buffer.managed)
     engine.heal()
     await prepared.execute(request)
     assert buffer.is_initialised
@@ -281,7 +281,7 @@ async def test_races_on_all_workers(rigs: Rigs) -> None:
         if buffer.is_initialised:
             assert len(set((await held(buffer)).ravel())) == 1
     assert seen <= {"NoneType", "ResourceExhaustedTransient"}
-    assert not buffer.managed.is_claimed
+    assert not buffer.managed.claims.are_on(buffer.managed)
     await filled(buffer)
 
 

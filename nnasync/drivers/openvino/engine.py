@@ -136,14 +136,7 @@ class OpenVinoEngine:
         graph = graphs.translate(model, chosen.name)
         with faults("compiling"):
             compiled = core().compile_model(graph.network, "CPU", _config(chosen))
-        return OpenVinoPlan(
-            compiled,
-            graph.output_shapes,
-            chosen.name,
-            chosen.threads,
-            cores=self.cores,
-            read=partial(_read, chosen),
-        )
+        return self._plan(compiled, graph.output_shapes, chosen)
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """How a plan was made, and the compiled network with its weights.
@@ -172,14 +165,19 @@ class OpenVinoEngine:
         with faults("importing"):
             tensor = in_engine(blob)
             compiled = _read(lowering, tensor)
+        return self._plan(compiled, kept.output_shapes, lowering, tensor)
+
+    def _plan(
+        self, compiled: Any, shapes: Sequence[Shape], lowering: Lowering, blob: Any = None
+    ) -> OpenVinoPlan:
         return OpenVinoPlan(
             compiled,
-            kept.output_shapes,
-            kept.precision,
+            shapes,
+            lowering.name,
             lowering.threads,
             cores=self.cores,
             read=partial(_read, lowering),
-            blob=tensor,
+            blob=blob,
         )
 
 

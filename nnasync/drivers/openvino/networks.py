@@ -51,12 +51,6 @@ class Networks:
         if number != SHARED:
             self._free.append(number)
 
-    def join(self) -> None:
-        """Wait for a copy that is being made."""
-        copying = self._copying
-        if copying is not None:
-            copying.join()
-
     def _copy_aside(self) -> None:
         with self._lock:
             if self._copying is not None or self._missing <= 0:

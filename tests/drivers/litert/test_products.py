@@ -28,7 +28,6 @@ from tests.drivers.litert.rig import PRODUCTS, REAL, SIGNED, UNSIGNED, XNNPACK, 
 
 need_litert()
 
-O = OperationType  # noqa: E741
 SIZE, CELLS, RESULTS = 5, 7, 6
 RELU, RELU6, TANH = 1, 3, 4
 CLOSE = Criterion(atol=1e-5, rtol=1e-5)
@@ -83,9 +82,9 @@ def lstm(
         np.int32(activation),
         *map(np.float32, clips),
     ]
-    type = O.LSTM
+    type = OperationType.LSTM
     if is_time_major is not None:
-        type = O.UNIDIRECTIONAL_SEQUENCE_LSTM
+        type = OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM
         inputs.append(np.bool_(is_time_major))
     if norms:
         inputs += [None if is_coupled and not gate else weights(CELLS) for gate in gates]
@@ -111,9 +110,9 @@ def rnn(*, batches: int, activation: int, is_time_major: bool | None = None) -> 
         builder.input("h", state),
         np.int32(activation),
     ]
-    type = O.RNN
+    type = OperationType.RNN
     if is_time_major is not None:
-        type = O.UNIDIRECTIONAL_SEQUENCE_RNN
+        type = OperationType.UNIDIRECTIONAL_SEQUENCE_RNN
         inputs.append(np.int32(is_time_major))
     first = Tensor(type=REAL, shape=(*shape[:-1], CELLS) if is_time_major is not None else state)
     second = Tensor(type=REAL, shape=state)
@@ -241,7 +240,7 @@ def convolution(
     if data != REAL:
         of_result = {"scale": 0.3, "zero_point": 100 if data == UNSIGNED else -10}
     y = builder.operation(
-        O.DEPTHWISE_CONV_2D if depthwise else O.CONV_2D,
+        OperationType.DEPTHWISE_CONV_2D if depthwise else OperationType.CONV_2D,
         x,
         filter,
         bias,

