@@ -2,8 +2,8 @@
 
 The engine's own kernels of cells take twice as long for a small network. Here each gate is one
 product of the input and the state, joined, with the weights of both (Hochreiter and Schmidhuber
-1997; with a coupled input gate, peepholes and a projection as in Sak et al. 2014). States are usual inputs and outputs
-of the file.
+1997; with a coupled input gate, peepholes and a projection as in Sak et al. 2014). States are usual
+inputs and outputs of the file.
 
 A cell with a coupled input gate is mixed as g + f (c - g), one product less than f c + (1 - f) g.
 """
