@@ -65,6 +65,7 @@ from tests.engine.rig import (
     until_inline,
 )
 from tests.rigs import SHAPE
+from tests.workers.steering import until
 
 pytestmark = pytest.mark.anyio
 
@@ -150,6 +151,11 @@ async def test_trying_a_plan_changes_nothing(rigs: Rigs) -> None:
     assert (await held(buffer) == ROW).all()
 
 
+def given_back(binding: Any) -> None:
+    """Wait for the call of an execution: its fence is signaled before it is given back."""
+    until(lambda: bool(binding._steady))
+
+
 async def test_bound_once(rigs: Rigs) -> None:
     rig, prepared, row = await ready(rigs)
     buffer = await allocated(rig, prepared)
@@ -158,6 +164,7 @@ async def test_bound_once(rigs: Rigs) -> None:
     for _ in range(5):
         for request in requests:
             await prepared.execute(request)
+            given_back(prepared._binding(request))
     assert engine.counters.bind == 2
     del request, requests
     collected()
