@@ -13,9 +13,10 @@ import ctypes
 import platform
 import struct
 import sys
+import threading
 from typing import Any
 
-__all__ = ["set_time_slice"]
+__all__ = ["PROMPTNESS", "Promptness", "set_time_slice"]
 
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 _LAYOUT = struct.Struct("=IIQiIQQQ")
@@ -43,3 +44,27 @@ def set_time_slice(slice_ns: int) -> int | None:
     if syscall(set_call, 0, _LAYOUT.pack(*fields), 0) != 0:
         return None
     return old_ns
+
+
+class Promptness:
+    """Which threads ask for the short slice, one that all runtimes of the process share.
+
+    Among threads with the same slice the one that runs goes on when another wakes. That matters for
+    those that hold the interpreter lock now and then: who is sent off the core with it stops all.
+    """
+
+    def __init__(self) -> None:
+        self.slice_ns = 0
+        self._here = threading.local()
+
+    def ask(self, *, prompt: bool) -> None:
+        """Have the calling thread use the short slice, or the system's; cheap if it does."""
+        here = self._here
+        wanted_ns = self.slice_ns if prompt else 0
+        if getattr(here, "slice_ns", None) != wanted_ns:
+            here.slice_ns = wanted_ns
+            set_time_slice(wanted_ns)
+
+
+PROMPTNESS = Promptness()
+"""Of this process."""

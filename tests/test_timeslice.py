@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from nnasync import timeslice
-from nnasync.timeslice import set_time_slice
+from nnasync.timeslice import Promptness, set_time_slice
 
 
 def in_thread(slices_ns: list[int]) -> list[int | None]:
@@ -56,3 +56,27 @@ def test_unknown_machines_ignore_the_wish(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_kernel_that_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeslice, "_CALLS", {platform.machine(): (-1, -1)})
     assert set_time_slice(100_000) is None
+
+
+def test_the_system_is_asked_only_for_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(timeslice, "set_time_slice", asked.append)
+    promptness = Promptness()
+    promptness.slice_ns = 500_000
+    for prompt in (False, False, True, True, False):
+        promptness.ask(prompt=prompt)
+    promptness.slice_ns = 600_000
+    promptness.ask(prompt=True)
+    assert asked == [0, 500_000, 0, 600_000]
+
+
+def test_each_thread_asks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(timeslice, "set_time_slice", asked.append)
+    promptness = Promptness()
+    promptness.slice_ns = 500_000
+    promptness.ask(prompt=True)
+    other = threading.Thread(target=lambda: promptness.ask(prompt=True))
+    other.start()
+    other.join()
+    assert asked == [500_000, 500_000]

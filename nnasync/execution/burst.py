@@ -52,7 +52,6 @@ from nnasync.hal import Array, ExecutionResult, Model
 from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
-from nnasync.workers.turns import CALL_NS
 
 if TYPE_CHECKING:
     from nnasync.execution import buffer, distant
@@ -300,7 +299,7 @@ class Burst:
             self._failed += 1
             self._discard(slot)
             raise
-        self._turn.spent_ns += now_ns() - began_ns + CALL_NS
+        self._turn.spend(now_ns() - began_ns)
         if isinstance(outcome, int):
             return outcome
         self._submitted += 1

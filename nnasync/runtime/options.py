@@ -28,6 +28,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     loop. queue_limit: executions that may wait. low_os_priority: LOW worker threads get the lowest
     OS priority, always or "alone", while nothing of higher priority is prepared (beside foreign
     busy processes such a thread may stall all others of its process, also the loop).
+    low_engine_priority: while something of higher priority is prepared, LOW executions may run on
+    threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
+    busy processes they do not). Neither needs privileges.
     switch_interval_us: how often the interpreter lock is offered while the runtime is open.
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
@@ -46,8 +49,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stall_budget_us: float = 1000
     queue_limit: int = 1024
     low_os_priority: bool | Literal["alone"] = False
+    low_engine_priority: bool = True
     switch_interval_us: float = 50
-    time_slice_us: float = 100
+    time_slice_us: float = 1000
     competition_budget_ms: float = 300
     ageing_ms: float = AGEING_NS / 1e6
     cache_limit_bytes: int = DEFAULT_LIMIT_BYTES

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import threading
 
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.hal import Priority
+from nnasync.os_threads import give_way
 from nnasync.runtime.options import Options
-from nnasync.timeslice import set_time_slice
+from nnasync.timeslice import PROMPTNESS, set_time_slice
 from nnasync.workers import Worker
 
 __all__ = ["SETTINGS", "ProcessSettings", "settle_in", "slice_ns"]
@@ -26,14 +25,10 @@ def settle_in(options: Options, worker: Worker) -> None:
     if Priority.LOW not in worker.priorities:
         set_time_slice(slice_ns(options))
         return
-    set_time_slice(0)
-    gives_way = worker.is_alone if options.low_os_priority == "alone" else options.low_os_priority
-    if gives_way and hasattr(os, "setpriority"):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        # A thread of that class runs only where nothing else wants the core, however nice that is.
-        if hasattr(os, "SCHED_IDLE"):
-            with contextlib.suppress(OSError):
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    PROMPTNESS.slice_ns = slice_ns(options)
+    PROMPTNESS.ask(prompt=False)
+    if worker.gives_way:
+        give_way(threading.get_native_id())
 
 
 class ProcessSettings:

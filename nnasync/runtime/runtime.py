@@ -147,6 +147,7 @@ class Runtime:
             tracer=self.tracer,
             on_start=functools.partial(settle_in, options),
             low_os_priority=options.low_os_priority,
+            low_engine_priority=options.low_engine_priority,
             ageing_ns=int(options.ageing_ms * 1e6),
         )
         self._devices = Devices(

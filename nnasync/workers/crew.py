@@ -66,12 +66,12 @@ class Nursery:
 class Worker:
     """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
 
-    __slots__ = ("finishing", "is_alone", "leaving", "lost", "priorities", "signal", "thread")
+    __slots__ = ("finishing", "gives_way", "leaving", "lost", "priorities", "signal", "thread")
 
-    def __init__(self, priorities: tuple[Priority, ...], *, is_alone: bool) -> None:
-        """`is_alone` is whether nothing of higher priority than its own may come in its way."""
+    def __init__(self, priorities: tuple[Priority, ...], *, gives_way: bool = False) -> None:
+        """`gives_way` is whether the thread has the lowest OS priority."""
         self.priorities = priorities
-        self.is_alone = is_alone
+        self.gives_way = gives_way
         self.signal = threading.Lock()
         self.signal.acquire()
         self.finishing = False

@@ -1,5 +1,10 @@
 """The inline lane: executions on the thread of the caller, and what they cost the others.
 
+What takes longer than the inline budget is better off on a thread of its own, as long as there is a
+core for one. HIGH that finds them all taken by executions goes inline as long as the loop is not
+held up for more than the stall budget: a thread would have to win a core twice, to run and to be
+heard of.
+
 Executions of clients of a service run on threads of their bursts that way, beside the workers. They
 count against their client's share and, while they run, against the budget of cores: where no core
 is free, or another client that waits has had less, they take their place in the queue.
@@ -35,9 +40,9 @@ class InlineLane:
         *,
         inline_budget_ns: int,
         stall_budget_ns: int,
-        has_core: Callable[[], bool],
+        is_full: Callable[[], bool],
     ) -> None:
-        """`lock` is that of the scheduler; `has_core` is whether a core is free."""
+        """`lock` is that of the scheduler; `is_full` is whether all cores are taken."""
         self.turns = Turns(stall_budget_ns)
         self.runs = self.ns = self.running = 0
         self.closed = False
@@ -46,7 +51,7 @@ class InlineLane:
         self._tracer = tracer
         self._inline_budget_ns = inline_budget_ns
         self._stall_budget_ns = stall_budget_ns
-        self._has_core = has_core
+        self._is_full = is_full
 
     def may(
         self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
@@ -56,7 +61,7 @@ class InlineLane:
         return (
             estimate.samples > 0
             and best_ns <= budget_ns
-            and best_ns <= self._inline_budget_ns
+            and (best_ns <= self._inline_budget_ns or self._is_urgent(priority, best_ns))
             and estimate.overruns < TOLERATED_OVERRUNS
             and not self.closed
             and not self._scheduler.waits_above(priority, client)
@@ -73,7 +78,7 @@ class InlineLane:
         return (
             estimate.samples > 0
             and best_ns <= budget_ns
-            and best_ns <= self._inline_budget_ns
+            and (best_ns <= self._inline_budget_ns or self._is_urgent(priority, best_ns))
             and estimate.overruns < TOLERATED_OVERRUNS
             and not self.closed
             and not self._scheduler.waits_above(priority, client)
@@ -115,7 +120,7 @@ class InlineLane:
             if client:
                 self._charge(client, ended_ns - started_ns)
         duration_ns = ended_ns - started_ns
-        self.turns.here.spent_ns += duration_ns + CALL_NS
+        self.turns.here.spend(duration_ns)
         self.runs += 1
         self.ns += duration_ns
         if duration_ns > 2 * self._stall_budget_ns:
@@ -144,9 +149,18 @@ class InlineLane:
 
         return forget
 
+    def _is_urgent(self, priority: Priority, needed_ns: float) -> bool:
+        """Whether it is better off inline though it takes longer than the inline budget."""
+        return (
+            priority is Priority.HIGH
+            and self._inline_budget_ns > 0
+            and needed_ns <= self._stall_budget_ns
+            and self._is_full()
+        )
+
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:
-            return self._has_core() and not self._scheduler.is_over(client)
+            return not self._is_full() and not self._scheduler.is_over(client)
 
     def _charge(self, client: int, duration_ns: int) -> None:
         with self._lock:

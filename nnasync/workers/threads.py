@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from nnasync import tracing
 from nnasync.clock import Alarm, Watchdog, now_ns
@@ -27,6 +25,7 @@ from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
 from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
+from nnasync.workers.giving_way import GivingWay, LowOsPriority
 from nnasync.workers.inline import InlineLane
 from nnasync.workers.running import Running
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
@@ -55,21 +54,18 @@ class Workers:
         watchdog: Watchdog,
         tracer: Tracer,
         on_start: Callable[[Worker], object] | None = None,
-        low_os_priority: bool | Literal["alone"] = False,
+        low_os_priority: LowOsPriority = False,
+        low_engine_priority: bool = True,
         ageing_ns: int = AGEING_NS,
     ) -> None:
-        """`on_start` is called on each new thread, and lowers what its OS priority is to be.
-
-        If that is "alone", other threads run LOW work beside prepared models of higher priority.
-        """
+        """`on_start` is called on each new thread, and lowers its OS priority if it gives way."""
         self.cores = cores
         self.queue_limit = queue_limit
         self.watchdog = watchdog
         self.tracer = tracer
         self._on_start = on_start
-        self._renews_low = low_os_priority == "alone"
-        self._nursery = Nursery() if low_os_priority else None
-        self._superiors: weakref.WeakSet[object] = weakref.WeakSet()
+        self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
+        self._nursery = Nursery() if self._giving_way.has_threads else None
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
         self._lock = threading.Lock()
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
@@ -83,7 +79,7 @@ class Workers:
             tracer,
             inline_budget_ns=inline_budget_ns,
             stall_budget_ns=stall_budget_ns,
-            has_core=lambda: self._running.busy + inline.running < cores,
+            is_full=lambda: self._running.busy + inline.running >= cores,
         )
         self._inline = inline
         self.turns = inline.turns
@@ -221,18 +217,16 @@ class Workers:
 
     def expect(self, priority: Priority, model: object) -> None:
         """Note a prepared model, weakly; LOW work that runs alone gives way to its first."""
-        if not self._renews_low or priority is Priority.LOW:
-            return
         with self._lock:
-            self._superiors.add(model)
+            self._giving_way.expect(priority, model)
             for task, worker in self._running.pairs():
-                if worker.priorities is _LOW and worker.is_alone and not task.stop.raised:
+                if self._giving_way.is_outdated(worker) and not task.stop.raised:
                     task.stop.raised = YIELD
 
     def expect_no_more(self, model: object) -> None:
         """Note that a prepared model was closed."""
         with self._lock:
-            self._superiors.discard(model)
+            self._giving_way.expect_no_more(model)
 
     def dismiss(self, estimate: Estimate, error: NNError) -> None:
         """Answer what is in flight of the prepared model of this estimate with an error."""
@@ -324,7 +318,7 @@ class Workers:
         idle = self._idle[priorities]
         while idle:
             worker = idle.pop()
-            if not self._is_outdated(worker):
+            if not self._giving_way.is_outdated(worker):
                 return worker
             worker.leaving = True
             worker.wake()
@@ -338,11 +332,6 @@ class Workers:
             for each in self._workers
         )
         return sum(counted) >= self.cores
-
-    def _is_outdated(self, worker: Worker) -> bool:
-        """Whether a thread of LOW work is not of the kind that runs it now."""
-        renews = self._renews_low and worker.priorities is _LOW
-        return renews and worker.is_alone == bool(self._superiors)
 
     def _make_room(self, priority: Priority) -> None:
         """Ask one execution to yield if cores are missing for those of this priority and above."""
@@ -364,7 +353,8 @@ class Workers:
             victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
-        worker = Worker(priorities, is_alone=not self._superiors)
+        gives_way = priorities is _LOW and self._giving_way.of_threads
+        worker = Worker(priorities, gives_way=gives_way)
         name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
         try:
@@ -447,7 +437,7 @@ class Workers:
         job: Task | None = None
         with self._lock:
             worker.finishing = False
-            if self._is_outdated(worker):
+            if self._giving_way.is_outdated(worker):
                 worker.leaving = True
                 with contextlib.suppress(ResourceExhaustedTransient):
                     low = self._low_worker()
@@ -468,6 +458,7 @@ class Workers:
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
+            job.stop.gives_way = self._giving_way.of_engines(job.priority)
             if job.shielded_until_ns:
                 self._watch_age()
             if is_regular:

@@ -1,5 +1,8 @@
 """The turns of a loop: how much inline work one may hold, and who goes first in the next.
 
+A turn begins when the loop says so (asyncio, uvloop), which the first run of each asks it to, or
+when a caller that waited for it goes on, whichever is first.
+
 Inline work that would exceed the stall budget of a turn waits for the next one. Whom the loop
 resumes first is a matter of chance that repeats itself, so those who wait have an order of their
 own: by priority, then by arrival, and nobody who comes later goes before them. Each run counts for
@@ -8,6 +11,7 @@ its duration and for what the call around it costs.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import threading
 
@@ -18,6 +22,8 @@ from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import yield_now
 
 __all__ = ["CALL_NS", "Turn", "Turns"]
+
+_running_loop = asyncio._get_running_loop
 
 CALL_NS = 8_000
 """What a call costs the loop around the run itself: copies, checks and bookkeeping in Python."""
@@ -36,6 +42,20 @@ class Turn:
         self.spent_ns = 0.0
         self.budget_ns = budget_ns
         self.waiting: list[tuple[int, int]] = []
+
+    def spend(self, duration_ns: float) -> None:
+        """Note an inline run of this turn, the first of which asks for the end of it."""
+        if self.spent_ns <= 0:
+            loop = _running_loop()
+            if loop is not None:
+                loop.call_soon(self.turned, self.number)
+        self.spent_ns += duration_ns + CALL_NS
+
+    def turned(self, number: int) -> None:
+        """Note that the loop has turned since `number`; only the first to say so begins a turn."""
+        if self.number == number:
+            self.number = number + 1
+            self.spent_ns = 0.0
 
     def has_room(self, needed_ns: float) -> bool:
         """Whether a run of that length fits into this turn; the first one always does."""
@@ -72,7 +92,7 @@ class Turns(threading.local):
 
     def spend(self, duration_ns: int) -> None:
         """Note an inline run of this turn."""
-        self.here.spent_ns += duration_ns + CALL_NS
+        self.here.spend(duration_ns)
 
     def has_room(self, needed_ns: float) -> bool:
         """Whether a run of that length fits into this turn; the first one always does."""
@@ -116,7 +136,4 @@ class Turns(threading.local):
 
     def turned(self, number: int) -> None:
         """Note that the loop has turned since `number`; only the first to say so begins a turn."""
-        here = self.here
-        if here.number == number:
-            here.number = number + 1
-            here.spent_ns = 0.0
+        self.here.turned(number)

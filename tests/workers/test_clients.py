@@ -138,7 +138,7 @@ def test_who_had_more_than_another_that_waits_does_not_pass_the_queue() -> None:
         Tracer(),
         inline_budget_ns=MS,
         stall_budget_ns=MS,
-        has_core=lambda: True,
+        is_full=lambda: False,
     )
     mine, other = (scheduler.open_client(queue_limit=1) for _ in range(2))
     known = Estimate()

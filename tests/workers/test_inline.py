@@ -60,6 +60,24 @@ def test_only_what_is_known_to_be_cheap_may_run_inline(rigs: Callable[..., Rig])
     assert not may(HIGH, known(MS), NEVER_NS)
 
 
+def test_high_goes_inline_for_longer_where_all_cores_are_taken(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(1)
+    may = rig.workers.may_inline
+    longer = known(2 * MS)
+    assert not may(HIGH, longer, NEVER_NS)
+    running = Steps()
+    rig.submit(running, LOW)
+    running.reached()
+    assert may(HIGH, longer, NEVER_NS)
+    assert rig.workers.admits_inline(HIGH, longer, NEVER_NS)
+    assert not may(HIGH, longer, MS)
+    assert not may(MEDIUM, longer, NEVER_NS)
+    assert not may(HIGH, known(2 * MS + 1), NEVER_NS)
+    running.permit()
+    until(lambda: not rig.workers.statistics().running)
+    assert not may(HIGH, longer, NEVER_NS)
+
+
 def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., Rig]) -> None:
     rig = rigs(1)
     running, queued = Steps(), Steps()

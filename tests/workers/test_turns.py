@@ -76,6 +76,31 @@ async def test_floods_of_low_priority_do_not_starve_a_high_call() -> None:
         assert order.index(HIGH) <= before + 4
 
 
+async def test_the_loop_itself_ends_a_turn(anyio_backend_name: str) -> None:
+    """An application that yields by itself, and never to us, has new turns all the same."""
+    if anyio_backend_name == "trio":
+        pytest.skip("trio has no cheap way to be called at the next turn")
+    turns = Turns(BUDGET_NS)
+    turns.spend(BUDGET_NS)
+    turns.spend(BUDGET_NS)
+    assert not turns.has_room(0)
+    before = turns.number
+    while turns.number == before:
+        await anyio.lowlevel.checkpoint()
+    assert turns.number == before + 1
+    assert turns.has_room(BUDGET_NS)
+
+
+async def test_a_turn_that_a_waiter_began_is_not_ended_by_the_loop_s_late_word() -> None:
+    turns = Turns(BUDGET_NS)
+    turns.spend(BUDGET_NS)
+    turns.turned(turns.number)
+    turns.spend(BUDGET_NS)
+    number = turns.number
+    turns.turned(number - 1)
+    assert not turns.has_room(0)
+
+
 async def test_equal_priorities_go_in_turn() -> None:
     turns = Turns(BUDGET_NS)
     done = [0] * 4

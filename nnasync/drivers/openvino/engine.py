@@ -10,6 +10,7 @@ import msgspec
 
 from nnasync import validation
 from nnasync.deferred import deferred
+from nnasync.drivers.openvino.background import Network, watched
 from nnasync.drivers.openvino.networks import in_engine
 from nnasync.drivers.openvino.package import (
     PACKAGE,
@@ -135,8 +136,8 @@ class OpenVinoEngine:
             model = narrowing.narrowed(model)
         graph = graphs.translate(model, chosen.name)
         with faults("compiling"):
-            compiled = core().compile_model(graph.network, "CPU", _config(chosen))
-        return self._plan(compiled, graph.output_shapes, chosen)
+            network = watched(lambda: core().compile_model(graph.network, "CPU", _config(chosen)))
+        return self._plan(network, graph.output_shapes, chosen)
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """How a plan was made, and the compiled network with its weights.
@@ -164,14 +165,14 @@ class OpenVinoEngine:
             raise InvalidArgument(f"a plan for {kept.precision} is no plan for {lowering.name}")
         with faults("importing"):
             tensor = in_engine(blob)
-            compiled = _read(lowering, tensor)
-        return self._plan(compiled, kept.output_shapes, lowering, tensor)
+            network = _read(lowering, tensor)
+        return self._plan(network, kept.output_shapes, lowering, tensor)
 
     def _plan(
-        self, compiled: Any, shapes: Sequence[Shape], lowering: Lowering, blob: Any = None
+        self, network: Network, shapes: Sequence[Shape], lowering: Lowering, blob: Any = None
     ) -> OpenVinoPlan:
         return OpenVinoPlan(
-            compiled,
+            network,
             shapes,
             lowering.name,
             lowering.threads,
@@ -189,9 +190,9 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, arra
     output_shapes: tuple[Shape, ...]
 
 
-def _read(lowering: Lowering, blob: Any) -> Any:
+def _read(lowering: Lowering, blob: Any) -> Network:
     """A compiled network from a tensor of its bytes."""
-    return core().import_model(blob, "CPU", _config(lowering))
+    return watched(lambda: core().import_model(blob, "CPU", _config(lowering)))
 
 
 _PRECISIONS = {"f32": "f32", "bf16": "bf16", "int8": "f32", "int8-bf16": "bf16"}

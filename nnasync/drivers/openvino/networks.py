@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from nnasync.drivers.openvino.package import module, request_type
-from nnasync.hal import Array
+from nnasync.drivers.openvino.package import module
 
-__all__ = ["SHARED", "Networks", "Request", "in_engine"]
+__all__ = ["SHARED", "Networks", "in_engine"]
 
 SHARED = -1
 """Instead of a number: none is free, and the first is to be shared."""
@@ -73,36 +71,9 @@ class Networks:
         self._copying = None
 
 
-class Request:
-    """A request of one network on some memory, and what can be done with it."""
-
-    __slots__ = ("cancel", "infer", "start", "wait")
-
-    def __init__(self, network: Any, arrays: Sequence[Array], targets: Sequence[Array]) -> None:
-        """Raises what the engine raises for memory that it does not take."""
-        request = network.create_infer_request()
-        for place, array in enumerate(arrays):
-            request.set_input_tensor(place, _tensor(array))
-        for place, array in enumerate(targets):
-            request.set_output_tensor(place, _tensor(array))
-        inner = request_type()
-        self.infer: Callable[[], object] = partial(
-            inner.infer, request, {}, share_outputs=True, decode_strings=False
-        )
-        self.start: Callable[[], object] = partial(inner.start_async, request, {}, None)
-        self.wait: Callable[[], object] = partial(inner.wait, request)
-        self.cancel: Callable[[], object] = request.cancel
-
-
 def in_engine(blob: bytes | memoryview) -> Any:
     """Bytes in memory of the engine, which keeps it for as long as it reads weights there."""
     data = np.frombuffer(blob, np.uint8)
     tensor = module().Tensor(module().Type.u8, data.shape)
     tensor.data[:] = data
     return tensor
-
-
-def _tensor(array: Array) -> Any:
-    """A tensor over the memory of an array; booleans are bytes to the engine."""
-    view = array.view(np.uint8) if array.dtype == np.bool_ else array
-    return module().Tensor(view, shared_memory=True)

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nnasync.drivers.openvino.networks import SHARED, Networks, Request, in_engine
+from nnasync.drivers.openvino.background import Background, Network
+from nnasync.drivers.openvino.networks import SHARED, Networks, in_engine
 from nnasync.drivers.openvino.package import faults
+from nnasync.drivers.openvino.requests import Request, run_interruptibly
 from nnasync.engine import BoundCall, StopFlag, Target, fit
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape
@@ -34,24 +36,25 @@ class OpenVinoPlan:
 
     def __init__(
         self,
-        compiled: Any,
+        network: Network,
         output_shapes: Sequence[Shape],
         precision: str,
         threads: int,
         *,
         cores: int,
-        read: Callable[[Any], Any],
+        read: Callable[[Any], Network],
         blob: Any = None,
     ) -> None:
         """`cores` are there for executions at once.
 
-        `read` makes a compiled network of a tensor of bytes, `blob` where this one was read too.
+        `read` makes a network of a tensor of bytes, `blob` where this one was read too.
         """
         self.is_imported = blob is not None
-        copied = partial(_copied, compiled, read, blob)
-        self.networks = Networks(compiled, copied, max(1, cores // threads))
+        copied = partial(_copied, network.compiled, read, blob)
+        self.networks = Networks(network, copied, max(1, cores // threads))
         self.is_long: bool | None = None
-        self.compiled = compiled
+        self.background = Background() if threads == 1 else None
+        self.compiled = network.compiled
         self.precision = precision
         self.threads = threads
         self.output_shapes = tuple(output_shapes)
@@ -90,9 +93,9 @@ class OpenVinoPlan:
     def trim(self) -> None:
         """Gives back what the requests hold, unless one of them runs."""
         # The engine refuses while a request runs, and there is no way to ask it first.
-        for compiled in tuple(self.networks.all):
+        for network in tuple(self.networks.all):
             with contextlib.suppress(RuntimeError):
-                compiled.release_memory()
+                network.compiled.release_memory()
 
 
 def _exported(compiled: Any) -> memoryview:
@@ -102,7 +105,7 @@ def _exported(compiled: Any) -> memoryview:
     return blob.getbuffer()
 
 
-def _copied(compiled: Any, read: Callable[[Any], Any], blob: Any) -> Any:
+def _copied(compiled: Any, read: Callable[[Any], Network], blob: Any) -> Network:
     """Another network that is the same; `blob` is what it was read from, if it was."""
     return read(in_engine(_exported(compiled)) if blob is None else blob)
 
@@ -124,7 +127,7 @@ class OpenVinoCall:
         self._targets = tuple(targets)
         networks = plan.networks
         self._take, self._give_back = networks.take, networks.give_back
-        shared = Request(networks.all[0], arrays, targets)
+        shared = Request(networks.all[0].compiled, arrays, targets)
         self._requests = {0: shared, SHARED: shared}
 
     def run(self, stop: StopFlag) -> bool:
@@ -134,10 +137,12 @@ class OpenVinoCall:
         number = self._take()
         try:
             request = self._requests.get(number) or self._request_on(number)
-            if self._plan.is_long is not False:
-                return self._run_timed(request, stop)
+            if stop.gives_way or self._plan.is_long is not False:
+                return self._run_timed(number, request, stop)
             request.infer()
         except RuntimeError as error:
+            if stop.raised == ABORT:
+                return False
             raise GeneralFailure(f"OpenVINO failed running: {error}") from error
         finally:
             self._give_back(number)
@@ -148,32 +153,23 @@ class OpenVinoCall:
 
     def _request_on(self, number: int) -> Request:
         """The request of a network on which this call has not run yet."""
-        request = Request(self._plan.networks.all[number], self._arrays, self._targets)
+        network = self._plan.networks.all[number]
+        request = Request(network.compiled, self._arrays, self._targets)
         self._requests[number] = request
         return request
 
-    def _run_timed(self, request: Request, stop: StopFlag) -> bool:
-        """Run, and find out whether runs are long."""
+    def _run_timed(self, number: int, request: Request, stop: StopFlag) -> bool:
+        """Run, and find out whether runs are long, or whether they get the cores that they need."""
         plan = self._plan
+        network = plan.networks.all[max(number, 0)]
+        if stop.gives_way and number != SHARED and plan.background is not None:
+            ended = plan.background.run(network, request, stop, is_long=bool(plan.is_long))
+            plan.is_long = plan.background.quiet.usual_ns > _WORTH_INTERRUPTING_NS
+            return ended
         started_ns = time.perf_counter_ns()
-        try:
-            if plan.is_long or not plan.is_imported:
-                _run_interruptibly(request, stop)
-            else:
-                request.infer()
-        except RuntimeError:
-            if stop.raised == ABORT:
-                return False
-            raise
+        if (plan.is_long or not plan.is_imported) and not network.gives_way:
+            run_interruptibly(request, stop)
+        else:
+            request.infer()
         plan.is_long = time.perf_counter_ns() - started_ns > _WORTH_INTERRUPTING_NS
         return True
-
-
-def _run_interruptibly(request: Request, stop: StopFlag) -> None:
-    try:
-        request.start()
-        if not stop.arm(request.cancel):
-            request.cancel()
-        request.wait()
-    finally:
-        stop.disarm()

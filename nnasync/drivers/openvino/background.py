@@ -1,0 +1,158 @@
+"""Runs that give way: on a thread of the engine, at the lowest OS priority.
+
+Work of a higher priority should find a core at once, though executions of LOW keep all of them
+busy. The system sees to that where their threads are of its idle class. A thread of ours must not
+be: one that holds the interpreter lock, gets no core and cannot let go holds up the whole process.
+A thread of the engine never has that lock. So a run that gives way is started there, and ours waits
+for it.
+
+A thread of the idle class gets next to nothing beside other people's busy threads, and cannot leave
+the class again. So runs go there only while the cores are quiet: while runs take little longer than
+the processor time that they need. Where they do not, they run on the calling thread, with a fair
+share. One that is caught by that is taken back and repeated there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nnasync.drivers.openvino.requests import Request, run_interruptibly
+from nnasync.os_threads import give_way, ran_ns, threads_of_others
+from nnasync.timeslice import PROMPTNESS
+from nnasync.workers import ABORT, StopFlag
+
+__all__ = ["Background", "Network", "Quiet", "watched"]
+
+_WORTHWHILE_NS = 1_000_000
+"""Shorter runs are over before anybody could miss the core; the hop would cost them much."""
+_CROWDED = 1.6
+"""A run takes so many times its processor time where others want the cores as well."""
+_PROOF, _MOST_PROOF = 20, 1280
+_DOUBTS = 3
+_PATIENCE, _GRACE_NS = 3, 10_000_000
+_SHARE_OF_RUN = 0.6
+_SEARCHES = 5
+
+
+class Quiet:
+    """Whether runs have the cores for themselves, concluded from how long they take.
+
+    It takes many runs in a row to believe it, twice as many after each disappointment, and three to
+    doubt it.
+    """
+
+    def __init__(self) -> None:
+        self.is_quiet = False
+        self.usual_ns = 0.0
+        self._contradictions = 0
+        self._proof = _PROOF
+
+    @property
+    def patience_ns(self) -> float:
+        """How long to wait for a run that usually takes as long as this one."""
+        return _PATIENCE * self.usual_ns + _GRACE_NS
+
+    def note(self, took_ns: int, ran_ns: int) -> None:
+        """Note how long a run took, and its processor time."""
+        self.usual_ns = ran_ns if not self.usual_ns else 0.9 * self.usual_ns + 0.1 * ran_ns
+        if (took_ns > _CROWDED * ran_ns) != self.is_quiet:
+            self._contradictions = 0
+            if self.is_quiet and self._proof > _PROOF:
+                self._proof -= 1
+            return
+        self._contradictions += 1
+        if self.is_quiet and self._contradictions >= _DOUBTS:
+            self.disappoint()
+        elif not self.is_quiet and self._contradictions >= self._proof:
+            self.is_quiet, self._contradictions = True, 0
+
+    def disappoint(self) -> None:
+        """Note that a run hardly got a core."""
+        self.is_quiet, self._contradictions = False, 0
+        self._proof = min(2 * self._proof, _MOST_PROOF)
+
+
+class Network:
+    """A compiled network, and the thread of the engine on which its runs can give way."""
+
+    def __init__(self, compiled: Any, threads: frozenset[int] = frozenset()) -> None:
+        """`threads` began while it was made; one of them may be the one that runs it."""
+        self.compiled = compiled
+        self.threads = threads
+        self.gives_way = False
+        self.searches_left = _SEARCHES if threads else 0
+        self._thread = 0
+
+    def ran_ns(self) -> int:
+        """Processor time so far of all threads that may run it."""
+        if self.gives_way:
+            return ran_ns(self._thread) or 0
+        return sum(ran_ns(each) or 0 for each in self.threads)
+
+    def lower_thread_that_runs(self, run: Callable[[], object]) -> None:
+        """Find the one thread that does most of a run, and lower its OS priority."""
+        self.searches_left -= 1
+        before_ns = {each: ran_ns(each) for each in self.threads}
+        began_ns = time.perf_counter_ns()
+        run()
+        least_ns = _SHARE_OF_RUN * (time.perf_counter_ns() - began_ns)
+        busy = [
+            thread
+            for thread, ns in before_ns.items()
+            if ns is not None and (ran_ns(thread) or 0) - ns > least_ns
+        ]
+        if len(busy) == 1 and give_way(busy[0]):
+            self._thread, self.gives_way = busy[0], True
+
+
+def watched(make: Callable[[], Any]) -> Network:
+    """A network from `make`, with the threads that begin meanwhile."""
+    before = threads_of_others()
+    compiled = make()
+    return Network(compiled, threads_of_others() - before)
+
+
+class Background:
+    """The runs of one plan that give way."""
+
+    def __init__(self) -> None:
+        self.quiet = Quiet()
+
+    def run(self, network: Network, request: Request, stop: StopFlag, *, is_long: bool) -> bool:
+        """Run to the end, which is True, or until it is aborted; as the engine's errors otherwise.
+
+        `is_long` is whether a run may be started on the engine's thread for its own sake.
+        """
+        quiet = self.quiet
+        if quiet.is_quiet and quiet.usual_ns >= _WORTHWHILE_NS:
+            if network.gives_way:
+                PROMPTNESS.ask(prompt=True)
+                return self._apart(network, request, stop)
+            if network.searches_left:
+                network.lower_thread_that_runs(lambda: run_interruptibly(request, stop))
+                return True
+        PROMPTNESS.ask(prompt=False)
+        began_ns, ran = time.perf_counter_ns(), time.thread_time_ns() + network.ran_ns()
+        if is_long and not network.gives_way:
+            run_interruptibly(request, stop)
+        else:
+            request.infer()
+        ran = time.thread_time_ns() + network.ran_ns() - ran
+        quiet.note(time.perf_counter_ns() - began_ns, ran)
+        return True
+
+    def _apart(self, network: Network, request: Request, stop: StopFlag) -> bool:
+        quiet = self.quiet
+        began_ns, ran = time.perf_counter_ns(), network.ran_ns()
+        is_late = run_interruptibly(request, stop, quiet.patience_ns)
+        if not is_late:
+            quiet.note(time.perf_counter_ns() - began_ns, network.ran_ns() - ran)
+            return True
+        quiet.disappoint()
+        if stop.raised == ABORT:
+            return False
+        PROMPTNESS.ask(prompt=False)
+        request.infer()
+        return True

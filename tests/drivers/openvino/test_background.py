@@ -1,0 +1,298 @@
+"""Runs that give way: when they do, on which thread, and what happens where nobody gives a core."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
+
+import nnasync as nn
+from nnasync import os_threads
+from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync.drivers.openvino import background as module
+from nnasync.drivers.openvino.background import Background, Network, Quiet
+from nnasync.drivers.openvino.requests import run_interruptibly
+from nnasync.errors import GeneralFailure
+from nnasync.hal import Array, OperationType
+from nnasync.model.graph import Value
+from nnasync.workers import ABORT, StopFlag
+from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
+
+MS = 1_000_000
+PROOF = 20
+
+
+def proven(quiet: Quiet, run_ns: int = 5 * MS) -> Quiet:
+    for _ in range(PROOF):
+        quiet.note(run_ns, run_ns)
+    return quiet
+
+
+# -- whether the cores are quiet
+
+
+def test_quiet_takes_runs_in_a_row_to_believe() -> None:
+    quiet = Quiet()
+    for _ in range(PROOF - 1):
+        quiet.note(MS, MS)
+    quiet.note(3 * MS, MS)
+    for _ in range(PROOF - 1):
+        quiet.note(MS, MS)
+    assert not quiet.is_quiet
+    quiet.note(MS, MS)
+    assert quiet.is_quiet
+
+
+def test_one_slow_run_is_no_doubt_but_three_are() -> None:
+    quiet = proven(Quiet())
+    for _ in range(5):
+        quiet.note(3 * MS, MS)
+        quiet.note(3 * MS, MS)
+        quiet.note(MS, MS)
+    assert quiet.is_quiet
+    for _ in range(3):
+        quiet.note(3 * MS, MS)
+    assert not quiet.is_quiet
+
+
+def test_after_a_disappointment_it_takes_longer() -> None:
+    quiet = proven(Quiet())
+    quiet.disappoint()
+    assert not proven(quiet).is_quiet
+    assert proven(quiet).is_quiet
+
+
+def test_who_has_been_right_for_long_is_believed_as_before() -> None:
+    quiet = Quiet()
+    for _ in range(10):
+        quiet.disappoint()
+    while not quiet.is_quiet:
+        quiet.note(MS, MS)
+    for _ in range(10_000):
+        quiet.note(MS, MS)
+    quiet.disappoint()
+    assert proven(proven(quiet)).is_quiet
+
+
+@hypothesis_given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**10)), max_size=60))
+def test_any_figures_leave_a_state_that_can_be_left(figures: list[tuple[int, int]]) -> None:
+    quiet = Quiet()
+    for took_ns, ran_ns in figures:
+        quiet.note(took_ns, ran_ns)
+    assert quiet.patience_ns >= 10 * MS
+    for _ in range(2000):
+        quiet.note(MS, MS)
+    assert quiet.is_quiet
+    for _ in range(3):
+        quiet.note(10 * MS, MS)
+    assert not quiet.is_quiet
+
+
+# -- where a run goes
+
+
+class Fake:
+    """A request whose runs on the engine's thread end or do not."""
+
+    def __init__(self, *, ends: bool = True) -> None:
+        self.ends = ends
+        self.done: list[str] = []
+        self.stop: StopFlag | None = None
+
+    def infer(self) -> None:
+        self.done.append("here")
+
+    def start(self) -> None:
+        self.done.append("started")
+
+    def wait_for(self, _: int) -> bool:
+        if self.stop is not None:
+            self.stop.abort()
+        return self.ends
+
+    def wait(self) -> None:
+        if not self.ends:
+            raise RuntimeError("the request was cancelled")
+
+    def cancel(self) -> None:
+        self.done.append("cancelled")
+
+
+def goes(background: Background, request: Fake, stop: StopFlag) -> bool:
+    """Run on a network whose thread is known and lowered."""
+    network = Network(None)
+    network.gives_way = True
+    return background.run(network, cast(Any, request), stop, is_long=False)
+
+
+def test_while_it_is_not_quiet_runs_stay_on_the_calling_thread() -> None:
+    background, request = Background(), Fake()
+    assert goes(background, request, StopFlag())
+    assert request.done == ["here"]
+
+
+def test_while_it_is_quiet_they_go_to_the_engine_s_thread() -> None:
+    background, request = Background(), Fake()
+    proven(background.quiet)
+    assert goes(background, request, StopFlag())
+    assert request.done == ["started"]
+
+
+def test_short_ones_never_do() -> None:
+    background, request = Background(), Fake()
+    proven(background.quiet, MS // 2)
+    assert goes(background, request, StopFlag())
+    assert request.done == ["here"]
+
+
+def test_one_that_gets_no_core_is_taken_back_and_repeated() -> None:
+    background, request = Background(), Fake(ends=False)
+    proven(background.quiet)
+    assert goes(background, request, StopFlag())
+    assert request.done == ["started", "cancelled", "here"]
+    assert not background.quiet.is_quiet
+    assert goes(background, request, StopFlag())
+    assert request.done[-1] == "here"
+
+
+def test_one_that_is_aborted_meanwhile_is_not_repeated() -> None:
+    background, request = Background(), Fake(ends=False)
+    proven(background.quiet)
+    request.stop = StopFlag()
+    assert not goes(background, request, request.stop)
+    assert "here" not in request.done
+    assert request.stop.raised == ABORT
+
+
+def test_what_fails_for_another_reason_is_no_late_run() -> None:
+    request = Fake(ends=False)
+    with pytest.raises(RuntimeError):
+        run_interruptibly(cast(Any, request), StopFlag())
+
+
+# -- which thread is lowered
+
+
+def test_a_thread_is_lowered_only_where_it_is_clear_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {1: 0, 2: 0, 3: 0}
+    lowered: list[int] = []
+    now = [0]
+
+    def give_way(thread: int) -> bool:
+        lowered.append(thread)
+        return True
+
+    monkeypatch.setattr(module, "ran_ns", times.get)
+    monkeypatch.setattr(module, "give_way", give_way)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+    network = Network(None, frozenset(times))
+
+    def run(*busy: int) -> None:
+        now[0] += 10 * MS
+        for each in busy:
+            times[each] += 9 * MS
+
+    for busy in ((), (1, 2)):
+        network.lower_thread_that_runs(lambda busy=busy: run(*busy))  # type: ignore[misc]  # bound early
+        assert (lowered, network.gives_way) == ([], False)
+    network.lower_thread_that_runs(lambda: run(2))
+    assert (lowered, network.gives_way) == ([2], True)
+    assert network.ran_ns() == 18 * MS
+
+
+def test_without_threads_of_its_own_it_is_not_even_tried() -> None:
+    assert Network(None).searches_left == 0
+    assert Network(None, frozenset({1})).searches_left > 0
+
+
+def chain(m: nn.ModelBuilder) -> Value:
+    x = given(m, F32, 512, 512)
+    weights = m.constant(np.full((512, 512), 1 / 512, np.float32))
+    zeros = m.constant(np.zeros(512, np.float32))
+    for _ in range(8):
+        x = m.operation(OperationType.FULLY_CONNECTED, x, weights, zeros, 0)
+    return x
+
+
+def policies() -> dict[int, int]:
+    return {int(each): os.sched_getscheduler(int(each)) for each in os.listdir("/proc/self/task")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which thread runs")
+def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
+    engine = OpenVinoEngine()
+    engine.cores = 1
+    plan = engine.compile(model_of(chain), FAST, PRECISE)
+    assert plan.background is not None
+    x, y = np.random.default_rng(1).random((512, 512), np.float32), np.zeros((512, 512), np.float32)
+    call = plan.bind([x], [y])
+    stop = StopFlag()
+    assert call.run(stop)
+    expected: Array = y.copy()
+    stop.gives_way = True
+    network = plan.networks.all[0]
+    before = policies()
+    for _ in range(network.searches_left):
+        proven(plan.background.quiet)
+        assert call.run(stop)
+        if network.gives_way:
+            break
+    else:
+        pytest.skip("beside other work no thread stood out")
+    changed = {each for each, policy in policies().items() if policy != before.get(each, policy)}
+    assert len(changed) == 1
+    assert changed <= os_threads.threads_of_others()
+    assert policies()[changed.pop()] == os.SCHED_IDLE
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    for gives_way in (True, False, True):
+        y[...] = -1
+        stop.gives_way = gives_way
+        assert call.run(stop)
+        assert (y == expected).all()
+
+
+def test_an_abort_ends_a_run_that_gave_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = OpenVinoEngine().compile(model_of(chain), FAST, PRECISE)
+    assert plan.background is not None
+    proven(plan.background.quiet)
+    plan.networks.all[0].gives_way = True
+    x, y = (np.zeros((512, 512), np.float32) for _ in range(2))
+    call, stop = plan.bind([x], [y]), StopFlag()
+    stop.gives_way = True
+
+    def aborted(request: Any, stop: StopFlag, patience_ns: float) -> bool:
+        start = request.start
+
+        def start_and_abort() -> None:
+            start()
+            stop.abort()
+
+        request.start = start_and_abort
+        return run_interruptibly(request, stop, patience_ns)
+
+    monkeypatch.setattr(module, "run_interruptibly", aborted)
+    assert not call.run(stop)
+    assert call.run(StopFlag())
+
+
+def test_a_fault_on_the_engine_s_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = OpenVinoEngine().compile(model_of(chain), FAST, PRECISE)
+    assert plan.background is not None
+    proven(plan.background.quiet)
+    plan.networks.all[0].gives_way = True
+    x, y = (np.zeros((512, 512), np.float32) for _ in range(2))
+    call, stop = plan.bind([x], [y]), StopFlag()
+    stop.gives_way = True
+
+    def fails(*_: object) -> bool:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(module, "run_interruptibly", fails)
+    with pytest.raises(GeneralFailure, match="out of luck"):
+        call.run(stop)

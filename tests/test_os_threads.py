@@ -1,0 +1,82 @@
+"""Threads as the system sees them: their numbers, their processor time, the lowest OS priority."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+
+from nnasync.os_threads import give_way, ran_ns, threads_of_others
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells this")
+
+
+@linux_only
+def test_a_thread_of_python_is_none_of_the_others() -> None:
+    mine: list[int] = []
+    over = threading.Event()
+
+    def work() -> None:
+        mine.append(threading.get_native_id())
+        over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not mine:
+        time.sleep(0)
+    assert str(mine[0]) in os.listdir("/proc/self/task")
+    assert not threads_of_others() & {mine[0], threading.get_native_id()}
+    over.set()
+    thread.join()
+
+
+@linux_only
+def test_processor_time_is_that_of_the_thread() -> None:
+    me = threading.get_native_id()
+    before = ran_ns(me)
+    assert before is not None
+    spent_ns = time.thread_time_ns()
+    while time.thread_time_ns() - spent_ns < 2_000_000:
+        pass
+    after = ran_ns(me)
+    assert after is not None
+    assert after - before >= 2_000_000
+
+
+def test_an_unknown_thread_has_no_time() -> None:
+    assert ran_ns(2**22 + 1) is None
+
+
+def test_nothing_is_known_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert ran_ns(threading.get_native_id()) is None
+    monkeypatch.setattr("nnasync.os_threads._TASKS", "/nowhere")
+    assert threads_of_others() == frozenset()
+
+
+@linux_only
+def test_who_gives_way_is_in_the_idle_class_and_the_others_are_not() -> None:
+    found: list[object] = []
+
+    def work() -> None:
+        found.append(give_way(threading.get_native_id()))
+        found.append(os.sched_getscheduler(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [True, os.SCHED_IDLE]
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@linux_only
+def test_a_thread_that_is_gone_gives_no_way() -> None:
+    assert not give_way(2**22 + 1)
+
+
+def test_without_such_a_class_nothing_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "setpriority", raising=False)
+    assert not give_way(threading.get_native_id())
