@@ -159,6 +159,7 @@ async def _enter(
                 "device": one.device,
                 "lowering": one.lowering,
                 "median_us": one.median_us,
+                "cold_us": one.cold_us,
                 "agreement": one.agreement,
                 "verdict": one.verdict,
             }

@@ -94,12 +94,13 @@ def _plan(model: Model, devices: list[str], *, as_graph: bool) -> str:
     if as_graph:
         return plan_dot(plan)
     reasons = dict.fromkeys(partition.reason for partition in report.partitions)
-    heads = ("considered", "in which way", "median", "verdict")
+    heads = ("considered", "in which way", "median", "cold", "verdict")
     lines = [
         (
             each.device,
             each.lowering,
             "" if each.median_us is None else f"{each.median_us:.1f} us",
+            "" if each.cold_us is None else f"{each.cold_us:.1f} us",
             each.verdict,
         )
         for each in report.candidates

@@ -18,7 +18,7 @@ from nnasync.compilation.contenders import (
     OutsideContender,
     Wish,
 )
-from nnasync.compilation.contest import SHORT_NS, Limits, Standing, contest
+from nnasync.compilation.contest import SHORT_NS, Limits, contest
 from nnasync.compilation.gathering import Field, by_deadline, gather
 from nnasync.compilation.keeping import keep_stages
 from nnasync.compilation.manifest import Manifest, Outline
@@ -28,6 +28,7 @@ from nnasync.compilation.pins import parse_pin, pin_of
 from nnasync.compilation.report import Candidate, Rejection, Report
 from nnasync.compilation.samples import can_sample
 from nnasync.compilation.segmenting import cut_to_quantum
+from nnasync.compilation.standing import Standing
 from nnasync.compilation.terms import Terms
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
 from nnasync.device import Device

@@ -9,14 +9,15 @@ variants with more threads, unless a run is so short that a second thread, which
 that a stream brings the next input, would cost to wake what it saves.
 
 A turn counts with the median of its runs, and a contender with the lower quartile of its turns:
-foreign load lasts for whole turns, and those that it spoils are the dear ones. The smallest wins;
-within a few percent the order of the contenders decides, and one thread goes before several. Where
-the preference is LOW_POWER, processor time counts instead of time.
+foreign load lasts for whole turns, and those that it spoils are the dear ones. In the end those
+that are near the cheapest run a few times with cold caches, as they would in a stream: the first
+run of a turn is colder than the others, but not as cold as that, and less so where a variant of the
+same engine was before. Who wins by all that is told in `ranking`. Where the preference is
+LOW_POWER, processor time counts instead of time.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
@@ -24,15 +25,17 @@ import msgspec
 
 from nnasync.clock import now_ns
 from nnasync.compilation.agreement import judge
+from nnasync.compilation.cold import Chill
 from nnasync.compilation.contenders import Contender
-from nnasync.compilation.report import Candidate
+from nnasync.compilation.ranking import close, near, winner
 from nnasync.compilation.samples import sample
+from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Answer, Trial, Turn
-from nnasync.errors import GeneralFailure, NNError
+from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 
-__all__ = ["SHORT_NS", "Limits", "Standing", "Widen", "contest"]
+__all__ = ["SHORT_NS", "Limits", "Widen", "contest"]
 
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
@@ -51,88 +54,23 @@ _FAR, _TURNS_OF_FAR = 1.3, 5
 _SLICE_NS = 3_000_000
 _SETTLING_S = 0.002
 """Threads of an engine look for more work for a while after a run, on a core that others need."""
-_TIE = 1.03
-_CLOSE = 1.5
+_COLD_ROUNDS, _MIN_COLD_ROUNDS = 7, 3
+_COLD_SHARE = 5
+"""One part of so many of the budget is for runs with cold caches."""
+_EVER_WARM_NS = 10_000_000
+"""What caches hold is fetched anew within a fraction of the time of longer runs."""
 
 
 class Limits(msgspec.Struct, frozen=True):
     """How long a contest may take.
 
-    budget_ns: the turns. patience_s: one answer or turn, after which a contender counts as hanging.
-    until_ns: the moment by which it is over.
+    budget_ns: the turns, and the runs with cold caches. patience_s: one answer or turn, after which
+    a contender counts as hanging. until_ns: the moment by which it is over.
     """
 
     budget_ns: int
     patience_s: float
     until_ns: float
-
-
-class Standing:
-    """How a contender is doing."""
-
-    def __init__(self, contender: Contender) -> None:
-        self.contender = contender
-        self.trial: Trial | None = None
-        self.impression_ns: float | None = None
-        self.turns_ns: list[float] = []
-        self.cpu_ns: list[float] = []
-        self.agreement = "not measured"
-        self.agrees: bool | None = None
-        self.failure: NNError | None = None
-        self.verdict = ""
-
-    @property
-    def is_in(self) -> bool:
-        """Whether it may still win."""
-        return self.failure is None and self.agrees is not False and not self.verdict
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it runs on several threads."""
-        return any(part.threads > 1 for part in self.contender.choice.parts)
-
-    @property
-    def median_ns(self) -> float | None:
-        """Of the medians of its turns the lower quartile, None if it never ran."""
-        return _lower_quartile(self.turns_ns) if self.turns_ns else self.impression_ns
-
-    def cost(self, preference: ExecutionPreference) -> float:
-        """What the preference wants little of, in nanoseconds; infinite if it is not known."""
-        turns = self._costs(preference)
-        if turns:
-            return _lower_quartile(turns)
-        return float("inf") if self.impression_ns is None else self.impression_ns
-
-    def least_cost(self, preference: ExecutionPreference) -> float:
-        """The same of its best turn."""
-        return min(self._costs(preference), default=self.cost(preference))
-
-    def _costs(self, preference: ExecutionPreference) -> Sequence[float]:
-        """Those of its turns."""
-        is_frugal = preference == ExecutionPreference.LOW_POWER and self.cpu_ns
-        return self.cpu_ns if is_frugal else self.turns_ns
-
-    def note(self, turn: Turn) -> None:
-        """Count a turn."""
-        self.turns_ns.append(statistics.median(turn.runs_ns))
-        if turn.cpu_ns is not None:
-            self.cpu_ns.append(turn.cpu_ns)
-
-    def begin_anew(self) -> None:
-        """Forget all turns."""
-        self.turns_ns, self.cpu_ns = [], []
-
-    def candidate(self) -> Candidate:
-        """The line of the report."""
-        median = self.median_ns
-        return Candidate(
-            self.contender.name,
-            self.contender.lowering,
-            None if median is None else round(median / 1000, 3),
-            self.agreement,
-            self.verdict,
-            round(statistics.median(self.cpu_ns) / 1000, 3) if self.cpu_ns else None,
-        )
 
 
 Widen = Callable[[Sequence[Standing]], Awaitable[Sequence[Standing]]]
@@ -160,15 +98,16 @@ async def contest(
         await contest.judge(standings)
         contest.rule_out(standings)
         await contest.take_turns(standings)
-        close = _close(standings, preference)
-        wider = await widen(close)
+        rivals = close(standings, preference)
+        wider = await widen(rivals)
         if wider:
             standings += wider
             await contest.judge(wider)
-            for standing in close:
+            for standing in rivals:
                 standing.begin_anew()
-            await contest.take_turns([*close, *wider])
-    return _winner(standings, preference)
+            await contest.take_turns([*rivals, *wider])
+        await contest.run_cold(near(standings, preference))
+    return winner(standings, preference)
 
 
 class _Contest:
@@ -249,13 +188,16 @@ class _Contest:
     async def take_turns(self, standings: Sequence[Standing]) -> None:
         """Measure those that are left, in turns."""
         rivals = [s for s in standings if s.is_in and s.trial is not None]
+        budget_ns = self._limits.budget_ns * (_COLD_SHARE - 1) // _COLD_SHARE
         began_ns = now_ns()
         turn = 0
         while len(rivals) > 1:
-            if turn >= _MIN_TURNS and now_ns() - began_ns > self._limits.budget_ns:
+            if turn >= _MIN_TURNS and now_ns() - began_ns > budget_ns:
                 break
-            for standing in rivals[turn % len(rivals) :] + rivals[: turn % len(rivals)]:
-                await self._turn(standing)
+            for standing in _in_turn(rivals, turn):
+                measured = await self._try(standing, lambda trial: trial.turn(_SLICE_NS))
+                if measured is not None:
+                    standing.note(measured)
                 if standing.is_wide:
                     await anyio.sleep(_SETTLING_S)
             turn += 1
@@ -272,16 +214,37 @@ class _Contest:
         least = min((each.cost(self._preference) for each in rivals), default=0.0)
         return [each for each in rivals if each.least_cost(self._preference) <= ratio * least]
 
-    async def _turn(self, standing: Standing) -> None:
-        if standing.trial is None:
+    async def run_cold(self, standings: Sequence[Standing]) -> None:
+        """Measure those between whom it may decide with cold caches, where that matters."""
+        rivals = [s for s in standings if s.turns_ns]
+        least = min((s.cost(self._preference) for s in rivals), default=0.0)
+        if len(rivals) < 2 or least > _EVER_WARM_NS:
             return
+        chill = Chill()
+        began_ns = now_ns()
+        for number in range(_COLD_ROUNDS):
+            elapsed_ns = now_ns() - began_ns
+            is_over = elapsed_ns > self._limits.budget_ns // _COLD_SHARE
+            if len(rivals) < 2 or (is_over and number >= _MIN_COLD_ROUNDS):
+                return
+            for standing in _in_turn(rivals, number):
+                measured = await self._try(standing, lambda trial: trial.cold(chill))
+                if measured is not None:
+                    standing.note_cold(measured)
+            rivals = [standing for standing in rivals if standing.is_in]
+
+    async def _try(
+        self, standing: Standing, run: Callable[[Trial], Awaitable[Turn]]
+    ) -> Turn | None:
+        """What its trial measured; None, and its failure noted, if it fails."""
+        if standing.trial is None:
+            return None
         try:
             with anyio.fail_after(self._limits.patience_s):
-                turn = await standing.trial.turn(_SLICE_NS)
+                return await run(standing.trial)
         except Exception as error:
             self._fails(standing, error)
-            return
-        standing.note(turn)
+            return None
 
     def _fails(self, standing: Standing, error: Exception) -> None:
         name = standing.contender.name
@@ -291,50 +254,7 @@ class _Contest:
         standing.verdict = f"failed: {standing.failure}"
 
 
-def _lower_quartile(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 4]
-
-
-def _close(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
-    """Those that cost little more than the cheapest."""
-    rivals = [each for each in standings if each.is_in]
-    least = min((each.cost(preference) for each in rivals), default=0.0)
-    return [each for each in rivals if each.cost(preference) <= _CLOSE * least]
-
-
-def _winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
-    """The cheapest of those that agree, with the verdicts of all."""
-    rivals = [each for each in standings if each.is_in]
-    agreeing = [each for each in rivals if each.agrees] or rivals
-    if not agreeing:
-        return _least_evil(standings)
-    least = min(each.cost(preference) for each in agreeing)
-    winner = next(each for each in agreeing if each.cost(preference) <= least * _TIE)
-    for each in standings:
-        if each is winner:
-            each.verdict = "chosen" if each.median_ns is not None else "chosen: first that is ready"
-        elif each.agrees is False:
-            each.verdict = "disagrees with the reference"
-        elif not each.verdict:
-            each.verdict = _slower(each, winner, preference)
-    return winner
-
-
-def _least_evil(standings: Sequence[Standing]) -> Standing:
-    """Nobody agrees: the first that at least runs, or else is ready, which the report tells."""
-    running = [each for each in standings if each.failure is None]
-    for standing in standings:
-        standing.verdict = standing.verdict or "disagrees with the reference"
-    if running:
-        running[0].verdict = "chosen although it disagrees: no device that agrees is allowed"
-        return running[0]
-    standings[0].verdict = f"chosen although it {standings[0].verdict}"
-    return standings[0]
-
-
-def _slower(each: Standing, winner: Standing, preference: ExecutionPreference) -> str:
-    cost, best = each.cost(preference), winner.cost(preference)
-    if cost == float("inf") or not 0 < best < float("inf"):
-        return "not measured: the deadline was near"
-    ratio = cost / best
-    return f"slower: {ratio:.2f} times the chosen" if ratio > _TIE else "equal: order decides"
+def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
+    """Another one begins each time."""
+    first = number % len(rivals)
+    return [*rivals[first:], *rivals[:first]]

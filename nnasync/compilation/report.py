@@ -29,8 +29,9 @@ class Candidate(msgspec.Struct, frozen=True):
     """A way to run the model that was considered.
 
     `median_us` of a run while nothing disturbs, and `cpu_us`, what all threads of the process used
-    meanwhile, are None where nothing was measured. `agreement` says how far results are from the
-    reference's.
+    meanwhile, are None where nothing was measured. `cold_us` is a run that finds cold caches, as
+    those of a stream do; measured where it might decide, else None. `agreement` says how far
+    results are from the reference's.
     """
 
     device: str
@@ -39,6 +40,7 @@ class Candidate(msgspec.Struct, frozen=True):
     agreement: str
     verdict: str
     cpu_us: float | None = None
+    cold_us: float | None = None
 
 
 class Rejection(msgspec.Struct, frozen=True):

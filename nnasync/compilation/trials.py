@@ -7,7 +7,8 @@ prepared model. A trial that is cancelled tells the engine to stop and leaves th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from time import process_time_ns
 from typing import Protocol, TypeVar
 
@@ -30,7 +31,7 @@ __all__ = ["Answer", "EngineTrial", "OutsideTrial", "Trial", "Turn"]
 T = TypeVar("T")
 
 _MAX_RUNS = 200
-_COLD_RUNS = 2
+_FIRST_RUNS = 2
 _LOOP_TIMEOUT_NS = 500_000_000
 """Made-up inputs may keep a loop going for ever, and each candidate has to find that out."""
 
@@ -58,6 +59,9 @@ class Trial(Protocol):
     async def turn(self, slice_ns: int) -> Turn:
         """Run for about that long on the last sample, at least once."""
 
+    async def cold(self, chill: Callable[[], None]) -> Turn:
+        """Run once on the last sample, right after `chill`, which takes a while, on a thread."""
+
 
 class EngineTrial:
     """A plan of an engine under test."""
@@ -77,6 +81,10 @@ class EngineTrial:
     async def turn(self, slice_ns: int) -> Turn:
         """Run in a row; the first of several runs, which finds cold caches, does not count."""
         return await self._aside(lambda: self._turn(slice_ns))
+
+    async def cold(self, chill: Callable[[], None]) -> Turn:
+        """Run once with cold caches, on the thread that made them so."""
+        return await self._aside(lambda: self._cold(chill))
 
     async def _aside(self, work: Callable[[], T]) -> T:
         def guarded() -> T:
@@ -119,6 +127,15 @@ class EngineTrial:
         cpu_ns = (process_time_ns() - cpu_began_ns) / len(runs_ns)
         return Turn(tuple(runs_ns[1:] or runs_ns), cpu_ns)
 
+    def _cold(self, chill: Callable[[], None]) -> Turn:
+        call, _ = self._bound()
+        chill()
+        cpu_began_ns = process_time_ns()
+        began_ns = now_ns()
+        self._run(call)
+        run_ns = now_ns() - began_ns
+        return Turn((run_ns,), process_time_ns() - cpu_began_ns)
+
     def _bound(self) -> tuple[BoundCall, SampleMemory]:
         if self._call is None or self._memory is None:
             self._memory = SampleMemory(self._model)
@@ -151,12 +168,22 @@ class OutsideTrial:
 
     async def turn(self, slice_ns: int) -> Turn:
         """Execute in a row, in a burst; the first runs, which make it known, do not count."""
+        async with self._burst() as controller:
+            return await self._contained(self._runs(controller, slice_ns))
+
+    async def cold(self, chill: Callable[[], None]) -> Turn:
+        """Execute once in a burst that made it known and then was left alone, as in a stream."""
+        async with self._burst() as controller:
+            return await self._contained(self._run_cold(controller, chill))
+
+    @asynccontextmanager
+    async def _burst(self) -> AsyncIterator[BurstController]:
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
         opening = self._prepared.configure_execution_burst(controller, requests, results)
         controller.attach(await self._contained(opening))
         try:
-            return await self._contained(self._runs(controller, slice_ns))
+            yield controller
         finally:
             controller.close(DeviceUnavailable("the trial is over"))
 
@@ -164,14 +191,23 @@ class OutsideTrial:
         arguments = controller.encode(self._memory.request)
         runs_ns: list[int] = []
         began_ns = now_ns()
-        while len(runs_ns) <= _COLD_RUNS or (
+        while len(runs_ns) <= _FIRST_RUNS or (
             now_ns() - began_ns < slice_ns and len(runs_ns) < _MAX_RUNS
         ):
             before_ns = now_ns()
             await _run_in(controller, arguments)
             runs_ns.append(now_ns() - before_ns)
             await yield_now()
-        return Turn(tuple(runs_ns[_COLD_RUNS:]), None)
+        return Turn(tuple(runs_ns[_FIRST_RUNS:]), None)
+
+    async def _run_cold(self, controller: BurstController, chill: Callable[[], None]) -> Turn:
+        arguments = controller.encode(self._memory.request)
+        for _ in range(_FIRST_RUNS):
+            await _run_in(controller, arguments)
+        await anyio.to_thread.run_sync(chill, abandon_on_cancel=True)
+        before_ns = now_ns()
+        await _run_in(controller, arguments)
+        return Turn((now_ns() - before_ns,), None)
 
     async def _contained(self, work: Awaitable[T]) -> T:
         try:

@@ -22,7 +22,7 @@ from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]
 
-_FORMAT = 2
+_FORMAT = 3
 _MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256

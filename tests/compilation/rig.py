@@ -16,7 +16,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.compilation import trials
+from nnasync.compilation import contest, trials
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import Lowering, StopFlag
@@ -32,6 +32,13 @@ class ManualClock:
     def __init__(self) -> None:
         self.now_ns = 0
         self.cpu_ns = 0
+        self.chills = 0
+        self.is_cold = False
+
+    def chill(self) -> None:
+        """Let the next run find cold caches."""
+        self.chills += 1
+        self.is_cold = True
 
     def run(self, wall_ns: int, cpu_ns: int) -> None:
         """Let a run take time."""
@@ -45,15 +52,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     made = ManualClock()
     monkeypatch.setattr(trials, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(trials, "process_time_ns", lambda: made.cpu_ns)
+    monkeypatch.setattr(contest, "Chill", lambda: made.chill)
     return made
 
 
 class Way(hal.Struct, frozen=True):
-    """A lowering of a fake engine: what a run takes, how wrong it is, and what it raises."""
+    """A lowering of a fake engine: what a run takes, how wrong it is, and what it raises.
+
+    `cold_us` is what one takes, of time and processor time, that finds cold caches; by default it
+    is like the others.
+    """
 
     lowering: Lowering
     us: float = 100
     cpu_us: float | None = None
+    cold_us: float | None = None
     error: float = 0
     fault: Exception | None = None
     compile_fault: Exception | None = None
@@ -142,8 +155,11 @@ class _Call:
         if way.fault is not None:
             raise way.fault
         times = self.plan.count if way.per_operation else 1
-        cpu_us = way.us if way.cpu_us is None else way.cpu_us
-        engine.clock.run(int(way.us * 1000 * times), int(cpu_us * 1000 * times))
+        us, cpu_us = way.us, way.us if way.cpu_us is None else way.cpu_us
+        if engine.clock.is_cold and way.cold_us is not None:
+            us = cpu_us = way.cold_us
+        engine.clock.is_cold = False
+        engine.clock.run(int(us * 1000 * times), int(cpu_us * 1000 * times))
         # Whatever the flag says: such engines cannot stop inside a run.
         finished = bool(self.inner.run(StopFlag()))
         for output in self.outputs:

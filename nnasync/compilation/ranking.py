@@ -1,0 +1,147 @@
+"""Who wins a contest by what was measured, and what the report says of the others.
+
+The cheapest wins; within 3 percent the order of the contenders decides. But a run that directly
+follows another of the same model finds everything in caches, which the runs of a stream do not. So
+those that are near the cheapest run with cold caches too, and that counts in two ways.
+
+Calls back to back are what comes first: a network is to take at most 1.05 times as long as with the
+best engine called directly. Even they do not find all in caches that turns find there, since each
+copies inputs and wakes who awaits it: what one took above a turn's run grew by about a thirtieth of
+what a cold run takes above it (two MobileNets and a noise suppression, on two engines each). So
+much is added to a run, and whoever is then within 5 percent of the cheapest may win.
+
+Of these whoever is clearly worse by the product of that and of a cold run does not win: it would
+lose more in a stream than it gains back to back.
+
+The reference is another matter: many small steps of an interpreter, whose runs in a row are as
+quick as they never are in a stream. Where it is the cheapest, but an engine is near, those may win
+that are near the cheapest engine, which is as fast as engines called directly are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nnasync.compilation.standing import Standing
+from nnasync.hal import ExecutionPreference
+
+__all__ = ["close", "near", "winner"]
+
+_TIE = 1.03
+_NEAR = 1.1
+_NEAR_ENOUGH = 1.05
+_NEAR_REFERENCE = 1.2
+_COLD_PART = 1 / 30
+"""How much of what cold caches cost calls back to back have to pay, too."""
+_CLEARLY = 1.25
+"""Cold runs scatter more than others: those of alike variants of one engine by up to a fifth."""
+_CLOSE = 1.5
+
+
+def close(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
+    """Those that cost little more than the cheapest: variants with more threads may be better."""
+    rivals = [each for each in standings if each.is_in]
+    least = min((each.cost(preference) for each in rivals), default=0.0)
+    return [each for each in rivals if each.cost(preference) <= _CLOSE * least]
+
+
+def near(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
+    """Those between whom cold runs may decide."""
+    rivals = _eligible(standings)
+    return _within(rivals, [each.cost(preference) for each in rivals], _NEAR)
+
+
+def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
+    """The cheapest of those that agree, with the verdicts of all."""
+    if not _eligible(standings):
+        return _least_evil(standings)
+    rivals = near(standings, preference)
+    costs = dict(zip(rivals, _called(rivals, preference), strict=True))
+    rivals = _within(rivals, list(costs.values()), _NEAR_ENOUGH)
+    dear = _dear_when_cold(rivals, costs, preference)
+    rivals = [each for each in rivals if each not in dear]
+    least = min(costs[each] for each in rivals)
+    winner = next(each for each in rivals if costs[each] <= least * _TIE)
+    for each in standings:
+        if each is winner:
+            each.verdict = "chosen" if each.median_ns is not None else "chosen: first that is ready"
+        elif each.agrees is False:
+            each.verdict = "disagrees with the reference"
+        elif each in dear or (each in costs and costs[each] > _TIE * costs[winner]):
+            each.verdict = _slower_when_cold(each, winner, preference)
+        elif not each.verdict:
+            each.verdict = _slower(each, winner, preference)
+    return winner
+
+
+def _eligible(standings: Sequence[Standing]) -> list[Standing]:
+    """Those that agree, or if nobody was judged all that run."""
+    rivals = [each for each in standings if each.is_in]
+    return [each for each in rivals if each.agrees] or rivals
+
+
+def _within(rivals: Sequence[Standing], costs: Sequence[float], ratio: float) -> list[Standing]:
+    """Those that cost at most so many times as much as the cheapest, or the cheapest engine."""
+    least = min(costs, default=0.0)
+    lines = list(zip(rivals, costs, strict=True))
+    engines = [cost for each, cost in lines if not each.is_reference]
+    if engines and min(engines) <= _NEAR_REFERENCE * least:
+        least = min(engines)
+    return [each for each, cost in lines if cost <= ratio * least]
+
+
+def _called(rivals: Sequence[Standing], preference: ExecutionPreference) -> list[float]:
+    """What runs cost each of them in calls back to back; as in turns if not all have run cold."""
+    costs = [each.cost(preference) for each in rivals]
+    cold = [each.cold_cost(preference) for each in rivals]
+    return [
+        cost if None in cold else cost + _COLD_PART * max(0.0, (after_pause or 0.0) - cost)
+        for cost, after_pause in zip(costs, cold, strict=True)
+    ]
+
+
+def _dear_when_cold(
+    rivals: Sequence[Standing], costs: Mapping[Standing, float], preference: ExecutionPreference
+) -> list[Standing]:
+    """Those that lose more in cold runs than they gain in others."""
+    products = {
+        each: costs[each] * cold
+        for each in rivals
+        if (cold := each.cold_cost(preference)) is not None
+    }
+    least = min(products.values(), default=0.0)
+    return [each for each, product in products.items() if product > _CLEARLY * least]
+
+
+def _least_evil(standings: Sequence[Standing]) -> Standing:
+    """Nobody agrees: the first that at least runs, or else is ready, which the report tells."""
+    running = [each for each in standings if each.failure is None]
+    for standing in standings:
+        standing.verdict = standing.verdict or "disagrees with the reference"
+    if running:
+        running[0].verdict = "chosen although it disagrees: no device that agrees is allowed"
+        return running[0]
+    standings[0].verdict = f"chosen although it {standings[0].verdict}"
+    return standings[0]
+
+
+def _slower_when_cold(each: Standing, winner: Standing, preference: ExecutionPreference) -> str:
+    ratio = _ratio(each.cost(preference), winner.cost(preference))
+    cold = _ratio(each.cold_cost(preference) or 0.0, winner.cold_cost(preference) or 0.0)
+    if ratio >= cold:
+        return _slower(each, winner, preference)
+    if 1 / _TIE <= ratio <= _TIE:
+        return f"equal back to back, slower when cold: {cold:.2f} times the chosen"
+    return f"slower when cold: {cold:.2f} times the chosen, {ratio:.2f} times back to back"
+
+
+def _ratio(cost: float, best: float) -> float:
+    return cost / best if best else 1.0
+
+
+def _slower(each: Standing, winner: Standing, preference: ExecutionPreference) -> str:
+    cost, best = each.cost(preference), winner.cost(preference)
+    if cost == float("inf") or not 0 < best < float("inf"):
+        return "not measured: the deadline was near"
+    ratio = cost / best
+    return f"slower: {ratio:.2f} times the chosen" if ratio > _TIE else "equal: order decides"
