@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nnasync.drivers.openvino.requests import Request, run_interruptibly
@@ -27,10 +28,14 @@ __all__ = ["Background", "Network", "Quiet", "watched"]
 
 _WORTHWHILE_NS = 1_000_000
 """Shorter runs are over before anybody could miss the core; the hop would cost them much."""
-_CROWDED = 1.6
-"""A run takes so many times its processor time where others want the cores as well."""
-_PROOF, _MOST_PROOF = 20, 1280
+_CALM, _CROWDED = 1.35, 1.6
+"""How many times its processor time a run takes at most while nobody else wants the cores, and at
+least where others do."""
+_PROOF, _MOST_PROOF = 4, 256
 _DOUBTS = 3
+_LOOKS_AT = 8
+"""One run in so many is looked at: to ask for the time of a thread takes some microseconds, during
+which nobody else can have the interpreter lock."""
 _PATIENCE, _GRACE_NS = 3, 10_000_000
 _SHARE_OF_RUN = 0.6
 _SEARCHES = 5
@@ -39,7 +44,7 @@ _SEARCHES = 5
 class Quiet:
     """Whether runs have the cores for themselves, concluded from how long they take.
 
-    It takes many runs in a row to believe it, twice as many after each disappointment, and three to
+    It takes some runs in a row to believe it, twice as many after each disappointment, and three to
     doubt it.
     """
 
@@ -57,7 +62,8 @@ class Quiet:
     def note(self, took_ns: int, ran_ns: int) -> None:
         """Note how long a run took, and its processor time."""
         self.usual_ns = ran_ns if not self.usual_ns else 0.9 * self.usual_ns + 0.1 * ran_ns
-        if (took_ns > _CROWDED * ran_ns) != self.is_quiet:
+        is_confirmed = took_ns <= (_CROWDED if self.is_quiet else _CALM) * ran_ns
+        if is_confirmed == self.is_quiet:
             self._contradictions = 0
             if self.is_quiet and self._proof > _PROOF:
                 self._proof -= 1
@@ -92,19 +98,25 @@ class Network:
         return sum(ran_ns(each) or 0 for each in self.threads)
 
     def lower_thread_that_runs(self, run: Callable[[], object]) -> None:
-        """Find the one thread that does most of a run, and lower its OS priority."""
+        """Find the one thread that does most of a run, and lower its OS priority.
+
+        Those that had a little to do lose theirs too: the engine tells of a run's end on another
+        thread, which nobody more urgent is to wait for either.
+        """
         self.searches_left -= 1
         before_ns = {each: ran_ns(each) for each in self.threads}
         began_ns = time.perf_counter_ns()
         run()
         least_ns = _SHARE_OF_RUN * (time.perf_counter_ns() - began_ns)
-        busy = [
-            thread
-            for thread, ns in before_ns.items()
-            if ns is not None and (ran_ns(thread) or 0) - ns > least_ns
-        ]
+        ran = {
+            thread: (ran_ns(thread) or 0) - ns for thread, ns in before_ns.items() if ns is not None
+        }
+        busy = [thread for thread, ns in ran.items() if ns > least_ns]
         if len(busy) == 1 and give_way(busy[0]):
             self._thread, self.gives_way = busy[0], True
+            for thread, ns in ran.items():
+                if ns > 0:
+                    give_way(thread)
 
 
 def watched(make: Callable[[], Any]) -> Network:
@@ -119,6 +131,12 @@ class Background:
 
     def __init__(self) -> None:
         self.quiet = Quiet()
+        self._runs = 0
+
+    def wants(self) -> bool:
+        """Whether the next run is one for `run`; others need not give way."""
+        self._runs = (self._runs + 1) % _LOOKS_AT
+        return self.quiet.is_quiet or not self._runs
 
     def run(self, network: Network, request: Request, stop: StopFlag, *, is_long: bool) -> bool:
         """Run to the end, which is True, or until it is aborted; as the engine's errors otherwise.
@@ -128,31 +146,36 @@ class Background:
         quiet = self.quiet
         if quiet.is_quiet and quiet.usual_ns >= _WORTHWHILE_NS:
             if network.gives_way:
-                PROMPTNESS.ask(prompt=True)
                 return self._apart(network, request, stop)
             if network.searches_left:
                 network.lower_thread_that_runs(lambda: run_interruptibly(request, stop))
                 return True
         PROMPTNESS.ask(prompt=False)
-        began_ns, ran = time.perf_counter_ns(), time.thread_time_ns() + network.ran_ns()
         if is_long and not network.gives_way:
-            run_interruptibly(request, stop)
+            self._timed(network.ran_ns, lambda: run_interruptibly(request, stop))
         else:
-            request.infer()
-        ran = time.thread_time_ns() + network.ran_ns() - ran
-        quiet.note(time.perf_counter_ns() - began_ns, ran)
+            self._timed(time.thread_time_ns, request.infer)
         return True
 
     def _apart(self, network: Network, request: Request, stop: StopFlag) -> bool:
-        quiet = self.quiet
-        began_ns, ran = time.perf_counter_ns(), network.ran_ns()
-        is_late = run_interruptibly(request, stop, quiet.patience_ns)
+        """Run on the engine's thread, unless it gets no core there."""
+        PROMPTNESS.ask(prompt=True)
+        patience_ns = self.quiet.patience_ns
+        run = partial(run_interruptibly, request, stop, patience_ns)
+        is_late = self._timed(network.ran_ns, run) if not self._runs else run()
         if not is_late:
-            quiet.note(time.perf_counter_ns() - began_ns, network.ran_ns() - ran)
             return True
-        quiet.disappoint()
+        self.quiet.disappoint()
+        PROMPTNESS.ask(prompt=False)
         if stop.raised == ABORT:
             return False
-        PROMPTNESS.ask(prompt=False)
         request.infer()
         return True
+
+    def _timed(self, ran_ns: Callable[[], int], run: Callable[[], object]) -> bool:
+        """Run and look at how that went, by the time of the thread; True if it was taken back."""
+        began_ns, began_at_ns = ran_ns(), time.perf_counter_ns()
+        is_late = run() is True
+        if not is_late:
+            self.quiet.note(time.perf_counter_ns() - began_at_ns, ran_ns() - began_ns)
+        return is_late

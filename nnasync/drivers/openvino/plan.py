@@ -137,7 +137,13 @@ class OpenVinoCall:
         number = self._take()
         try:
             request = self._requests.get(number) or self._request_on(number)
-            if stop.gives_way or self._plan.is_long is not False:
+            plan = self._plan
+            if stop.gives_way and number != SHARED:
+                background = plan.background
+                if background is not None and background.wants():
+                    network, is_long = plan.networks.all[number], bool(plan.is_long)
+                    return background.run(network, request, stop, is_long=is_long)
+            if plan.is_long is not False:
                 return self._run_timed(number, request, stop)
             request.infer()
         except RuntimeError as error:
@@ -159,14 +165,10 @@ class OpenVinoCall:
         return request
 
     def _run_timed(self, number: int, request: Request, stop: StopFlag) -> bool:
-        """Run, and find out whether runs are long, or whether they get the cores that they need."""
+        """Run, and find out whether runs are long."""
         plan = self._plan
-        network = plan.networks.all[max(number, 0)]
-        if stop.gives_way and number != SHARED and plan.background is not None:
-            ended = plan.background.run(network, request, stop, is_long=bool(plan.is_long))
-            plan.is_long = plan.background.quiet.usual_ns > _WORTH_INTERRUPTING_NS
-            return ended
         started_ns = time.perf_counter_ns()
+        network = plan.networks.all[max(number, 0)]
         if (plan.is_long or not plan.is_imported) and not network.gives_way:
             run_interruptibly(request, stop)
         else:
