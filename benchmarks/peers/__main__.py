@@ -39,10 +39,10 @@ SECTIONS: dict[str, tuple[float, tuple[Callable[..., Section], ...]]] = {
     "first": (45, (first.run,)),
     "async": (50, (awaited.run, calls.run)),
     "qos": (72, (qos.run,)),
-    "idle": (30, (idle.run,)),
+    "idle": (60, (idle.run,)),
 }
 """Seconds that each section may take by default, and what is in it."""
-ROUNDS = {"compute": 5, "first": 3, "async": 3, "qos": 2, "idle": 2}
+ROUNDS = {"compute": 5, "first": 3, "async": 3, "qos": 2, "idle": 7}
 QOS_TURN_S = 1.5
 PACKAGES = ("ai-edge-litert", "openvino", "onnxruntime", "onnx", "uvloop")
 
