@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -25,6 +26,7 @@ from nnasync.compilation.manifest import Manifest, Outline
 from nnasync.compilation.partitioning import assigned, propose
 from nnasync.compilation.pinning import pinned
 from nnasync.compilation.pins import parse_pin, pin_of
+from nnasync.compilation.ranking import is_disturbed
 from nnasync.compilation.report import Candidate, Rejection, Report
 from nnasync.compilation.samples import can_sample
 from nnasync.compilation.segmenting import cut_to_quantum
@@ -170,10 +172,10 @@ class _Compiler:
 
     async def _compete(self, verdicts: Verdicts | None) -> Choosing:
         """Take the contender that won before, or let them compete now."""
-        question = self._question()
+        question, verdict = self._question(), None
         if verdicts is not None:
             verdict = await anyio.to_thread.run_sync(verdicts.find, question)
-            if verdict is not None:
+            if verdict is not None and not verdict.is_provisional:
                 remembered = await self._as_before(verdict)
                 if remembered is not None:
                     return remembered
@@ -187,9 +189,15 @@ class _Compiler:
         is_final = winner.agrees is not False and winner.turns_ns and not self._refused
         is_final = is_final and now_ns() < self._limits.until_ns
         if verdicts is not None and is_final:
-            chosen = self._field.contenders.index(winner.contender)
-            candidates = tuple(self._field.candidates)
-            await anyio.to_thread.run_sync(verdicts.keep, question, chosen, candidates)
+            before = 0 if verdict is None else verdict.disturbed
+            keep = partial(
+                verdicts.keep,
+                question,
+                self._field.contenders.index(winner.contender),
+                tuple(self._field.candidates),
+                disturbed=before + 1 if is_disturbed(standings) else 0,
+            )
+            await anyio.to_thread.run_sync(keep)
         reason = "fastest whose results agree"
         return Choosing(winner.contender, reason, winner.median_ns, is_final=bool(is_final))
 

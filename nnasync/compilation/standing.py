@@ -25,6 +25,7 @@ class Standing:
         self.cpu_ns: list[float] = []
         self.cold_ns: list[float] = []
         self.cold_cpu_ns: list[float] = []
+        self.took_ns = self.ran_ns = 0.0
         self.agreement = "not measured"
         self.agrees: bool | None = None
         self.failure: NNError | None = None
@@ -77,6 +78,8 @@ class Standing:
         self.turns_ns.append(statistics.median(turn.runs_ns))
         if turn.cpu_ns is not None:
             self.cpu_ns.append(turn.cpu_ns)
+            self.took_ns += sum(turn.runs_ns)
+            self.ran_ns += turn.cpu_ns * len(turn.runs_ns)
 
     def note_cold(self, turn: Turn) -> None:
         """Count a turn that found cold caches."""

@@ -4,6 +4,9 @@ A verdict is kept under the digest of everything it depends on: the model, the m
 contenders with their versions, the preference. The files are read as if a stranger had written
 them: what is not a verdict on this very question is ignored, and measured anew. There are at most
 a thousand, the least recently used go first.
+
+Where other work kept the cores busy during a contest, the next compilation holds another one, up to
+three in all: a verdict may stay for years, and a program often compiles while a machine starts.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ _FORMAT = 3
 _MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256
+_MOST_CONTESTS = 3
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -40,13 +44,22 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The contender that was chosen, as its index, and how all of them did."""
+    """The contender that was chosen, as its index, and how all of them did.
+
+    `disturbed` counts contests in a row that other work disturbed, up to this one.
+    """
 
     question: Question
     machine: str
     chosen: int
     candidates: tuple[Candidate, ...]
     format: int = _FORMAT
+    disturbed: int = 0
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether another contest is to be held."""
+        return 0 < self.disturbed < _MOST_CONTESTS
 
 
 class Verdicts:
@@ -72,9 +85,16 @@ class Verdicts:
             os.utime(path)
         return verdict
 
-    def keep(self, question: Question, chosen: int, candidates: Sequence[Candidate]) -> None:
+    def keep(
+        self,
+        question: Question,
+        chosen: int,
+        candidates: Sequence[Candidate],
+        *,
+        disturbed: int = 0,
+    ) -> None:
         """Remember a verdict; where that fails it is measured again next time."""
-        verdict = Verdict(question, machine(), chosen, tuple(candidates))
+        verdict = Verdict(question, machine(), chosen, tuple(candidates), disturbed=disturbed)
         data = msgspec.json.encode(verdict)
         if len(data) <= _MAX_BYTES and write_state(self._path(question), data):
             self._drop_oldest()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.ranking import close, near, winner
+from nnasync.compilation.ranking import close, is_disturbed, near, winner
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Turn
 from nnasync.hal import ExecutionPreference
@@ -169,3 +169,22 @@ def test_whoever_wins_is_near_the_cheapest_engine(lines: list[Any]) -> None:
     assert taken.cost(FAST) <= 1.2 * 1.07 * least
     assert [each.verdict for each in standings].count("chosen") == 1
     assert all(each.verdict for each in standings)
+
+
+def threads(made: Standing, count: int) -> Standing:
+    contender: Any = made.contender
+    contender.choice = Choice((Part(made.contender.name, "1", threads=count),))
+    return made
+
+
+def test_runs_that_waited_for_a_core_were_disturbed() -> None:
+    assert not is_disturbed([])
+    assert not is_disturbed([standing("a", 100), standing("b", 100)])
+    assert not is_disturbed([standing("a", 110, cpu_us=100), standing("b", 100, cpu_us=100)])
+    assert is_disturbed([standing("a", 150, cpu_us=100), standing("b", 100, cpu_us=100)])
+
+
+def test_several_threads_do_not_tell_whether_they_waited() -> None:
+    wide = threads(standing("a", 200, cpu_us=100), 2)
+    assert not is_disturbed([wide, standing("b", 100, cpu_us=100)])
+    assert not is_disturbed([threads(standing("a", 100, cpu_us=190), 2)])

@@ -214,6 +214,34 @@ async def test_whatever_changes_it_is_measured_anew(clock: ManualClock, change: 
 
 
 @pytest.mark.anyio
+async def test_a_disturbed_contest_is_held_again_three_times_in_all(clock: ManualClock) -> None:
+    """Half of each run somebody else had the core."""
+    held = []
+    for _ in range(5):
+        a, b = FakeEngine("a", clock, way(us=100, cpu_us=50)), FakeEngine("b", clock, way(us=60))
+        measured = clock.now_ns
+        async with competing(a, b) as rt:
+            net = await rt.compile(doubler())
+            assert net.report().partitions[0].device == "b"
+        held.append(clock.now_ns - measured > 10_000_000)
+    assert held == [True, True, True, False, False]
+
+
+@pytest.mark.anyio
+async def test_one_that_was_not_disturbed_is_the_last(clock: ManualClock) -> None:
+    chosen, held = [], []
+    for us, cpu_us in ((100, 50), (50, 50), (100, 50), (100, 50)):
+        a = FakeEngine("a", clock, way(us=us, cpu_us=cpu_us))
+        b = FakeEngine("b", clock, way(us=60))
+        measured = clock.now_ns
+        async with competing(a, b) as rt:
+            chosen.append((await rt.compile(doubler())).report().partitions[0].device)
+        held.append(clock.now_ns - measured > 10_000_000)
+    assert chosen == ["b", "a", "a", "a"]
+    assert held == [True, True, False, False]
+
+
+@pytest.mark.anyio
 async def test_a_winner_that_fails_now_is_measured_against_again(clock: ManualClock) -> None:
     async with competing(*rivals(clock)) as rt:
         await rt.compile(doubler())
