@@ -165,10 +165,17 @@ def test_whoever_wins_is_near_the_cheapest_engine(lines: list[Any]) -> None:
     taken = winner(standings, FAST)
     engines = [each.cost(FAST) for each in standings if not each.is_reference]
     least = min(each.cost(FAST) for each in standings)
-    assert taken.cost(FAST) <= 1.07 * max(least, min(engines, default=0.0))
-    assert taken.cost(FAST) <= 1.2 * 1.07 * least
+    # Of those within 1.1 back to back; by what calls pay for cold caches, too, it may be the best.
+    assert taken.cost(FAST) <= 1.1 * max(least, min(engines, default=0.0))
+    assert taken.cost(FAST) <= 1.2 * 1.1 * least
     assert [each.verdict for each in standings].count("chosen") == 1
     assert all(each.verdict for each in standings)
+
+
+@given(st.lists(st.floats(1, 200), min_size=1, max_size=6))
+def test_without_cold_runs_only_a_tie_is_not_the_cheapest(lines: list[float]) -> None:
+    standings = [standing("a", us) for us in lines]
+    assert winner(standings, FAST).cost(FAST) <= 1.03 * min(each.cost(FAST) for each in standings)
 
 
 def threads(made: Standing, count: int) -> Standing:

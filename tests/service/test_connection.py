@@ -128,6 +128,18 @@ def test_the_end_is_told(ends: tuple[Connection, socket.socket]) -> None:
         connection.send(b"x")
 
 
+def test_a_connection_is_broken_once_the_peer_was_found_gone(
+    ends: tuple[Connection, socket.socket],
+) -> None:
+    connection, theirs = ends
+    connection.send(b"hello")
+    assert not connection.is_broken
+    theirs.close()
+    with pytest.raises(DeviceDied):
+        connection.send(b"hello")
+    assert connection.is_broken
+
+
 def test_what_has_no_room_waits_with_its_descriptors(
     ends: tuple[Connection, socket.socket],
 ) -> None:

@@ -25,6 +25,7 @@ from nnasync.conformance.lines import read_lines
 from nnasync.conformance.paths import Buffers
 from nnasync.conformance.runner import Runner
 from nnasync.drivers.service import isolate, process
+from nnasync.drivers.service.messages import GetStatus
 from tests import rigs
 from tests.service.rig import Slot
 
@@ -119,6 +120,23 @@ async def test_every_call_under_load_is_answered_once(round: int) -> None:
     assert answers["died"] == len(slots)
     prepared = await device.prepare_model(rigs.doubler())
     await prepared.execute(slots[0].request)
+    await device.close()
+
+
+async def test_after_a_message_that_could_not_be_sent_the_next_service_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that dies closes its sockets a moment before the system says that it has ended."""
+    device = await isolate(REFERENCE)
+    session = await device._supervisor.connected()
+    peer = session.link.peer
+    monkeypatch.setattr(type(peer), "has_ended", property(lambda self: False))
+    kill(device)
+    with pytest.raises(errors.DeviceDied):
+        while True:
+            session.link.begin(GetStatus)
+    prepared = await device.prepare_model(rigs.doubler())
+    await prepared.execute(Slot().request)
     await device.close()
 
 

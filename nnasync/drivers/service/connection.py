@@ -93,6 +93,8 @@ class Connection:
         self._buffer = bytearray()
         self._fds: list[int] = []
         self._closed = False
+        self.is_broken = False
+        """Whether the peer was found gone when something was sent; the reader hears of it later."""
         self.sent_bytes = 0
         self.received_bytes = 0
 
@@ -250,6 +252,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return 0
         except (BrokenPipeError, ConnectionError) as error:
+            self.is_broken = True
             raise DeviceDied(f"{self._who} is gone") from error
         except OSError as error:
             raise ResourceExhaustedTransient(

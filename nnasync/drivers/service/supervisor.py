@@ -101,7 +101,7 @@ class Supervisor:
             session = self._session
             if session is None or session.link.error is not None:
                 await self._start()
-            elif session.link.peer.has_ended:
+            elif session.link.connection.is_broken or session.link.peer.has_ended:
                 # Its thread is about to notice; what is sent now would be lost.
                 await session.link.over
             else:
