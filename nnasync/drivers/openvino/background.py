@@ -14,7 +14,9 @@ share. One that is caught by that is taken back and repeated there.
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -39,6 +41,8 @@ which nobody else can have the interpreter lock."""
 _PATIENCE, _GRACE_NS = 3, 10_000_000
 _SHARE_OF_RUN = 0.6
 _SEARCHES = 5
+_OWN_THREADS = 3
+"""So many threads begin with a network at most: one runs it, one tells of it, and once a third."""
 
 
 class Quiet:
@@ -84,12 +88,21 @@ class Network:
     """A compiled network, and the thread of the engine on which its runs can give way."""
 
     def __init__(self, compiled: Any, threads: frozenset[int] = frozenset()) -> None:
-        """`threads` began while it was made; one of them may be the one that runs it."""
+        """`threads` began while it was made; one of them may be the one that runs it.
+
+        Those that began with another network, too, belong to nobody: nothing tells whose they are.
+        """
         self.compiled = compiled
         self.threads = threads
         self.gives_way = False
         self.searches_left = _SEARCHES if threads else 0
         self._thread = 0
+        with _NETWORKS_LOCK:
+            for other in tuple(_NETWORKS) if threads else ():
+                shared = self.threads & other.threads
+                self.threads -= shared
+                other.threads -= shared
+            _NETWORKS.add(self)
 
     def ran_ns(self) -> int:
         """Processor time so far of all threads that may run it."""
@@ -104,7 +117,7 @@ class Network:
         thread, which nobody more urgent is to wait for either.
         """
         self.searches_left -= 1
-        before_ns = {each: ran_ns(each) for each in self.threads}
+        before_ns = {each: ran_ns(each) for each in self.threads & threads_of_others()}
         began_ns = time.perf_counter_ns()
         run()
         least_ns = _SHARE_OF_RUN * (time.perf_counter_ns() - began_ns)
@@ -115,8 +128,12 @@ class Network:
         if len(busy) == 1 and give_way(busy[0]):
             self._thread, self.gives_way = busy[0], True
             for thread, ns in ran.items():
-                if ns > 0:
+                if ns > 0 and len(ran) <= _OWN_THREADS:
                     give_way(thread)
+
+
+_NETWORKS: weakref.WeakSet[Network] = weakref.WeakSet()
+_NETWORKS_LOCK = threading.Lock()
 
 
 def watched(make: Callable[[], Any]) -> Network:

@@ -189,6 +189,7 @@ def test_a_thread_is_lowered_only_where_it_is_clear_which(monkeypatch: pytest.Mo
         return True
 
     monkeypatch.setattr(module, "ran_ns", times.get)
+    monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
     monkeypatch.setattr(module, "give_way", give_way)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
     network = Network(None, frozenset(times))
@@ -210,6 +211,7 @@ def test_who_had_a_little_to_do_is_lowered_too(monkeypatch: pytest.MonkeyPatch) 
     times = {1: 5, 2: 0, 3: 0}
     lowered: set[int] = set()
     monkeypatch.setattr(module, "ran_ns", times.get)
+    monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
     now = [0]
 
     def give_way(thread: int) -> bool:
@@ -226,6 +228,32 @@ def test_who_had_a_little_to_do_is_lowered_too(monkeypatch: pytest.MonkeyPatch) 
 
     Network(None, frozenset(times)).lower_thread_that_runs(run)
     assert lowered == {2, 3}
+    lowered.clear()
+    times[4] = 0
+    Network(None, frozenset(times)).lower_thread_that_runs(run)
+    assert lowered == {2}  # Of so many one may be somebody else's.
+
+
+def test_threads_that_began_with_two_networks_are_nobody_s() -> None:
+    first, second = Network(None, frozenset({1, 2, 3})), Network(None, frozenset({3, 4}))
+    third = Network(None, frozenset({5}))
+    assert [first.threads, second.threads, third.threads] == [{1, 2}, {4}, {5}]
+
+
+def test_threads_of_python_are_never_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number may be that of another thread by now."""
+    times = {1: 0}
+    lowered: list[int] = []
+    monkeypatch.setattr(module, "ran_ns", times.get)
+    monkeypatch.setattr(module, "give_way", lowered.append)
+    monkeypatch.setattr(module, "threads_of_others", frozenset[int])
+
+    def run() -> None:
+        times[1] += 10**12
+
+    network = Network(None, frozenset(times))
+    network.lower_thread_that_runs(run)
+    assert (lowered, network.gives_way) == ([], False)
 
 
 def test_without_threads_of_its_own_it_is_not_even_tried() -> None:
