@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
-import anyio
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ from nnasync.compilation import cold
 from nnasync.engine import StopFlag
 from tests.compilation.rig import FakeEngine, ManualClock, competing, verdict_of, way
 from tests.compilation.rig import clock as clock
-from tests.rigs import ROW, doubler, until
+from tests.rigs import ROW, doubler
 
 pytestmark = [
     pytest.mark.anyio,
@@ -114,26 +112,6 @@ async def test_who_fails_when_cold_does_not_win(clock: ManualClock) -> None:
         net = await rt.compile(doubler())
         assert chosen(net) == "sound"
         assert "frozen" in verdict_of(net.report(), "frail")
-
-
-async def test_cancelling_during_a_cold_run_tells_the_engine_to_stop(clock: ManualClock) -> None:
-    begun, interrupted = threading.Event(), threading.Event()
-
-    def hang(stop: StopFlag) -> None:
-        if clock.is_cold:
-            stop.arm(interrupted.set)
-            begun.set()
-            interrupted.wait()
-
-    a, b = FakeEngine("a", clock), FakeEngine("b", clock)
-    a.before_run = hang
-    async with competing(a, b) as rt:
-        async with anyio.create_task_group() as group:
-            group.start_soon(rt.compile, doubler())
-            await until(begun.is_set)
-            group.cancel_scope.cancel()
-        await until(interrupted.is_set)
-        assert rt.statistics().nets == 0
 
 
 def test_making_caches_cold_writes_all_of_its_memory_and_lets_go(

@@ -368,13 +368,15 @@ async def test_a_contest_ends_before_the_deadline(clock: ManualClock) -> None:
         assert won(net)[0] == "ready"
 
 
-async def test_cancelling_tells_the_engine_to_stop(clock: ManualClock) -> None:
+@pytest.mark.parametrize("when_cold", [False, True])
+async def test_cancelling_tells_the_engine_to_stop(clock: ManualClock, when_cold: bool) -> None:
     begun, interrupted = threading.Event(), threading.Event()
 
     def hang(stop: StopFlag) -> None:
-        stop.arm(interrupted.set)
-        begun.set()
-        interrupted.wait()
+        if clock.is_cold == when_cold:
+            stop.arm(interrupted.set)
+            begun.set()
+            interrupted.wait()
 
     a, b = FakeEngine("a", clock), FakeEngine("b", clock)
     a.before_run = hang

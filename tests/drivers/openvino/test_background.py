@@ -18,6 +18,7 @@ from nnasync.drivers.openvino import OpenVinoEngine
 from nnasync.drivers.openvino import background as module
 from nnasync.drivers.openvino.background import Background, Network, Quiet
 from nnasync.drivers.openvino.requests import run_interruptibly
+from nnasync.engine import BoundCall
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, OperationType
 from nnasync.model.graph import Value
@@ -307,14 +308,20 @@ def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
         assert (y == expected).all()
 
 
-def test_an_abort_ends_a_run_that_gave_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def giving_way() -> tuple[BoundCall, StopFlag]:
+    """A call whose next run goes to the engine's thread, and the flag to run it with."""
     plan = OpenVinoEngine().compile(model_of(chain), FAST, PRECISE)
     assert plan.background is not None
     proven(plan.background.quiet)
     plan.networks.all[0].gives_way = True
     x, y = (np.zeros((512, 512), np.float32) for _ in range(2))
-    call, stop = plan.bind([x], [y]), StopFlag()
+    stop = StopFlag()
     stop.gives_way = True
+    return plan.bind([x], [y]), stop
+
+
+def test_an_abort_ends_a_run_that_gave_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, stop = giving_way()
 
     def aborted(request: Any, stop: StopFlag, patience_ns: float) -> bool:
         start = request.start
@@ -332,13 +339,7 @@ def test_an_abort_ends_a_run_that_gave_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_fault_on_the_engine_s_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = OpenVinoEngine().compile(model_of(chain), FAST, PRECISE)
-    assert plan.background is not None
-    proven(plan.background.quiet)
-    plan.networks.all[0].gives_way = True
-    x, y = (np.zeros((512, 512), np.float32) for _ in range(2))
-    call, stop = plan.bind([x], [y]), StopFlag()
-    stop.gives_way = True
+    call, stop = giving_way()
 
     def fails(*_: object) -> bool:
         raise RuntimeError("out of luck")
