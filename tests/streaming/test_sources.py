@@ -105,7 +105,7 @@ async def test_other_audio_is_resampled(tmp_path: Path) -> None:
     items = [item async for item in audio_file(path, pace="fast")]
     assert 100 <= len(items) <= 101
     samples = np.concatenate([item.data for item in items])[:16000]
-    spectrum = np.abs(np.fft.rfft(samples))
+    spectrum = np.abs(await anyio.to_thread.run_sync(np.fft.rfft, samples))
     assert int(spectrum.argmax()) == 440
     assert items[9].media_ns == 100_000_000
 
@@ -199,7 +199,8 @@ async def test_capture_of_hops() -> None:
         hops = [item.data async for item in source]
     assert len(hops) >= 19
     assert all(hop.shape == (160,) for hop in hops)
-    spectrum = np.abs(np.fft.rfft(np.concatenate(hops[:16])))
+    samples = np.concatenate(hops[:16])
+    spectrum = np.abs(await anyio.to_thread.run_sync(np.fft.rfft, samples))
     assert int(spectrum.argmax()) == 160
 
 
