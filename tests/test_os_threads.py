@@ -17,16 +17,16 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 @linux_only
 def test_a_thread_of_python_is_none_of_the_others() -> None:
     mine: list[int] = []
-    over = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
         mine.append(threading.get_native_id())
+        begun.set()
         over.wait()
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not mine:
-        time.sleep(0)
+    begun.wait()
     assert str(mine[0]) in os.listdir("/proc/self/task")
     assert not threads_of_others() & {mine[0], threading.get_native_id()}
     over.set()

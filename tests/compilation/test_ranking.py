@@ -28,6 +28,12 @@ class Named:
         self.choice = Choice((Part(name, "1"),))
 
 
+def unmeasured(name: str) -> Standing:
+    """One that never ran."""
+    contender: Any = Named(name)
+    return Standing(contender)
+
+
 def standing(
     name: str,
     us: float,
@@ -38,8 +44,7 @@ def standing(
     cold_cpu_us: float | None = None,
 ) -> Standing:
     """One that was measured."""
-    contender: Any = Named(name)
-    made = Standing(contender)
+    made = unmeasured(name)
     made.agrees = agrees
     made.note(Turn((int(us * 1000),), cpu_us and cpu_us * 1000))
     if cold_us is not None:
@@ -146,8 +151,7 @@ def test_more_threads_are_for_who_is_close() -> None:
 
 @pytest.mark.parametrize("agrees", [True, None])
 def test_who_was_never_run_is_taken_where_nobody_was(agrees: bool | None) -> None:
-    first: Any = Standing(Named("first"))  # type: ignore[arg-type]  # as much as is looked at
-    second: Any = Standing(Named("second"))  # type: ignore[arg-type]  # the same
+    first, second = unmeasured("first"), unmeasured("second")
     first.agrees = second.agrees = agrees
     assert winner([first, second], FAST) is first
     assert first.verdict == "chosen: first that is ready"

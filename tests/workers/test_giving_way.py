@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nnasync.workers import Worker
-from nnasync.workers.giving_way import GivingWay
+from nnasync.workers.giving_way import GivingWay, LowOsPriority
 from tests.workers.steering import HIGH, LOW, MEDIUM, Rig, Steps, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -40,8 +40,8 @@ def test_a_model_that_nobody_has_any_more_counts_no_longer() -> None:
 
 
 @pytest.mark.parametrize("mode", [True, False, "alone"])
-def test_engines_are_left_alone_where_that_is_not_wanted(mode: object) -> None:
-    rule, model = GivingWay(mode, engines=False), Prepared()  # type: ignore[arg-type]  # parametrized
+def test_engines_are_left_alone_where_that_is_not_wanted(mode: LowOsPriority) -> None:
+    rule, model = GivingWay(mode, engines=False), Prepared()
     rule.expect(HIGH, model)
     assert not rule.of_engines(LOW)
 

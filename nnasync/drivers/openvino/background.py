@@ -153,15 +153,18 @@ class Background:
     def wants(self) -> bool:
         """Whether the next run is one for `run`; others need not give way."""
         self._runs = (self._runs + 1) % _LOOKS_AT
-        return self.quiet.is_quiet or not self._runs
+        return self._is_worthwhile or not self._runs
+
+    @property
+    def _is_worthwhile(self) -> bool:
+        return self.quiet.is_quiet and self.quiet.usual_ns >= _WORTHWHILE_NS
 
     def run(self, network: Network, request: Request, stop: StopFlag, *, is_long: bool) -> bool:
         """Run to the end, which is True, or until it is aborted; as the engine's errors otherwise.
 
         `is_long` is whether a run may be started on the engine's thread for its own sake.
         """
-        quiet = self.quiet
-        if quiet.is_quiet and quiet.usual_ns >= _WORTHWHILE_NS:
+        if self._is_worthwhile:
             if network.gives_way:
                 return self._apart(network, request, stop)
             if network.searches_left:
@@ -177,10 +180,8 @@ class Background:
     def _apart(self, network: Network, request: Request, stop: StopFlag) -> bool:
         """Run on the engine's thread, unless it gets no core there."""
         PROMPTNESS.ask(prompt=True)
-        patience_ns = self.quiet.patience_ns
-        run = partial(run_interruptibly, request, stop, patience_ns)
-        is_late = self._timed(network.ran_ns, run) if not self._runs else run()
-        if not is_late:
+        run = partial(run_interruptibly, request, stop, self.quiet.patience_ns)
+        if not self._timed(network.ran_ns, run):
             return True
         self.quiet.disappoint()
         PROMPTNESS.ask(prompt=False)
@@ -190,7 +191,9 @@ class Background:
         return True
 
     def _timed(self, ran_ns: Callable[[], int], run: Callable[[], object]) -> bool:
-        """Run and look at how that went, by the time of the thread; True if it was taken back."""
+        """Run, and now and then look how that went by the thread's time; True if taken back."""
+        if self._runs:
+            return run() is True
         began_ns, began_at_ns = ran_ns(), time.perf_counter_ns()
         is_late = run() is True
         if not is_late:

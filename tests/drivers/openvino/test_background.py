@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
 
 MS = 1_000_000
 PROOF = 4
+SEARCHES = 300
 
 
 def proven(quiet: Quiet, run_ns: int = 5 * MS) -> Quiet:
@@ -201,7 +203,7 @@ def test_a_thread_is_lowered_only_where_it_is_clear_which(monkeypatch: pytest.Mo
             times[each] += 9 * MS
 
     for busy in ((), (1, 2)):
-        network.lower_thread_that_runs(lambda busy=busy: run(*busy))  # type: ignore[misc]  # bound early
+        network.lower_thread_that_runs(partial(run, *busy))
         assert (lowered, network.gives_way) == ([], False)
     network.lower_thread_that_runs(lambda: run(2))
     assert (set(lowered), network.gives_way) == ({2}, True)
@@ -289,13 +291,12 @@ def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
     stop.gives_way = True
     network = plan.networks.all[0]
     before = policies()
-    for _ in range(network.searches_left):
+    # Beside other work a thread may stand out only after many runs.
+    network.searches_left = SEARCHES
+    while network.searches_left and not network.gives_way:
         proven(plan.background.quiet)
         assert call.run(stop)
-        if network.gives_way:
-            break
-    else:
-        pytest.skip("beside other work no thread stood out")
+    assert network.gives_way
     changed = {each for each, policy in policies().items() if policy != before.get(each, policy)}
     assert changed
     assert changed <= os_threads.threads_of_others()
