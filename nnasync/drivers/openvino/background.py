@@ -91,10 +91,13 @@ class Network:
         """`threads` began while it was made; one of them may be the one that runs it.
 
         Those that began with another network, too, belong to nobody: nothing tells whose they are.
+        The engine hands threads of a network that is gone to the next one: where there are lowered
+        ones of that sort this network `may_give_way` without having been asked to.
         """
         self.compiled = compiled
         self.threads = threads
         self.gives_way = False
+        self.may_give_way = _is_any_left_over()
         self.searches_left = _SEARCHES if threads else 0
         self._thread = 0
         with _NETWORKS_LOCK:
@@ -127,6 +130,8 @@ class Network:
         busy = [thread for thread, ns in ran.items() if ns > least_ns]
         if len(busy) == 1 and give_way(busy[0]):
             self._thread, self.gives_way = busy[0], True
+            self.may_give_way = True
+            _LOWERED[busy[0]] = weakref.ref(self)
             for thread, ns in ran.items():
                 if ns > 0 and len(ran) <= _OWN_THREADS:
                     give_way(thread)
@@ -134,6 +139,12 @@ class Network:
 
 _NETWORKS: weakref.WeakSet[Network] = weakref.WeakSet()
 _NETWORKS_LOCK = threading.Lock()
+_LOWERED: dict[int, weakref.ref[Network]] = {}
+
+
+def _is_any_left_over() -> bool:
+    """Whether a thread was lowered whose network is gone, so that another may have it."""
+    return any(network() is None for network in tuple(_LOWERED.values()))
 
 
 def watched(make: Callable[[], Any]) -> Network:
@@ -171,7 +182,7 @@ class Background:
                 network.lower_thread_that_runs(lambda: run_interruptibly(request, stop))
                 return True
         PROMPTNESS.ask(prompt=False)
-        if is_long and not network.gives_way:
+        if is_long and not network.may_give_way:
             self._timed(network.ran_ns, lambda: run_interruptibly(request, stop))
         else:
             self._timed(time.thread_time_ns, request.infer)

@@ -169,7 +169,7 @@ class OpenVinoCall:
         plan = self._plan
         started_ns = time.perf_counter_ns()
         network = plan.networks.all[max(number, 0)]
-        if (plan.is_long or not plan.is_imported) and not network.gives_way:
+        if (plan.is_long or not plan.is_imported) and not network.may_give_way:
             run_interruptibly(request, stop)
         else:
             request.infer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -29,6 +30,12 @@ from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
 MS = 1_000_000
 PROOF = 4
 SEARCHES = 300
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of later tests are not to be careful for what these lower."""
+    monkeypatch.setattr(module, "_LOWERED", {})
 
 
 def proven(quiet: Quiet, run_ns: int = 5 * MS) -> Quiet:
@@ -130,7 +137,7 @@ class Fake:
 def goes(background: Background, request: Fake, stop: StopFlag) -> bool:
     """Run on a network whose thread is known and lowered."""
     network = Network(None)
-    network.gives_way = True
+    network.gives_way = network.may_give_way = True
     return background.run(network, cast(Any, request), stop, is_long=False)
 
 
@@ -281,7 +288,10 @@ def policies() -> dict[int, int]:
 def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
     engine = OpenVinoEngine()
     engine.cores = 1
-    plan = engine.compile(model_of(chain), FAST, PRECISE)
+    plans = [engine.compile(model_of(chain), FAST, PRECISE)]
+    while not plans[-1].networks.all[0].threads:  # It was handed those of a network that is gone.
+        plans.append(engine.compile(model_of(chain), FAST, PRECISE))
+    plan = plans[-1]
     assert plan.background is not None
     x, y = np.random.default_rng(1).random((512, 512), np.float32), np.zeros((512, 512), np.float32)
     call = plan.bind([x], [y])
@@ -307,6 +317,32 @@ def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
         stop.gives_way = gives_way
         assert call.run(stop)
         assert (y == expected).all()
+
+
+def test_a_network_after_a_lowered_one_that_is_gone_may_have_its_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine hands it on, and an ordinary run must not go there."""
+    network = lowered_by_its_run(monkeypatch)
+    assert network.may_give_way
+    assert not Network(None).may_give_way
+    del network
+    gc.collect()
+    assert Network(None).may_give_way
+
+
+def lowered_by_its_run(monkeypatch: pytest.MonkeyPatch) -> Network:
+    times = {1: 0}
+    monkeypatch.setattr(module, "ran_ns", times.get)
+    monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
+    monkeypatch.setattr(module, "give_way", lambda _: True)
+
+    def run() -> None:
+        times[1] += 10**12
+
+    network = Network(None, frozenset(times))
+    network.lower_thread_that_runs(run)
+    return network
 
 
 def giving_way() -> tuple[BoundCall, StopFlag]:
