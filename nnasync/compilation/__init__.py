@@ -20,6 +20,7 @@ from nnasync.compilation.calibration import read_calibration as read_calibration
 from nnasync.compilation.calibration import write_calibration as write_calibration
 from nnasync.compilation.compiling import compile_model as compile_model
 from nnasync.compilation.contenders import REFERENCE as REFERENCE
+from nnasync.compilation.provenance import fingerprints as fingerprints
 from nnasync.compilation.recalling import get_ready_to_recall as get_ready_to_recall
 from nnasync.compilation.report import Candidate as Candidate
 from nnasync.compilation.report import Compilation as Compilation
@@ -46,6 +47,7 @@ __all__ = [
     "calibrated",
     "compile_model",
     "figures_in",
+    "fingerprints",
     "get_ready_to_recall",
     "read_calibration",
     "state_folder",

@@ -75,7 +75,9 @@ class Chosen:
         if best is not None and self._staged is not None and isinstance(device, EngineDevice):
             watchdog = device.workers.watchdog
             later = functools.partial(_follow, self._staged, best, patience_s, watchdog)
-        compilation = Compilation(self._wish.model, prepared, device, self._report, later)
+        compilation = Compilation(
+            self._wish.model, prepared, device, self._report, later, run_ns=median_ns
+        )
         fallbacks = self._wish.fallbacks
         if fallbacks is None:
             return compilation

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.chosen import NO_CACHE, Chosen
+from nnasync.compilation.circumstances import Circumstances, is_quiet
 from nnasync.compilation.contenders import (
     REFERENCE,
     Choosing,
@@ -19,14 +23,14 @@ from nnasync.compilation.contenders import (
     OutsideContender,
     Wish,
 )
-from nnasync.compilation.contest import SHORT_NS, Limits, contest
+from nnasync.compilation.contest import SHORT_NS, Limits, contest, still_agrees
 from nnasync.compilation.gathering import Field, by_deadline, gather
 from nnasync.compilation.keeping import keep_stages
 from nnasync.compilation.manifest import Manifest, Outline
 from nnasync.compilation.partitioning import assigned, propose
 from nnasync.compilation.pinning import pinned
 from nnasync.compilation.pins import parse_pin, pin_of
-from nnasync.compilation.ranking import is_disturbed
+from nnasync.compilation.ranking import crowding
 from nnasync.compilation.report import Candidate, Rejection, Report
 from nnasync.compilation.samples import can_sample
 from nnasync.compilation.segmenting import cut_to_quantum
@@ -40,8 +44,11 @@ from nnasync.errors import BadState, DeviceError, GeneralFailure, MissedDeadline
 
 __all__ = ["choose", "first_stage"]
 
+logger = logging.getLogger(__name__)
+
 _MARGIN_NS = 2_000_000
 _FALLBACK = "fallback"
+_FASTEST = "fastest whose results agree"
 _AGREEING = ("slower", "equal", "chosen")
 """How the verdicts on those begin whose results agree."""
 
@@ -172,13 +179,13 @@ class _Compiler:
 
     async def _compete(self, verdicts: Verdicts | None) -> Choosing:
         """Take the contender that won before, or let them compete now."""
-        question, verdict = self._question(), None
+        question, before = self._question(), None
         if verdicts is not None:
-            verdict = await anyio.to_thread.run_sync(verdicts.find, question)
-            if verdict is not None and not verdict.is_provisional:
-                remembered = await self._as_before(verdict)
-                if remembered is not None:
-                    return remembered
+            before = await anyio.to_thread.run_sync(verdicts.find, question)
+        if before is not None and not self._is_to_be_held_again(before):
+            remembered = await self._as_before(before)
+            if remembered is not None:
+                return remembered
         ready = await self._prepared(self._leaders())
         if len(ready) == 1 and not self._wider_than([ready[0].family]):
             self._tell(ready[0], "chosen: the only one that is ready")
@@ -186,20 +193,36 @@ class _Compiler:
             return Choosing(ready[0], _FALLBACK if is_last else "the only one that is ready")
         standings = [Standing(contender) for contender in ready]
         winner = await self._measured(standings)
-        is_final = winner.agrees is not False and winner.turns_ns and not self._refused
-        is_final = is_final and now_ns() < self._limits.until_ns
-        if verdicts is not None and is_final:
-            before = 0 if verdict is None else verdict.disturbed
-            keep = partial(
-                verdicts.keep,
-                question,
-                self._field.contenders.index(winner.contender),
-                tuple(self._field.candidates),
-                disturbed=before + 1 if is_disturbed(standings) else 0,
-            )
-            await anyio.to_thread.run_sync(keep)
-        reason = "fastest whose results agree"
-        return Choosing(winner.contender, reason, winner.median_ns, is_final=bool(is_final))
+        earlier = None if before is None else before.circumstances
+        held = Circumstances.of(time.time(), crowding(standings), earlier)
+        choosing = Choosing(winner.contender, _FASTEST, winner.median_ns, circumstances=held)
+        is_measured = winner.agrees is not False and winner.median_ns is not None
+        if not is_measured or self._refused or now_ns() >= self._limits.until_ns:
+            return msgspec.structs.replace(choosing, is_final=False)
+        if verdicts is None:
+            return choosing
+        return await self._keep_verdict(verdicts, question, choosing, before)
+
+    def _is_to_be_held_again(self, verdict: Verdict) -> bool:
+        """Whether there should be another contest in spite of a verdict."""
+        return self._terms.again or (verdict.circumstances.is_provisional and is_quiet())
+
+    async def _keep_verdict(
+        self, verdicts: Verdicts, question: Question, choosing: Choosing, before: Verdict | None
+    ) -> Choosing:
+        """Remember what was chosen, or stay with what was chosen before in quieter times."""
+        keep = partial(
+            verdicts.keep,
+            question,
+            self._field.contenders.index(choosing.contender),
+            tuple(self._field.candidates),
+            choosing.circumstances,
+            before,
+        )
+        verdict = await anyio.to_thread.run_sync(keep)
+        if before is None or verdict.candidates != before.candidates:
+            return choosing
+        return await self._as_before(verdict) or choosing
 
     async def _measured(self, standings: list[Standing]) -> Standing:
         """The winner of the contest, which is noted for the report."""
@@ -244,17 +267,42 @@ class _Compiler:
         ]
 
     async def _as_before(self, verdict: Verdict) -> Choosing | None:
-        """Prepare the winner of an earlier contest; None if it cannot be any more."""
+        """Prepare the winner of an earlier contest; None if it cannot be, or is wrong, by now."""
         contender = self._field.contenders[verdict.chosen]
-        try:
-            await contender.prepare(self._deadline)
-        except MissedDeadline:
-            raise
-        except (DeviceError, Refused):
+        if contender not in self._losers:
+            try:
+                await contender.prepare(self._deadline)
+            except MissedDeadline:
+                raise
+            except (DeviceError, Refused):
+                return None
+            self._losers.append(contender)
+        if not await self._is_trusted(contender):
             return None
         self._field.candidates = list(verdict.candidates)
-        reason = "fastest whose results agree, as measured before"
-        return Choosing(contender, reason, _chosen_ns(verdict.candidates))
+        reason = f"{_FASTEST}, as measured before"
+        return Choosing(
+            contender,
+            reason,
+            _chosen_ns(verdict.candidates),
+            circumstances=verdict.circumstances,
+        )
+
+    async def _is_trusted(self, contender: Contender) -> bool:
+        """Whether an earlier judgement holds: a driver of others answers one sample again."""
+        if not any(part.device in self._terms.code for part in contender.choice.parts):
+            return True
+        standing = Standing(contender)
+        judge_by = await self._judge([standing])
+        if await still_agrees(self._wish.model, standing, judge_by, self._limits):
+            return True
+        logger.warning(
+            "%s agreed with the reference when %s was measured, and does not any more: %s",
+            contender.name,
+            self._wish.model.name,
+            standing.agreement if standing.failure is None else standing.failure,
+        )
+        return False
 
     async def _prepared(self, contenders: Sequence[Contender]) -> list[Contender]:
         """Those that are ready in time; raises what the last failed with if none ever was."""
@@ -312,6 +360,7 @@ class _Compiler:
             preference=int(wish.preference),
             precision=wish.precision,
             cores=engines[0].workers.cores if engines else 0,
+            code=dict(self._terms.code),
         )
 
     def _failed_to_prepare(self, contender: Contender, error: NNError) -> None:
@@ -386,6 +435,7 @@ class _Compiler:
             reason=choosing.reason,
             candidates=tuple(field.candidates),
             rejections=tuple(field.rejections),
+            circumstances=choosing.circumstances,
         )
         why = await keep_stages(cache, choosing, self._rivals(choosing), manifest)
         return f"not kept: {why}" if why else ""

@@ -6,7 +6,7 @@ measures and judges, comes along when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,6 +54,8 @@ async def compile_model(
     quantum_ns: int | None = None,
     cache: CompilationCache | None = None,
     optimise_after: int | None = None,
+    code: Mapping[str, str] | None = None,
+    again: bool = False,
 ) -> Compilation:
     """Prepare a model on the device, and in the lowering, that is fastest and agrees.
 
@@ -65,20 +67,23 @@ async def compile_model(
     with a budget of 0, or for open shapes, the first that takes the model gets it. `reference`
     judges where it is not among the devices. `precision` "exact" allows only what is bit-stable,
     "bf16" floats with less than float32. `pin` names the contender. With `quantum_ns` an engine
-    that cannot stop inside a run gets the model in segments.
+    that cannot stop inside a run gets the model in segments. `code` has the fingerprints of the
+    drivers of third parties, by device. With `again` nothing that is remembered is taken: there is
+    another contest.
 
     Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
     otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
     """
     fallbacks = Fallbacks.among(devices, source)
     digest = fingerprint.hex()[:_DIGEST]
-    terms = Terms(digest, reference, verdicts, budget_ns, patience_s, quantum_ns, pin, cache)
+    limits = (budget_ns, patience_s, quantum_ns)
+    terms = Terms(digest, reference, verdicts, *limits, pin, cache, code or {}, again)
     order = _Order(source, preference, priority, precision, fallbacks)
 
     async def choose_anew() -> Chosen:
         return await compiler.choose(await order.loaded(), devices, terms, None)
 
-    if cache is not None:
+    if cache is not None and not again:
         recall = Recall(cache, devices, order.wish, order.loaded)
         found = await recall.find(deadline)
         if found:

@@ -12,6 +12,7 @@ import msgspec
 from nnasync.clock import Deadline
 from nnasync.compilation.caching import CompilationCache, prepare_cached
 from nnasync.compilation.choice import WHOLE, Choice, Part, tell_lowering
+from nnasync.compilation.circumstances import QUIET, Circumstances
 from nnasync.compilation.fallback import REFERENCE, Fallbacks
 from nnasync.compilation.report import Partition
 from nnasync.deferred import deferred
@@ -107,14 +108,15 @@ class PlanContender(Contender, Protocol):
 class Choosing(msgspec.Struct, frozen=True):
     """A contender that was chosen, and why.
 
-    `median_ns` of a run is known where it was measured. Not final is what another compilation
-    should not just repeat.
+    `median_ns` of a run is known where it was measured, under these `circumstances`. Not final is
+    what another compilation should not just repeat.
     """
 
     contender: Contender
     reason: str
     median_ns: float | None = None
     is_final: bool = True
+    circumstances: Circumstances = QUIET
 
 
 class _Whole:

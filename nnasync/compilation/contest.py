@@ -35,7 +35,7 @@ from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 
-__all__ = ["SHORT_NS", "Limits", "Widen", "contest"]
+__all__ = ["SHORT_NS", "Limits", "Widen", "contest", "still_agrees"]
 
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
@@ -113,11 +113,18 @@ async def contest(
 class _Contest:
     """One contest under way."""
 
-    def __init__(self, model: Model, preference: ExecutionPreference, limits: Limits) -> None:
+    def __init__(
+        self,
+        model: Model,
+        preference: ExecutionPreference,
+        limits: Limits,
+        *,
+        samples: int = _SAMPLES,
+    ) -> None:
         self._model = model
         self._preference = preference
         self._limits = limits
-        self._samples = [sample(model, seed) for seed in range(_SAMPLES)]
+        self._samples = [sample(model, seed) for seed in range(samples)]
         self._expected: list[list[Array]] = []
         self._no_judge = ""
         self._judge_by: Contender | None = None
@@ -258,3 +265,16 @@ def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
     """Another one begins each time."""
     first = number % len(rivals)
     return [*rivals[first:], *rivals[:first]]
+
+
+async def still_agrees(
+    model: Model, standing: Standing, judge_by: Contender | None, limits: Limits
+) -> bool:
+    """Whether a contender that agreed with the reference once does so on one sample now, too.
+
+    True where nobody can judge. The standing has the agreement, or the failure.
+    """
+    contest = _Contest(model, ExecutionPreference.FAST_SINGLE_ANSWER, limits, samples=1)
+    await contest.hear_reference(judge_by, [standing])
+    await contest.judge([standing])
+    return standing.failure is None and standing.agrees is not False

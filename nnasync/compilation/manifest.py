@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from nnasync.compilation.choice import Choice, Part
+from nnasync.compilation.circumstances import QUIET, Circumstances
 from nnasync.compilation.report import Candidate, Partition, Rejection
 from nnasync.engine.caching import skeleton_of
 from nnasync.hal import ExtensionNameAndPrefix, Model, StatePair, Struct, Subgraph
@@ -20,7 +21,7 @@ __all__ = ["MANIFEST", "Manifest", "Outline", "Stage", "decode_manifest", "encod
 MANIFEST = "nnasync manifest"
 """Stands for the name of a device in the keys of manifests."""
 
-_FORMAT = 1
+_FORMAT = 2
 _MAX_STAGES = 2
 _MAX_LINES = 4096
 
@@ -67,6 +68,7 @@ class Manifest(Struct, frozen=True):
     """The stages of a compilation, the last one to stay, and its report.
 
     `outline` stands for the model where that was not loaded: its inputs, outputs and states.
+    `circumstances` are those of the contest that made the choice.
     """
 
     stages: tuple[Stage, ...]
@@ -75,6 +77,7 @@ class Manifest(Struct, frozen=True):
     reason: str
     candidates: tuple[Candidate, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    circumstances: Circumstances = QUIET
     format: int = _FORMAT
 
 

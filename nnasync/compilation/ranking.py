@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from nnasync.compilation.standing import Standing
 from nnasync.hal import ExecutionPreference
 
-__all__ = ["close", "is_disturbed", "near", "winner"]
+__all__ = ["close", "crowding", "near", "winner"]
 
 _TIE = 1.03
 _NEAR = 1.1
@@ -36,7 +36,6 @@ _COLD_PART = 1 / 30
 _CLEARLY = 1.25
 """Cold runs scatter more than others: those of alike variants of one engine by up to a fifth."""
 _CLOSE = 1.5
-_DISTURBED = 1.15
 
 
 def close(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
@@ -52,11 +51,14 @@ def near(standings: Sequence[Standing], preference: ExecutionPreference) -> list
     return _within(rivals, [each.cost(preference) for each in rivals], _NEAR)
 
 
-def is_disturbed(standings: Sequence[Standing]) -> bool:
-    """Whether others wanted the cores: runs on one thread took longer than its processor time."""
+def crowding(standings: Sequence[Standing]) -> float:
+    """How much others wanted the cores: time per processor time of runs on one thread.
+
+    At least 1, also where no processor time is known.
+    """
     narrow = [each for each in standings if not each.is_wide]
     took_ns, ran_ns = sum(each.took_ns for each in narrow), sum(each.ran_ns for each in narrow)
-    return took_ns > _DISTURBED * ran_ns > 0
+    return max(1.0, took_ns / ran_ns) if ran_ns > 0 else 1.0
 
 
 def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:

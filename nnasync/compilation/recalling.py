@@ -11,6 +11,7 @@ from nnasync.cache import CacheKey, Miss, Store, operations_digest
 from nnasync.clock import Deadline
 from nnasync.compilation.caching import CompilationCache, device_key, load_prepared
 from nnasync.compilation.choice import WHOLE, Part
+from nnasync.compilation.circumstances import is_quiet
 from nnasync.compilation.contenders import Contender, EngineContender, OutsideContender, Wish
 from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
 from nnasync.deferred import deferred
@@ -90,6 +91,9 @@ class Recall:
         manifest = decode_manifest(found.model[0])
         if manifest is None:
             cache.reason = "the manifest of the entry is of another form"
+            return None
+        if manifest.circumstances.is_provisional and is_quiet():
+            cache.reason = "other work disturbed the measuring; it is repeated in quiet"
             return None
         wish = self._wish_for(manifest.outline.model())
         for number, stage in enumerate(manifest.stages):

@@ -86,7 +86,8 @@ class Compilation(msgspec.Struct, frozen=True):
     """A model that is prepared on a device.
 
     `later`, if there is one, brings the best plan in while the first is in use, and answers with
-    the report of that. `fallbacks` tells what fell back so far.
+    the report of that. `fallbacks` tells what fell back so far. `run_ns` is how long a run took
+    when the devices competed, None where they did not.
     """
 
     model: Model
@@ -95,3 +96,4 @@ class Compilation(msgspec.Struct, frozen=True):
     report: Report
     later: Callable[[], Awaitable[Report]] | None = None
     fallbacks: Callable[[], tuple[Fallback, ...]] = _none
+    run_ns: float | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from nnasync.compilation.caching import CompilationCache
@@ -22,7 +24,8 @@ class Terms(msgspec.Struct, frozen=True):
 
     digest: of the model, as pins name it. reference: who judges where it is not among the devices.
     budget_ns: how long the turns of a contest take, 0 for none. quantum_ns: how long the parts of a
-    plan may take, if they must be short.
+    plan may take, if they must be short. code: fingerprints of the drivers of third parties, by
+    device. again: hold a contest although its outcome is remembered.
     """
 
     digest: str
@@ -33,3 +36,5 @@ class Terms(msgspec.Struct, frozen=True):
     quantum_ns: int | None = None
     pin: str | None = None
     cache: CompilationCache | None = None
+    code: Mapping[str, str] = {}
+    again: bool = False

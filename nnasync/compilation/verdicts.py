@@ -5,8 +5,8 @@ contenders with their versions, the preference. The files are read as if a stran
 them: what is not a verdict on this very question is ignored, and measured anew. There are at most
 a thousand, the least recently used go first.
 
-Where other work kept the cores busy during a contest, the next compilation holds another one, up to
-three in all: a verdict may stay for years, and a program often compiles while a machine starts.
+A verdict says under which circumstances its contest was held (see `circumstances`). One that was
+held while other work kept the cores busy does not replace one that was held in quiet.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync.compilation.choice import Choice
+from nnasync.compilation.circumstances import QUIET, Circumstances, succeeds
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.state import machine, read_state, write_state
 from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]
 
-_FORMAT = 3
+_FORMAT = 4
 _MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256
-_MOST_CONTESTS = 3
 
 
 class Question(msgspec.Struct, frozen=True):
-    """All that a verdict depends on besides the machine; `model` is a digest."""
+    """All that a verdict depends on besides the machine; `model` is a digest.
+
+    `code` has the fingerprints of the drivers of third parties, by device.
+    """
 
     model: str
     contenders: tuple[Choice, ...]
@@ -41,25 +44,22 @@ class Question(msgspec.Struct, frozen=True):
     preference: int
     precision: str | None
     cores: int
+    code: dict[str, str] = {}
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The contender that was chosen, as its index, and how all of them did.
-
-    `disturbed` counts contests in a row that other work disturbed, up to this one.
-    """
+    """The contender that was chosen, as its index, and how all of them did."""
 
     question: Question
     machine: str
     chosen: int
     candidates: tuple[Candidate, ...]
+    circumstances: Circumstances = QUIET
     format: int = _FORMAT
-    disturbed: int = 0
 
-    @property
-    def is_provisional(self) -> bool:
-        """Whether another contest is to be held."""
-        return 0 < self.disturbed < _MOST_CONTESTS
+    def after(self, contest: Circumstances) -> Verdict:
+        """This verdict when it outlasted another contest, which was disturbed more."""
+        return msgspec.structs.replace(self, circumstances=self.circumstances.outlasting(contest))
 
 
 class Verdicts:
@@ -90,14 +90,20 @@ class Verdicts:
         question: Question,
         chosen: int,
         candidates: Sequence[Candidate],
-        *,
-        disturbed: int = 0,
-    ) -> None:
-        """Remember a verdict; where that fails it is measured again next time."""
-        verdict = Verdict(question, machine(), chosen, tuple(candidates), disturbed=disturbed)
+        circumstances: Circumstances = QUIET,
+        before: Verdict | None = None,
+    ) -> Verdict:
+        """The verdict that stands after a contest: a new one, or the one `before` it.
+
+        It is remembered; where that fails the model is measured again next time.
+        """
+        verdict = Verdict(question, machine(), chosen, tuple(candidates), circumstances)
+        if before is not None and not succeeds(circumstances, before.circumstances):
+            verdict = before.after(circumstances)
         data = msgspec.json.encode(verdict)
         if len(data) <= _MAX_BYTES and write_state(self._path(question), data):
             self._drop_oldest()
+        return verdict
 
     def _path(self, question: Question) -> str:
         words = msgspec.json.encode((_FORMAT, machine(), question))

@@ -99,6 +99,7 @@ class Net:
         self._on_close = on_close
         self._on_drop = on_drop
         self._is_pinned = is_pinned
+        self.has_roles = False
         self._closed = False
 
     def _use(self, compilation: Compilation) -> None:
@@ -445,6 +446,7 @@ class Net:
         self, kind: Literal["input", "output"], ports: Sequence[Port], which: str | int
     ) -> buffer.Role:
         self._check(None)
+        self.has_roles = True
         compilation = self._compilation
         for number, port in enumerate(ports):
             if which in (number, port.name):

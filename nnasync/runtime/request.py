@@ -14,6 +14,7 @@ import msgspec
 from nnasync import importers
 from nnasync import model as models
 from nnasync.clock import Deadline, now_ns
+from nnasync.compilation import fingerprints
 from nnasync.device import Device
 from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
@@ -21,7 +22,7 @@ from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Pr
 if TYPE_CHECKING:
     from nnasync.versions import OlderDevice
 
-__all__ = ["CompileRequest", "ModelSource", "begun"]
+__all__ = ["CompileRequest", "Identity", "ModelSource", "begun"]
 
 E = TypeVar("E")
 
@@ -66,6 +67,22 @@ class ModelSource(msgspec.Struct, frozen=True):
     @property
     def _path(self) -> str:
         return self.path or ""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a compilation is remembered under, besides its options.
+
+    digest: SHA-256 of the model, or of its file. code: fingerprints of the drivers of third
+    parties, by device.
+    """
+
+    digest: bytes
+    code: dict[str, str]
+
+    @classmethod
+    def of(cls, source: ModelSource, devices: Sequence[Device]) -> Identity:
+        """Reads the model and the drivers' folders; raises OSError where the model cannot be."""
+        return cls(source.digest(), fingerprints(devices))
 
 
 class CompileRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ from nnasync.runtime.devices import Devices
 from nnasync.runtime.leftovers import Leftovers
 from nnasync.runtime.options import Options
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
-from nnasync.runtime.request import CompileRequest, ModelSource, begun
+from nnasync.runtime.request import CompileRequest, Identity, ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
@@ -51,11 +51,13 @@ if TYPE_CHECKING:
     from nnasync import versions
     from nnasync.execution import domain
     from nnasync.execution.buffer import Buffer, Role
-    from nnasync.runtime import reviving
+    from nnasync.runtime import rechecking, reviving
+    from nnasync.runtime.rechecking import Rechecker
     from nnasync.runtime.reviving import Reviver
     from nnasync.versions import Errands, OlderDevice
 else:
     domain = deferred("nnasync.execution.domain")
+    rechecking = deferred("nnasync.runtime.rechecking")
     reviving = deferred("nnasync.runtime.reviving")
     versions = deferred("nnasync.versions")
 
@@ -127,6 +129,7 @@ class Runtime:
         self._wanted = devices
         self._isolate = isolate
         self._nets: set[weakref.ref[Net]] = set()
+        self._recheckers: set[Rechecker] = set()
         self._leftovers = Leftovers()
         self._folder = os.path.expanduser(options.state_dir or state_folder())
         self._errands: Errands | None = None
@@ -248,13 +251,17 @@ class Runtime:
         candidates = await self._devices.candidates(devices)
         # While the model is digested, which takes no part of the interpreter.
         meanwhile = get_ready_to_recall if cache_dir is not None else None
-        digest = await self._workers.aside.carry(source.digest, source.name, meanwhile=meanwhile)
-        reviver = self._reviver(source, request, candidates, digest)
+        identity = await self._workers.aside.carry(
+            functools.partial(Identity.of, source, candidates), source.name, meanwhile=meanwhile
+        )
+        reviver = self._reviver(source, request, candidates, identity)
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
-            compilation = await self._compiled(source, request, candidates, digest)
+            compilation = await self._compiled(source, request, candidates, identity)
         _tell(source.name, compilation.report)
-        net = await self._net(compilation, deadline, reviver, is_pinned=devices is not None)
+        request = msgspec.structs.replace(request, deadline=None)
+        again = functools.partial(self._compiled, source, request, candidates, identity, again=True)
+        net = await self._net(compilation, deadline, reviver, again, is_pinned=devices is not None)
         await net.rehearse(deadline)
         return net
 
@@ -275,7 +282,9 @@ class Runtime:
         source: ModelSource,
         request: CompileRequest,
         devices: Sequence[Device],
-        digest: bytes,
+        identity: Identity,
+        *,
+        again: bool = False,
     ) -> Compilation:
         return await compile_model(
             source.source(),
@@ -283,15 +292,17 @@ class Runtime:
             preference=ExecutionPreference(request.preference),
             priority=Priority(request.priority),
             deadline=request.deadline,
-            fingerprint=digest,
+            fingerprint=identity.digest,
             precision=request.precision,
             pin=request.pin,
             reference=self._devices.reference(),
             verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
             budget_ns=int(self.options.competition_budget_ms * 1e6),
             quantum_ns=request.quantum_ns,
-            cache=self._cache(request, devices, digest),
+            cache=self._cache(request, devices, identity),
             optimise_after=request.optimise_after,
+            code=identity.code,
+            again=again,
         )
 
     def _reviver(
@@ -299,7 +310,7 @@ class Runtime:
         source: ModelSource,
         request: CompileRequest,
         devices: Sequence[Device],
-        digest: bytes,
+        identity: Identity,
     ) -> Reviver | None:
         """What compiles a network again whose isolated device has died, where that is wanted."""
         services = self._devices.services
@@ -307,11 +318,11 @@ class Runtime:
             return None
         again = msgspec.structs.replace(request, deadline=None, optimise_after=None)
         return reviving.Reviver(
-            services, functools.partial(self._compiled, source, again, devices, digest)
+            services, functools.partial(self._compiled, source, again, devices, identity)
         )
 
     def _cache(
-        self, request: CompileRequest, devices: Sequence[Device], digest: bytes
+        self, request: CompileRequest, devices: Sequence[Device], identity: Identity
     ) -> CompilationCache | None:
         """The cache that a compilation asks for; besides what keys say the plan depends on more."""
         if request.cache_dir is None:
@@ -325,8 +336,8 @@ class Runtime:
                 encrypt=options.encrypt_cache,
             ),
             self._workers.aside,
-            token=request.token or digest,
-            model_digest=digest,
+            token=request.token or identity.digest,
+            model_digest=identity.digest,
             library_version=library_version(),
             preference=ExecutionPreference(request.preference),
             priority=Priority(request.priority),
@@ -338,6 +349,7 @@ class Runtime:
                 request.precision,
                 request.preemption_quantum_ms,
                 request.pin,
+                sorted(identity.code.items()),
             ],
             deadline=request.deadline,
         )
@@ -347,6 +359,7 @@ class Runtime:
         compilation: Compilation,
         deadline: Deadline | None,
         reviver: Reviver | None,
+        again: Callable[[], Awaitable[Compilation]],
         *,
         is_pinned: bool,
     ) -> Net:
@@ -367,6 +380,11 @@ class Runtime:
             upkeep.add(start(weakref.ref(net), compilation.later))
         if reviver is not None:
             upkeep.add(self._tasks.start(reviver.run, weakref.ref(net)))
+        if compilation.run_ns is not None:
+            checker = rechecking.Rechecker(net, compilation.run_ns, again)
+            self._recheckers.add(checker)
+            upkeep.add(functools.partial(self._recheckers.discard, checker))
+            upkeep.add(self._tasks.start(checker.run))
         until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
         if deadline is not None:
             until = min(until, deadline)
@@ -432,6 +450,8 @@ class Runtime:
     def _trim(self) -> None:
         for net in self._open_nets():
             net.trim()
+        for checker in list(self._recheckers):
+            checker.look()
         for device in self._devices.all:
             if isinstance(device, EngineDevice):
                 try:

@@ -53,6 +53,8 @@ class Versioned(KnownDevice):
         """`answers` are what it said of itself when it was found, and go on to be the answers."""
         super().__init__(answers)
         self._inner: Any = inner
+        self.inner: object = inner
+        """The device that was written for the older version."""
         self._level = answers.feature_level
         self._told: set[str] = set()
         self._closed = False

@@ -16,7 +16,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.compilation import contest, trials
+from nnasync.compilation import compiler, contest, recalling, trials
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import Lowering, StopFlag
@@ -34,6 +34,8 @@ class ManualClock:
         self.cpu_ns = 0
         self.chills = 0
         self.is_cold = False
+        self.is_quiet = True
+        """Whether the machine seems to have nothing else to do."""
 
     def chill(self) -> None:
         """Let the next run find cold caches."""
@@ -53,6 +55,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(trials, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(trials, "process_time_ns", lambda: made.cpu_ns)
     monkeypatch.setattr(contest, "Chill", lambda: made.chill)
+    for module in (compiler, recalling):
+        monkeypatch.setattr(module, "is_quiet", lambda: made.is_quiet)
     return made
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.ranking import close, is_disturbed, near, winner
+from nnasync.compilation.ranking import close, crowding, near, winner
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Turn
 from nnasync.hal import ExecutionPreference
@@ -189,13 +189,13 @@ def threads(made: Standing, count: int) -> Standing:
 
 
 def test_runs_that_waited_for_a_core_were_disturbed() -> None:
-    assert not is_disturbed([])
-    assert not is_disturbed([standing("a", 100), standing("b", 100)])
-    assert not is_disturbed([standing("a", 110, cpu_us=100), standing("b", 100, cpu_us=100)])
-    assert is_disturbed([standing("a", 150, cpu_us=100), standing("b", 100, cpu_us=100)])
+    assert crowding([]) == 1
+    assert crowding([standing("a", 100), standing("b", 100)]) == 1
+    assert crowding([standing("a", 110, cpu_us=100), standing("b", 100, cpu_us=100)]) == 1.05
+    assert crowding([standing("a", 150, cpu_us=100), standing("b", 100, cpu_us=100)]) == 1.25
 
 
 def test_several_threads_do_not_tell_whether_they_waited() -> None:
     wide = threads(standing("a", 200, cpu_us=100), 2)
-    assert not is_disturbed([wide, standing("b", 100, cpu_us=100)])
-    assert not is_disturbed([threads(standing("a", 100, cpu_us=190), 2)])
+    assert crowding([wide, standing("b", 100, cpu_us=100)]) == 1
+    assert crowding([threads(standing("a", 100, cpu_us=190), 2)]) == 1

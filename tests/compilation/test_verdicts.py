@@ -13,12 +13,14 @@ import pytest
 
 import nnasync as nn
 from nnasync.compilation.choice import Choice, Part
+from nnasync.compilation.circumstances import Circumstances
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.state import machine, read_state, state_folder, write_state
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
 from nnasync.engine.rehearsal import REHEARSALS
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
+from tests.compilation.test_caching import KeepingEngine
 from tests.rigs import ROW, calculator, doubler
 
 pytestmark = pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning")
@@ -57,6 +59,7 @@ def test_a_verdict_is_found_again(tmp_path: Path) -> None:
         {"preference": 0},
         {"precision": "exact"},
         {"cores": 3},
+        {"code": {"a": "1"}},
     ],
 )
 def test_another_question_has_another_answer(tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -182,8 +185,9 @@ async def test_a_model_is_measured_once(clock: ManualClock) -> None:
     async with competing(a, b) as rt:
         net = await rt.compile(doubler())
         assert (a.compiled, b.compiled) == ([], ["f32*1"])
-        # One try and the rehearsals, so that the first call finds it warm, and no contest.
-        assert clock.now_ns == measured + (1 + REHEARSALS) * 50_000
+        # A sample, for it is a driver of others, one try and the rehearsals, so that the first
+        # call finds it warm; and no contest.
+        assert clock.now_ns == measured + (2 + REHEARSALS) * 50_000
         assert net.report().partitions[0].reason.endswith("as measured before")
         assert net.report().candidates == first.candidates
         assert net.report().pin == first.pin
@@ -239,6 +243,82 @@ async def test_one_that_was_not_disturbed_is_the_last(clock: ManualClock) -> Non
         held.append(clock.now_ns - measured > 10_000_000)
     assert chosen == ["b", "a", "a", "a"]
     assert held == [True, True, False, False]
+
+
+def test_a_disturbed_contest_does_not_replace_a_quiet_one(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path)
+    quiet = verdicts.keep(question(), 1, LINES, Circumstances.of(1, 1, None))
+    disturbed = Circumstances.of(2, 1.5, quiet.circumstances)
+    assert verdicts.keep(question(), 0, LINES[::-1], disturbed, quiet) == quiet
+    assert verdicts.find(question()) == quiet
+
+
+def test_of_two_disturbed_ones_the_quieter_stands(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path)
+    first = verdicts.keep(question(), 1, LINES, Circumstances.of(1, 1.5, None))
+    worse = Circumstances.of(2, 2, first.circumstances)
+    second = verdicts.keep(question(), 0, LINES[::-1], worse, first)
+    assert (second.chosen, second.candidates) == (1, LINES)
+    assert second.circumstances == Circumstances(2, 1.5, 2)
+    better = Circumstances.of(3, 1.4, second.circumstances)
+    third = verdicts.keep(question(), 0, LINES[::-1], better, second)
+    assert (third.chosen, third.circumstances) == (0, better)
+    assert verdicts.find(question()) == third
+
+
+@pytest.mark.anyio
+async def test_who_is_far_ahead_is_remembered_too(clock: ManualClock) -> None:
+    """Nobody is left whom it would take turns with."""
+    for again in (False, True):
+        async with competing(FakeEngine("a", clock, way(us=5000)), FakeEngine("b", clock)) as rt:
+            report = (await rt.compile(doubler())).report()
+        assert report.partitions[0].device == "b"
+        assert report.partitions[0].reason.endswith("as measured before") == again
+
+
+@pytest.mark.anyio
+async def test_a_provisional_verdict_is_taken_while_the_machine_is_busy(clock: ManualClock) -> None:
+    held = []
+    for is_quiet in (False, False, False, True):
+        clock.is_quiet = is_quiet
+        a, b = FakeEngine("a", clock, way(us=100, cpu_us=50)), FakeEngine("b", clock, way(us=60))
+        measured = clock.now_ns
+        async with competing(a, b) as rt:
+            await rt.compile(doubler())
+        held.append(clock.now_ns - measured > 10_000_000)
+    assert held == [True, False, False, True]
+
+
+@pytest.mark.anyio
+async def test_what_a_disturbed_contest_chose_is_taken_from_the_cache_while_it_is_busy(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    hits = []
+    b = KeepingEngine("b", clock, way(us=60, cpu_us=30))
+    for is_quiet in (False, False, True):
+        clock.is_quiet = is_quiet
+        async with competing(FakeEngine("a", clock, way(us=100, cpu_us=50)), b) as rt:
+            report = (await rt.compile(doubler(), cache_dir=tmp_path / "cache")).report()
+            hits.append((report.cache_hit, report.cache_reason))
+    assert [hit for hit, _ in hits] == [False, True, False]
+    assert hits[2][1].startswith("other work disturbed the measuring")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [0, 100])
+async def test_a_driver_of_others_answers_a_sample_again(
+    clock: ManualClock, error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own files are the same, but not what it computes with."""
+    async with competing(*rivals(clock)) as rt:
+        await rt.compile(doubler())
+    a, b = rivals(clock)
+    b.ways[0] = way(us=50, error=error)
+    async with competing(a, b) as rt:
+        report = (await rt.compile(doubler())).report()
+    assert report.partitions[0].device == ("a" if error else "b")
+    assert report.partitions[0].reason.endswith("as measured before") == (not error)
+    assert ("does not any more" in caplog.text) == bool(error)
 
 
 @pytest.mark.anyio
