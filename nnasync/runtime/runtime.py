@@ -258,7 +258,6 @@ class Runtime:
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
             compilation = await self._compiled(source, request, candidates, identity)
-        _tell(source.name, compilation.report)
         request = msgspec.structs.replace(request, deadline=None)
         again = functools.partial(self._compiled, source, request, candidates, identity, again=True)
         net = await self._net(compilation, deadline, reviver, again, is_pinned=devices is not None)
@@ -286,7 +285,7 @@ class Runtime:
         *,
         again: bool = False,
     ) -> Compilation:
-        return await compile_model(
+        compilation = await compile_model(
             source.source(),
             devices,
             preference=ExecutionPreference(request.preference),
@@ -304,6 +303,8 @@ class Runtime:
             code=identity.code,
             again=again,
         )
+        _tell(source.name, compilation.report)
+        return compilation
 
     def _reviver(
         self,
