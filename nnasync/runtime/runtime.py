@@ -249,11 +249,7 @@ class Runtime:
             optimise_after=optimise_after,
         )
         candidates = await self._devices.candidates(devices)
-        # While the model is digested, which takes no part of the interpreter.
-        meanwhile = get_ready_to_recall if cache_dir is not None else None
-        identity = await self._workers.aside.carry(
-            functools.partial(Identity.of, source, candidates), source.name, meanwhile=meanwhile
-        )
+        identity = await self._identity(source, candidates, is_cached=cache_dir is not None)
         reviver = self._reviver(source, request, candidates, identity)
         vlog.model("compile %s", source.name)
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
@@ -275,6 +271,14 @@ class Runtime:
         """
         self._check_open()
         return await domain.allocate(roles, shape)
+
+    async def _identity(
+        self, source: ModelSource, devices: Sequence[Device], *, is_cached: bool
+    ) -> Identity:
+        # While the model is digested, which takes no part of the interpreter.
+        meanwhile = get_ready_to_recall if is_cached else None
+        work = functools.partial(Identity.of, source, devices)
+        return await self._workers.aside.carry(work, source.name, meanwhile=meanwhile)
 
     async def _compiled(
         self,
