@@ -13,6 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from nnasync.clock import Deadline, now_ns
+from nnasync.compilation.beside import let_go
 from nnasync.compilation.chosen import NO_CACHE, Chosen
 from nnasync.compilation.circumstances import Circumstances, is_quiet
 from nnasync.compilation.contenders import (
@@ -243,6 +244,10 @@ class _Compiler:
             wish.model, standings, judge_by, wish.preference, self._limits, widen
         )
         self._note(standings)
+        trials = [standing.trial for standing in standings]
+        for standing in standings:
+            standing.trial = None
+        await let_go(trials)
         for contender in self._field.contenders:
             if contender not in self._told:
                 self._tell(contender, "not tried: too slow, or too short, with fewer threads")

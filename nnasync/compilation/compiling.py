@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nnasync.clock import Deadline
+from nnasync.compilation.beside import import_what_compiles
 from nnasync.compilation.caching import CompilationCache
 from nnasync.compilation.chosen import Chosen, recalled
 from nnasync.compilation.contenders import Wish
@@ -81,6 +82,7 @@ async def compile_model(
     order = _Order(source, preference, priority, precision, fallbacks)
 
     async def choose_anew() -> Chosen:
+        await import_what_compiles()
         return await compiler.choose(await order.loaded(), devices, terms, None)
 
     if cache is not None and not again:
@@ -88,6 +90,7 @@ async def compile_model(
         found = await recall.find(deadline)
         if found:
             return recalled(found, recall, choose_anew)
+    await import_what_compiles()
     wish = await order.loaded()
     if optimise_after is None or pin is not None:
         return (await compiler.choose(wish, devices, terms, deadline)).compilation()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from nnasync.clock import Deadline
+from nnasync.compilation.beside import let_go
 from nnasync.compilation.caching import CompilationCache, prepare_cached
 from nnasync.compilation.choice import WHOLE, Choice, Part, tell_lowering
 from nnasync.compilation.circumstances import QUIET, Circumstances
@@ -262,8 +263,10 @@ class EngineContender(_Whole):
         return self._engine_device.adopt(wish.model, self.plan(), wish.priority, health=health)
 
     async def discard(self) -> None:
-        """Drop the plan."""
+        """Drop the plan, on a thread."""
+        held = [self._plan, self._narrow]
         self._plan = self._narrow = None
+        await let_go(held)
 
     def _open_plan(self) -> Plan:
         if self._plan is None:

@@ -15,6 +15,7 @@ import msgspec
 
 from nnasync.clock import Deadline
 from nnasync.compilation.abilities import Ability, abilities
+from nnasync.compilation.beside import let_go
 from nnasync.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
 from nnasync.compilation.contenders import REFERENCE, Wish
 from nnasync.compilation.gathering import Field, lowerings_of, objection
@@ -217,8 +218,10 @@ class PartitionContender:
         )
 
     async def discard(self) -> None:
-        """Drop the plans."""
-        self._plan = self._engine = None
+        """Drop the plans, on a thread."""
+        held = [self._plan, self._engine, self._ready]
+        self._plan, self._engine, self._ready = None, None, {}
+        await let_go(held)
 
     def _guarded(self, step: PartitionStep, plan: Plan) -> Plan:
         """The plan of a step, falling back if it may."""

@@ -16,6 +16,7 @@ import msgspec
 
 from nnasync.cache import Store
 from nnasync.clock import Deadline, Watchdog, now_ns
+from nnasync.collecting import collecting_later
 from nnasync.compilation import (
     Compilation,
     CompilationCache,
@@ -289,24 +290,25 @@ class Runtime:
         *,
         again: bool = False,
     ) -> Compilation:
-        compilation = await compile_model(
-            source.source(),
-            devices,
-            preference=ExecutionPreference(request.preference),
-            priority=Priority(request.priority),
-            deadline=request.deadline,
-            fingerprint=identity.digest,
-            precision=request.precision,
-            pin=request.pin,
-            reference=self._devices.reference(),
-            verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
-            budget_ns=int(self.options.competition_budget_ms * 1e6),
-            quantum_ns=request.quantum_ns,
-            cache=self._cache(request, devices, identity),
-            optimise_after=request.optimise_after,
-            code=identity.code,
-            again=again,
-        )
+        with collecting_later():
+            compilation = await compile_model(
+                source.source(),
+                devices,
+                preference=ExecutionPreference(request.preference),
+                priority=Priority(request.priority),
+                deadline=request.deadline,
+                fingerprint=identity.digest,
+                precision=request.precision,
+                pin=request.pin,
+                reference=self._devices.reference(),
+                verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
+                budget_ns=int(self.options.competition_budget_ms * 1e6),
+                quantum_ns=request.quantum_ns,
+                cache=self._cache(request, devices, identity),
+                optimise_after=request.optimise_after,
+                code=identity.code,
+                again=again,
+            )
         _tell(source.name, compilation.report)
         return compilation
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from nnasync.errors import GeneralFailure
 from nnasync.packages import imported, version_of
@@ -29,8 +31,27 @@ _OPSET = "openvino.opset15"
 
 @functools.cache
 def module() -> Any:
-    """The package itself."""
-    return imported(PACKAGE)
+    """The package itself, imported without its telemetry.
+
+    That would fork this process at the import, to report it to somebody on the network, and while
+    a large process is forked nothing else of it runs.
+    """
+    with _missing("openvino_telemetry"):
+        return imported(PACKAGE)
+
+
+@contextlib.contextmanager
+def _missing(name: str) -> Iterator[None]:
+    """Let a package seem not to be installed, unless the application has imported it already."""
+    modules = cast("dict[str, ModuleType | None]", sys.modules)
+    if name in modules:
+        yield
+        return
+    modules[name] = None
+    try:
+        yield
+    finally:
+        del modules[name]
 
 
 @functools.cache
