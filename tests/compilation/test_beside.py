@@ -48,7 +48,9 @@ async def test_what_is_let_go_ends_on_another_thread() -> None:
 
 
 @pytest.mark.anyio
-async def test_plans_that_lose_end_on_other_threads(clock: ManualClock) -> None:
+async def test_plans_that_lose_end_on_other_threads(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mortal = Mortal()
     loser, winner = FakeEngine("a", clock, way(us=100)), FakeEngine("b", clock, way(us=60))
     compile_plan = loser.compile
@@ -58,7 +60,7 @@ async def test_plans_that_lose_end_on_other_threads(clock: ManualClock) -> None:
         plan.end = mortal.made()
         return plan
 
-    loser.compile = compile_mortal  # type: ignore[method-assign]
+    monkeypatch.setattr(loser, "compile", compile_mortal)
     async with competing(loser, winner) as rt:
         net = await rt.compile(doubler())
         gc.collect()
