@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nnasync.clock import Deadline as Deadline
+    from nnasync.clock import now_ns as now_ns
     from nnasync.clock import within as within
     from nnasync.errors import BadState as BadState
     from nnasync.errors import CallerError as CallerError
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from nnasync.runtime import open_runtime as open_runtime
     from nnasync.runtime import run as run
 
+__version__ = "0.1.0"
+
 __all__ = [
     "BadState",
     "Buffer",
@@ -108,6 +111,7 @@ __all__ = [
     "Timing",
     "load",
     "merge",
+    "now_ns",
     "open_runtime",
     "run",
     "save",
@@ -151,6 +155,7 @@ _HOMES: dict[str, str] = {
     "Timing": "hal:Timing",
     "load": "importers:load",
     "merge": "fences:merge",
+    "now_ns": "clock:now_ns",
     "open_runtime": "runtime:open_runtime",
     "run": "runtime:run",
     "save": "model:save",
@@ -189,4 +194,5 @@ def _imported(module: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    special = (name for name in globals() if name.startswith("__") and name.endswith("__"))
+    return sorted({*special, *__all__, *_MODULES})

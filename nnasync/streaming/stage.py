@@ -322,7 +322,7 @@ class Stage:
             self._settle(work, Outcome.COMPLETED, value=value, deadline=deadline)
 
     async def _value(self, work: _Work, deadline: Deadline | None) -> Any:
-        if deadline is not None and deadline.passed(work.started_ns):
+        if deadline is not None and deadline.passed_at(work.started_ns):
             await anyio.lowlevel.checkpoint()
             raise MissedDeadline(f"the deadline of item {work.item.index} passed in the queue")
         data = work.item.data if self._prepare is None else self._prepare(work.item.data)
