@@ -188,4 +188,5 @@ def _typed(samples: Array, port: Port) -> Array:
     if port.scale or port.dtype.kind == "f":
         return port.quantize(samples)
     limits = np.iinfo(port.dtype)
-    return np.clip(np.rint(samples * limits.max), limits.min, limits.max).astype(port.dtype)
+    clipped = np.clip(np.rint(samples * limits.max), limits.min, limits.max)
+    return np.asarray(clipped, port.dtype)
