@@ -18,7 +18,7 @@ from nnasync.cli.text import table
 from nnasync.hal import Struct
 from nnasync.streaming import StreamStatistics
 
-__all__ = ["Summary", "judged", "summarize", "text", "words_judged"]
+__all__ = ["Summary", "judged", "summarize", "text"]
 
 _MARGIN_HOPS = 30
 
@@ -120,7 +120,7 @@ def text(summary: Summary) -> str:
 def _recognition(summary: Summary) -> str:
     words = f"{summary.words_heard} words heard"
     if summary.words_right is not None:
-        words = f"{summary.words_right:.1%} of {words_judged(summary)} right"
+        words = f"{summary.words_right:.1%} of {_words_judged(summary)} right"
     digits = f"{summary.frames} frames seen"
     if summary.digits_right is not None:
         digits = (
@@ -130,7 +130,7 @@ def _recognition(summary: Summary) -> str:
     return f"{words}\n{digits}"
 
 
-def words_judged(summary: Summary) -> str:
+def _words_judged(summary: Summary) -> str:
     """Of what `words_right` is the share."""
     alarms = summary.false_alarms
     more = f" and {alarms} false alarm{'s' if alarms > 1 else ''}" if alarms else ""
