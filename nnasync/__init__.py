@@ -2,22 +2,29 @@
 
 The layers, top to bottom; a module imports only from rows below its own:
 
-    cli
-    streaming, service              sources, stages with accounting; devices for other processes
-    runtime                         open_runtime(): the composition root
-    execution                       calls, launches, bursts of a compiled network
-    compilation                     model + devices + preferences -> prepared model and report
-    partition                       a model over several devices
-    drivers, importers              cpu (reference), engines, service, null; tflite, onnx
-    formats, engine, versions       operator tables; an Engine, or an older Device, made a Device
-    device                          the contract of the HAL
-    model, validation, kernels      build, load, save; legality; the operations
-    burst                           the burst protocol
-    workers, message_queue, buffers threads and their cores; rings between processes; domains
-    fences, memory, cache           sync fences; pools and regions; compiled models, kept
-    scheduler, wakeup               which execution runs next; from threads into loops
-    tracing, clock, packages        hooks; deadlines; what is installed
-    errors, deferred, hal           the exception tree; late imports; the words of HAL 1.3
+    cli                                        the command line
+    streaming, bench, conformance, service     streams; suites; devices for other processes
+    runtime                                    open_runtime(): the composition root
+    execution                                  calls, launches, bursts of a compiled network
+    dump                                       models and plans as text and Graphviz
+    compilation                                model + devices -> prepared model and report
+    partition                                  a model over several devices
+    drivers, importers                         reference, engines, service, null; tflite, onnx
+    formats, engine, versions                  tables; an Engine, or older Device, made a Device
+    bases                                      what devices would write alike
+    device                                     the contract of the HAL
+    model                                      build, save, load
+    validation                                 what is legal
+    kernels                                    the operations
+    extensions, accuracy                       operations of vendors; tolerances
+    burst                                      the burst protocol
+    message_queue, buffers, workers            rings; memory domains; threads and their cores
+    fences, memory, cache, scheduler           sync fences; pools; kept files; what runs next
+    wakeup                                     from threads into loops
+    tracing, clock, timeslice, os_threads, packages    hooks; time; the system; what is installed
+    errors                                     the exception tree
+    hal                                        the words of HAL 1.3
+    deferred                                   late imports
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """
@@ -72,7 +79,7 @@ if TYPE_CHECKING:
     from nnasync.runtime import open_runtime as open_runtime
     from nnasync.runtime import run as run
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "BadState",
@@ -170,6 +177,8 @@ _MODULES = frozenset({"errors", "hal", "streaming"})
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _imported(f"nnasync.{name}")
+    if name == "__version__":
+        return _imported("nnasync.packages").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
@@ -194,5 +203,5 @@ def _imported(module: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    special = (name for name in globals() if name.startswith("__") and name.endswith("__"))
-    return sorted({*special, *__all__, *_MODULES})
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, "__version__", *__all__, *_MODULES})

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import nnasync
 from nnasync.cli import (
     bench,
     calibrate,
@@ -26,6 +25,7 @@ from nnasync.cli import (
     trace,
 )
 from nnasync.errors import NNError
+from nnasync.packages import VERSION
 
 __all__ = ["main"]
 
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Neural networks on live streams, with priorities and deadlines.",
         epilog="`nnasync COMMAND --help` has the options and examples of a command.",
     )
-    parser.add_argument("--version", action="version", version=f"nnasync {nnasync.__version__}")
+    parser.add_argument("--version", action="version", version=f"nnasync {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:
         module.add_parser(commands)

@@ -76,6 +76,18 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--output", metavar="DIR|FILE.npz", help="save the outputs of the last run that ended"
     )
+    _add_inputs(parser)
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write a trace of it all, which Perfetto shows"
+    )
+    parser.add_argument(
+        "--cache-dir", metavar="DIR", help="keep what was compiled there, and load it the next time"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_command)
+
+
+def _add_inputs(parser: Any) -> None:
     parser.add_argument(
         "--range",
         nargs=2,
@@ -97,14 +109,6 @@ def add_parser(commands: Any) -> None:
         help="give samples of sound to inputs, too, that look like features computed of them",
     )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
-    parser.add_argument(
-        "--trace", metavar="FILE", help="write a trace of it all, which Perfetto shows"
-    )
-    parser.add_argument(
-        "--cache-dir", metavar="DIR", help="keep what was compiled there, and load it the next time"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=_command)
 
 
 def _add_devices(group: Any) -> None:
