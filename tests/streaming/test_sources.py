@@ -206,32 +206,49 @@ async def test_missing_devices() -> None:
             await anext(mic)
 
 
+FOUND = {"ALSA_CONFIG_DIR": alsa.FOLDER, "ALSA_CONFIG_PATH": f"{alsa.FOLDER}/alsa.conf"}
+
+
 @pytest.mark.parametrize(
     ("given", "there", "expected"),
     [
-        ({}, True, {"ALSA_CONFIG_PATH": alsa.CONFIGURATION}),
+        ({}, True, FOUND),
         ({}, False, {}),
-        ({"ALSA_CONFIG_PATH": "/mine"}, True, {"ALSA_CONFIG_PATH": "/mine"}),
-        ({"ALSA_CONFIG_PATH": ""}, True, {"ALSA_CONFIG_PATH": ""}),
+        ({"ALSA_CONFIG_PATH": "/mine"}, True, FOUND | {"ALSA_CONFIG_PATH": "/mine"}),
+        ({"ALSA_CONFIG_DIR": ""}, True, FOUND | {"ALSA_CONFIG_DIR": ""}),
     ],
 )
 async def test_alsa_is_told_where_its_configuration_is(
     given: dict[str, str], there: bool, expected: dict[str, str]
 ) -> None:
-    alsa.find_configuration(given, lambda path: there and path == alsa.CONFIGURATION)
-    assert given == expected
+    environment = dict(given)
+    alsa.find_configuration(environment, lambda path: there and path == "/usr/share/alsa/alsa.conf")
+    assert environment == expected
 
 
 @pytest.mark.skipif(
-    not os.path.isfile(alsa.CONFIGURATION), reason="this machine has no configuration of ALSA"
+    not os.path.isfile(FOUND["ALSA_CONFIG_PATH"]),
+    reason="this machine has no configuration of ALSA",
 )
 async def test_a_microphone_of_alsa_opens_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALSA_CONFIG_PATH", "is restored at the end")
-    monkeypatch.delenv("ALSA_CONFIG_PATH")
+    for name in FOUND:
+        monkeypatch.setenv(name, "is restored at the end")
+        monkeypatch.delenv(name)
     async with microphone("null") as source:
         item = await anext(source)
     assert item.data.shape == (160,)
-    assert os.environ["ALSA_CONFIG_PATH"] == alsa.CONFIGURATION
+    assert {name: os.environ[name] for name in FOUND} == FOUND
+
+
+async def test_the_log_level_of_the_application_stays(tmp_path: Path) -> None:
+    path = await write_video(tmp_path / "levels.mp4", [0, 60])
+    before = av.logging.get_level()
+    av.logging.set_level(av.logging.FATAL)
+    try:
+        assert len([item async for item in video_file(path, pace="fast")]) == 2
+        assert av.logging.get_level() == av.logging.FATAL
+    finally:
+        av.logging.set_level(before)
 
 
 async def test_capture_of_frames() -> None:

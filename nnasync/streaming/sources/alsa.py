@@ -1,7 +1,8 @@
 """Where ALSA finds its configuration, when the library is not the system's own.
 
-PyAV's wheels carry a libasound whose compiled-in path exists on the machine that built it only, so
-that no device can be opened. `ALSA_CONFIG_PATH` is what libasound looks at first.
+PyAV's wheels carry a libasound whose compiled-in folder exists on the machine that built it only,
+so that no device can be opened. `ALSA_CONFIG_PATH` names the file that libasound begins with, and
+`ALSA_CONFIG_DIR` the folder of what that includes, without which `default` is not known.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, MutableMapping
 
-__all__ = ["CONFIGURATION", "find_configuration"]
+__all__ = ["FOLDER", "find_configuration"]
 
-CONFIGURATION = "/usr/share/alsa/alsa.conf"
+FOLDER = "/usr/share/alsa"
 """Where distributions keep it."""
 
 
@@ -19,6 +20,7 @@ def find_configuration(
     environment: MutableMapping[str, str] = os.environ,
     exists: Callable[[str], bool] = os.path.isfile,
 ) -> None:
-    """Set ALSA_CONFIG_PATH where it is not set and the system has the file; else change nothing."""
-    if "ALSA_CONFIG_PATH" not in environment and exists(CONFIGURATION):
-        environment["ALSA_CONFIG_PATH"] = CONFIGURATION
+    """Set both where they are not set and the system has the files; else change nothing."""
+    if exists(f"{FOLDER}/alsa.conf"):
+        environment.setdefault("ALSA_CONFIG_DIR", FOLDER)
+        environment.setdefault("ALSA_CONFIG_PATH", f"{FOLDER}/alsa.conf")

@@ -67,9 +67,10 @@ def microphone(
     Reading raises DeviceUnavailable where there is no such device, it does not open within
     `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
 
-    PyAV's wheels look for ALSA's configuration where no machine has it. So where the environment
-    does not say where it is, this sets `ALSA_CONFIG_PATH` to /usr/share/alsa/alsa.conf, if there is
-    such a file, for the whole process, before the device is first opened.
+    PyAV's wheels look for ALSA's configuration where no machine has it. So before the device is
+    opened, this sets `ALSA_CONFIG_DIR` and `ALSA_CONFIG_PATH`, for the whole process, to
+    /usr/share/alsa and its alsa.conf, if they are there and the variables are not set. ALSA itself
+    writes to stderr about a device that it cannot open.
     """
     reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     return capture(reading, "alsa", rate_hz=rate_hz, hop=hop)
