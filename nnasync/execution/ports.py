@@ -203,8 +203,8 @@ def _advice(array: Array, port: Port) -> str:
         formula = f"round(x / {port.scale:.9g})"
         formula += f" {'-' if port.zero_point < 0 else '+'} {abs(port.zero_point)}"
         return (
-            f", quantized: real values x as {formula} within its range, which .quantize(x) of this "
-            "port in net.inputs computes; a cast alone would give other values"
+            f", quantized: real values x as {formula} within its range, which Port.quantize(x) "
+            "computes (net.inputs has the ports); a cast alone would give other values"
         )
     if port.dtype.kind == "f" and array.dtype.kind in "iub":
         return (
