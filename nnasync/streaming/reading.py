@@ -61,12 +61,21 @@ class Reading:
         self.is_stopped = True
 
     @property
+    def has_limit(self) -> bool:
+        """Whether what it does now may only take so long."""
+        return self._limit_s is not None
+
+    @property
     def left_s(self) -> float:
         """Seconds until the reader is overdue; infinite without a limit."""
-        limit_s = self.read_timeout_s if self.is_open else self.open_timeout_s
+        limit_s = self._limit_s
         if limit_s is None:
             return math.inf
         return limit_s - (now_ns() - self._since_ns) / 1e9
+
+    @property
+    def _limit_s(self) -> float | None:
+        return self.read_timeout_s if self.is_open else self.open_timeout_s
 
     def overdue(self) -> DeviceUnavailable:
         """The error of a reader from which nothing came in time."""

@@ -176,6 +176,22 @@ async def answer(server: socket.socket, data: bytes) -> None:
         await anyio.sleep_forever()
 
 
+@each_kind
+async def test_a_read_that_the_system_gives_up_is_told_without_a_limit(
+    source_of: Open, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(*_arguments: object, **_options: object) -> None:
+        raise av.error.TimeoutError(110, "Connection timed out", silent)
+
+    monkeypatch.setattr(av, "open", give_up)
+    async with source_of(silent, open_timeout_s=None) as source:
+        with pytest.raises(InvalidArgument, match="Connection timed out"):
+            await anext(source)
+    async with source_of(silent, open_timeout_s=5) as source:
+        with pytest.raises(DeviceUnavailable, match="within 5 s"):
+            await anext(source)
+
+
 async def test_a_stage_tells_of_its_silent_source(tmp_path: Path) -> None:
     path = pipe(tmp_path, "pipe.ts")
 

@@ -57,9 +57,9 @@ def opened(
             stream.codec_context.thread_count = 1
             reading.progressed(is_open=True)
             yield container, stream
-    except (av.error.ExitError, av.error.TimeoutError) as error:
-        raise reading.overdue() from error
     except (av.FFmpegError, OSError) as error:
+        if isinstance(error, av.error.ExitError | av.error.TimeoutError) and reading.has_limit:
+            raise reading.overdue() from error
         reason = getattr(error, "strerror", None) or str(error)
         raise failure(f"cannot read {kind} from {name}: {reason}") from error
 
