@@ -249,6 +249,26 @@ else:
 """
 
 
+NEVER_COMES_BACK = """
+import asyncio, os
+from nnasync.streaming.lookahead import LookAhead
+
+def frames():
+    yield os.read(os.pipe()[0], 1)
+
+async def main():
+    ahead = LookAhead(frames)
+    try:
+        async with asyncio.timeout(0.05):
+            await anext(ahead)
+    except TimeoutError:
+        print("cancelled")
+    await ahead.aclose()
+
+asyncio.run(main())
+"""
+
+
 class TestOnAsyncio:
     """What is of asyncio alone, or in processes that choose their loops themselves."""
 
@@ -270,6 +290,19 @@ class TestOnAsyncio:
         run = await anyio.to_thread.run_sync(
             lambda: subprocess.run(
                 [sys.executable, "-c", PROGRAM, loop, kind, name],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        )
+        assert (run.returncode, run.stdout, run.stderr) == (0, "cancelled\n", "")
+
+    async def test_a_process_ends_though_a_reader_never_comes_back(self) -> None:
+        """As from a driver of a device that hangs: there is nothing that could stop it."""
+        run = await anyio.to_thread.run_sync(
+            lambda: subprocess.run(
+                [sys.executable, "-c", NEVER_COMES_BACK],
                 capture_output=True,
                 text=True,
                 timeout=120,
