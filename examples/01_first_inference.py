@@ -13,11 +13,10 @@ async def main() -> None:
     async with video_file(demo_data.path("digits.mp4"), size=(64, 64), pace="fast") as video:
         frame = (await anext(video)).data
 
-    model = nn.load(demo_data.path("digits.nnm"))
     async with nn.open_runtime() as runtime:
-        net = await runtime.compile(model)
+        net = await runtime.compile(demo_data.path("digits.nnm"))
         image = net.inputs[0]
-        print(f"{model.name} takes {image.name} {image.shape} {image.dtype}")
+        print(f"{net.model.name} takes {image.name} {image.shape} {image.dtype}")
         scores, timing = await net(frame.reshape(image.shape) / np.float32(255), measure=True)
 
     print(f"digit {scores.argmax()} with a score of {scores.max():.2f}")

@@ -18,8 +18,7 @@ async def load(net: nn.Net) -> None:
 
 async def main() -> None:
     async with nn.open_runtime() as runtime:
-        small = nn.load(demo_data.path("digits.nnm"))
-        large = nn.load(demo_data.path("digits_large.nnm"))
+        small, large = demo_data.path("digits.nnm"), demo_data.path("digits_large.nnm")
         urgent = await runtime.compile(small, priority=nn.Priority.HIGH)
         background = await runtime.compile(large, priority=nn.Priority.LOW)
 

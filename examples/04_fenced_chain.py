@@ -23,7 +23,7 @@ async def main() -> None:
 
     async with nn.open_runtime() as runtime:
         scale = await runtime.compile(scaling())
-        recognise = await runtime.compile(nn.load(demo_data.path("digits.nnm")))
+        recognise = await runtime.compile(demo_data.path("digits.nnm"))
         before = runtime.statistics().wakeups
         for frame in frames:
             first = await scale.launch(frame.reshape(1, 64, 64, 1).astype(np.float32))

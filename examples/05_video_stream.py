@@ -18,9 +18,8 @@ def prepared(frame: Array) -> Array:
 
 
 async def main() -> None:
-    model = nn.load(demo_data.path("digits.nnm"))
     async with nn.open_runtime() as runtime:
-        net = await runtime.compile(model)
+        net = await runtime.compile(demo_data.path("digits.nnm"))
         seen: Counter[int] = Counter()
         async with net.burst() as burst:
             stage = Stage(burst, policy=Policy.NEWEST, budget_ns=33_000_000, prepare=prepared)

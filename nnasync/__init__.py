@@ -2,22 +2,29 @@
 
 The layers, top to bottom; a module imports only from rows below its own:
 
-    cli
-    streaming, service              sources, stages with accounting; devices for other processes
-    runtime                         open_runtime(): the composition root
-    execution                       calls, launches, bursts of a compiled network
-    compilation                     model + devices + preferences -> prepared model and report
-    partition                       a model over several devices
-    drivers, importers              cpu (reference), engines, service, null; tflite, onnx
-    formats, engine, versions       operator tables; an Engine, or an older Device, made a Device
-    device                          the contract of the HAL
-    model, validation, kernels      build, load, save; legality; the operations
-    burst                           the burst protocol
-    workers, message_queue, buffers threads and their cores; rings between processes; domains
-    fences, memory, cache           sync fences; pools and regions; compiled models, kept
-    scheduler, wakeup               which execution runs next; from threads into loops
-    tracing, clock, packages        hooks; deadlines; what is installed
-    errors, deferred, hal           the exception tree; late imports; the words of HAL 1.3
+    cli                                        the command line
+    streaming, bench, conformance, service     streams; suites; devices for other processes
+    runtime                                    open_runtime(): the composition root
+    execution                                  calls, launches, bursts of a compiled network
+    dump                                       models and plans as text and Graphviz
+    compilation                                model + devices -> prepared model and report
+    partition                                  a model over several devices
+    drivers, importers                         reference, engines, service, null; tflite, onnx
+    formats, engine, versions                  tables; an Engine, or older Device, made a Device
+    bases                                      what devices would write alike
+    device                                     the contract of the HAL
+    model                                      build, save, load
+    validation                                 what is legal
+    kernels                                    the operations
+    extensions, accuracy                       operations of vendors; tolerances
+    burst                                      the burst protocol
+    message_queue, buffers, workers            rings; memory domains; threads and their cores
+    fences, memory, cache, scheduler           sync fences; pools; kept files; what runs next
+    wakeup                                     from threads into loops
+    tracing, clock, timeslice, os_threads, packages    hooks; time; the system; what is installed
+    errors                                     the exception tree
+    hal                                        the words of HAL 1.3
+    deferred                                   late imports
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """
@@ -32,6 +39,7 @@ from nnasync.collecting import collecting_later
 
 if TYPE_CHECKING:
     from nnasync.clock import Deadline as Deadline
+    from nnasync.clock import now_ns as now_ns
     from nnasync.clock import within as within
     from nnasync.errors import BadState as BadState
     from nnasync.errors import CallerError as CallerError
@@ -72,6 +80,8 @@ if TYPE_CHECKING:
     from nnasync.runtime import open_runtime as open_runtime
     from nnasync.runtime import run as run
 
+    __version__: str
+
 __all__ = [
     "BadState",
     "Buffer",
@@ -109,6 +119,7 @@ __all__ = [
     "Timing",
     "load",
     "merge",
+    "now_ns",
     "open_runtime",
     "run",
     "save",
@@ -152,6 +163,7 @@ _HOMES: dict[str, str] = {
     "Timing": "hal:Timing",
     "load": "importers:load",
     "merge": "fences:merge",
+    "now_ns": "clock:now_ns",
     "open_runtime": "runtime:open_runtime",
     "run": "runtime:run",
     "save": "model:save",
@@ -166,6 +178,8 @@ _MODULES = frozenset({"errors", "hal", "streaming"})
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _imported(f"nnasync.{name}")
+    if name == "__version__":
+        return _imported("nnasync.packages").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
@@ -180,4 +194,5 @@ def _imported(module: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, "__version__", *__all__, *_MODULES})

@@ -55,13 +55,18 @@ class Deadline(hal.Struct, frozen=True, order=True):
                 "within(ms=20) makes one"
             )
 
-    def passed(self, now_ns: int) -> bool:
+    @property
+    def passed(self) -> bool:
+        """Whether the deadline is over now."""
+        return time.monotonic_ns() >= self.at_ns
+
+    def passed_at(self, now_ns: int) -> bool:
         """Whether the deadline is over at `now_ns`."""
         return now_ns >= self.at_ns
 
-    def remaining_ns(self, now_ns: int) -> int:
-        """Nanoseconds left at `now_ns`; negative once the deadline is over."""
-        return self.at_ns - now_ns
+    def remaining_ns(self, now_ns: int | None = None) -> int:
+        """Nanoseconds left, at `now_ns` or now; negative once the deadline is over."""
+        return self.at_ns - (time.monotonic_ns() if now_ns is None else now_ns)
 
 
 def within(*, s: float = 0, ms: float = 0, us: float = 0) -> Deadline:

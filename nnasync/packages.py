@@ -20,7 +20,18 @@ from types import ModuleType
 
 from nnasync.hal import Struct
 
-__all__ = ["EntryPoint", "entry_points", "imported", "is_importable", "loading_ns", "version_of"]
+__all__ = [
+    "VERSION",
+    "EntryPoint",
+    "entry_points",
+    "imported",
+    "is_importable",
+    "loading_ns",
+    "version_of",
+]
+
+VERSION = "0.1.0"
+"""Of nnasync itself, installed or not."""
 
 _DIST_INFO, _EGG_INFO = ".dist-info", ".egg-info"
 _TICK_NS = 2_000_000_000

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,17 @@ def test_all_lists_what_is_there() -> None:
     assert len(set(nn.__all__)) == len(nn.__all__)
     for name in nn.__all__:
         assert getattr(nn, name) is not None
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = Path(nn.__file__).parent.parent / "pyproject.toml"
+    assert nn.__version__ == tomllib.loads(project.read_text())["project"]["version"]
+
+
+def test_dir_shows_what_is_meant_to_be_used() -> None:
+    shown = {name for name in dir(nn) if not name.startswith("__")}
+    assert shown == {*nn.__all__, "errors", "hal", "streaming"}
+    assert {"__doc__", "__version__"} <= set(dir(nn))
 
 
 def test_every_error_is_at_the_top() -> None:

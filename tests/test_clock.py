@@ -78,13 +78,21 @@ def test_within_keeps_absurd_times_inside_64_bits(s: float) -> None:
 
 def test_a_deadline_passes_at_its_time_and_not_before() -> None:
     deadline = clock.Deadline(100)
-    assert not deadline.passed(99)
-    assert deadline.passed(100)
+    assert not deadline.passed_at(99)
+    assert deadline.passed_at(100)
     assert deadline.remaining_ns(60) == 40
     assert deadline.remaining_ns(160) == -60
     assert clock.Deadline(1) < clock.Deadline(2)
     with pytest.raises(AttributeError):
         deadline.at_ns = 3  # type: ignore[misc]
+
+
+def test_a_deadline_tells_whether_it_has_passed() -> None:
+    """As a truth value, which a method would be, too, but a wrong one."""
+    before, after = clock.within(s=-1), clock.within(s=60)
+    assert before.passed is True
+    assert after.passed is False
+    assert before.remaining_ns() < 0 < after.remaining_ns() <= 60 * 10**9
 
 
 def test_a_manual_clock_stands_still() -> None:

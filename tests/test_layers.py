@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "nnasync"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "nnasync"
 
 LAYERS = [  # from the top; a module may import modules of the rows below its own
     {"cli"},
-    {"streaming", "bench", "sim", "conformance", "service"},
+    {"streaming", "bench", "conformance", "service"},
     {"runtime"},
     {"execution"},
     {"dump"},
@@ -116,6 +119,45 @@ def test_plug_ins_of_a_family_do_not_know_each_other(family: str) -> None:
 def test_every_row_is_a_set_of_modules_named_once() -> None:
     names = [name for row in LAYERS for name in row]
     assert len(names) == len(set(names))
+    assert set(names) == {layer for layer, _ in modules()}
+
+
+def rows_of_the_docs() -> list[set[str]]:
+    """The table of docs/architecture.md: module names of its second column."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("\n## Layers\n")[2]
+    cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")]
+    return [names for cell in cells if (names := set(re.findall(r"`(\w+)`", cell)))]
+
+
+def rows_of_a_picture(text: str) -> list[set[str]]:
+    """Indented lines of names, each with what they are behind two spaces."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return [set(re.split(r", *", re.split(r" {2,}", line)[0])) for line in lines]
+
+
+def rows_of_the_package() -> list[set[str]]:
+    docstring = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())) or ""
+    return rows_of_a_picture(docstring.partition("its own:\n")[2].partition("\nThe names")[0])
+
+
+def rows_of_the_readme() -> list[set[str]]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## How it is built")[2]
+    return rows_of_a_picture(text.split("```")[1])
+
+
+@pytest.mark.parametrize("rows", [rows_of_the_docs(), rows_of_the_package()])
+def test_tables_of_the_layers_are_these(rows: list[set[str]]) -> None:
+    assert rows == LAYERS
+
+
+def test_the_picture_in_the_readme_names_every_module_in_this_order() -> None:
+    """A row of it may be several of these, one below the other."""
+    rows = rows_of_the_readme()
+    heights = [sorted(HEIGHT[name] for name in row) for row in rows]
+    assert sum(map(len, rows)) == len(HEIGHT)
+    for upper, lower in itertools.pairwise(heights):
+        assert upper[0] > lower[-1]
 
 
 @pytest.mark.parametrize(

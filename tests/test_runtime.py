@@ -162,11 +162,32 @@ async def test_a_burst_is_useless_after_the_runtime() -> None:
     await burst.__aexit__(None, None, None)
 
 
-async def test_settings_of_the_process_are_restored() -> None:
-    def blas() -> list[int]:
-        info = threadpoolctl.threadpool_info()
-        return [pool["num_threads"] for pool in info if pool["user_api"] == "blas"]
+def blas() -> list[int]:
+    """How many threads each BLAS library of this process may use."""
+    info = threadpoolctl.threadpool_info()
+    return [pool["num_threads"] for pool in info if pool["user_api"] == "blas"]
 
+
+async def test_blas_is_left_alone_if_that_is_wanted() -> None:
+    mine, other = nn.Options(blas_threads=None, cores=1), nn.Options(cores=1)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        assert set(blas()) == {2}
+        async with nn.open_runtime(devices=["nnasync-reference"], options=mine) as rt:
+            (await rt.compile(doubler())).close()
+            assert set(blas()) == {2}
+            async with nn.open_runtime(devices=["nnasync-reference"], options=other) as limited:
+                (await limited.compile(doubler("another"))).close()
+                assert set(blas()) == {1}
+            assert set(blas()) == {2}
+
+
+@pytest.mark.parametrize("wrong", [0, 2, -1, "1"])
+def test_blas_has_one_thread_or_is_left_alone(wrong: Any) -> None:
+    with pytest.raises(InvalidArgument, match="blas_threads must be 1 or None"):
+        nn.Options(blas_threads=wrong)
+
+
+async def test_settings_of_the_process_are_restored() -> None:
     before, threads = sys.getswitchinterval(), blas()
     async with nn.open_runtime(
         devices=["nnasync-reference"], options=nn.Options(switch_interval_us=70)

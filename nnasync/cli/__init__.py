@@ -1,8 +1,8 @@
 """The command line: one module a command, each with `add_parser`.
 
 A command returns its exit code: 0, 1 after an error (told in one line on stderr), 2 for wrong
-arguments, 130 and 143 when it was ended by Ctrl-C or SIGTERM. This is the only place that reads the
-environment: NNASYNC_DEBUG=1 shows the traceback of an error.
+arguments, 130 and 143 when it was ended by Ctrl-C or SIGTERM. NNASYNC_DEBUG=1 in the environment
+shows the traceback of an error.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from nnasync.cli import (
     trace,
 )
 from nnasync.errors import NNError
+from nnasync.packages import VERSION
 
 __all__ = ["main"]
 
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Neural networks on live streams, with priorities and deadlines.",
         epilog="`nnasync COMMAND --help` has the options and examples of a command.",
     )
+    parser.add_argument("--version", action="version", version=f"nnasync {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:
         module.add_parser(commands)

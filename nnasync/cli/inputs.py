@@ -1,29 +1,34 @@
 """Inputs of a network from what the user names: files of arrays, sound or pictures, random, zeros.
 
-Pictures are scaled to the input's height and width. A quantised input takes their bytes as they are
-(shifted by 128 if it is signed); a float input takes them between 0 and 1, or in a range that is
-asked for. Sound is cut, or filled with zeros, to the size of the input.
+Pictures are scaled to the input's height and width; their channels are last, or first as in most
+ONNX files. A quantized input takes their bytes as they are (shifted by 128 if it is signed); a
+float input takes them between 0 and 1, or in a range that is asked for. Sound is given as samples,
+cut or filled with zeros to the size of the input: the first hop of it. An input that clearly takes
+something else (features that are computed of sound) gets samples only if they are asked for.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import numpy as np
 
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.execution import Port
 from nnasync.hal import Array
 from nnasync.streaming import audio_file, video_file
+from nnasync.wakeup import in_thread
 
 __all__ = ["read_input"]
 
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 _SOUNDS = frozenset({".wav", ".flac", ".ogg", ".mp3"})
+_ARRAYS = frozenset({".npy", ".npz", ".bin", ".raw"})
 
 
 async def read_input(
@@ -33,10 +38,14 @@ async def read_input(
     seed: int = 0,
     rate_hz: int = 16000,
     span: tuple[float, float] = (0.0, 1.0),
+    raw_samples: bool = False,
+    tell: Callable[[str], object] = lambda text: None,
 ) -> Array:
     """The array for one input; `value` is "random", "zeros" or the name of a file.
 
-    Raises InvalidArgument for what cannot be read or does not fit.
+    `tell` is called with what was left out of a file, or added. `raw_samples` gives samples of
+    sound to any input of their number. Raises InvalidArgument for what cannot be read or does not
+    fit.
     """
     if value == "zeros":
         return np.full(port.shape, port.zero_point, port.dtype)
@@ -44,16 +53,23 @@ async def read_input(
         return _random(port, np.random.default_rng(seed))
     path = Path(value)
     suffix = path.suffix.lower()
+    _check_file(value, suffix, port)
     if suffix in _PICTURES:
         return await _picture(path, port, span)
     if suffix in _SOUNDS:
-        return await _sound(path, port, rate_hz)
-    if suffix in (".npy", ".npz", ".bin", ".raw"):
-        return _fitting(await _array(path, port), path, port)
-    raise InvalidArgument(
-        f"input {port.name}: {value!r} is neither random, zeros, a .npy, .npz, .bin or .raw file, "
-        f"a picture ({', '.join(sorted(_PICTURES))}) nor sound ({', '.join(sorted(_SOUNDS))})"
-    )
+        return await _sound(path, port, rate_hz, tell, raw_samples=raw_samples)
+    return _fitting(await _array(path, port), path, port)
+
+
+def _check_file(value: str, suffix: str, port: Port) -> None:
+    if suffix not in _PICTURES | _SOUNDS | _ARRAYS:
+        raise InvalidArgument(
+            f"input {port.name}: {value!r} is neither random, zeros, a file of an array "
+            f"({', '.join(sorted(_ARRAYS))}), a picture ({', '.join(sorted(_PICTURES))}) nor sound "
+            f"({', '.join(sorted(_SOUNDS))})"
+        )
+    if not os.path.exists(value):
+        raise InvalidArgument(f"input {port.name}: cannot read {value}: No such file or directory")
 
 
 def _random(port: Port, generator: np.random.Generator) -> Array:
@@ -69,7 +85,8 @@ def _random(port: Port, generator: np.random.Generator) -> Array:
 
 async def _array(path: Path, port: Port) -> Array:
     try:
-        data = await anyio.Path(path).read_bytes()
+        # A pipe may have no writer: what waits for one must not keep the command from ending.
+        data = await in_thread(path.read_bytes, "nnasync-input")
         if path.suffix.lower() in (".bin", ".raw"):
             return np.frombuffer(data, port.dtype)
         loaded = np.load(io.BytesIO(data), allow_pickle=False)
@@ -103,15 +120,18 @@ def _fitting(array: Array, path: Path, port: Port) -> Array:
 
 
 async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:
-    if len(port.shape) != 4 or port.shape[0] != 1 or port.shape[3] not in (1, 3):
-        raise InvalidArgument(
-            f"input {port.name}: a picture needs an input [1, height, width, 1 or 3], "
-            f"the network takes {port.shape}"
-        )
-    _, height, width, channels = port.shape
+    height, width, channels, first = _layout(port)
     pixels: Literal["gray", "rgb24"] = "gray" if channels == 1 else "rgb24"
-    async with video_file(path, size=(height, width), pixels=pixels, pace="fast") as frames:
-        frame: Array = (await anext(frames)).data.reshape(port.shape)
+    try:
+        async with video_file(path, size=(height, width), pixels=pixels, pace="fast") as frames:
+            frame: Array = (await anext(frames)).data.reshape(1, height, width, channels)
+    except (InvalidArgument, StopAsyncIteration) as error:
+        reason = str(error).rpartition(": ")[2] or "there is none in it"
+        raise InvalidArgument(
+            f"input {port.name}: cannot read a picture from {path}: {reason}"
+        ) from error
+    if first:
+        frame = np.ascontiguousarray(frame.transpose(0, 3, 1, 2))
     if port.dtype == np.uint8:
         return frame
     if port.dtype == np.int8:
@@ -121,18 +141,52 @@ async def _picture(path: Path, port: Port, span: tuple[float, float]) -> Array:
     return scaled
 
 
-async def _sound(path: Path, port: Port, rate_hz: int) -> Array:
+def _layout(port: Port) -> tuple[int, int, int, bool]:
+    """Height, width and channels of an input for pictures, and whether the channels come first."""
+    shape = port.shape
+    if len(shape) == 4 and shape[0] == 1:
+        if shape[3] in (1, 3):
+            return shape[1], shape[2], shape[3], False
+        if shape[1] in (1, 3):
+            return shape[2], shape[3], shape[1], True
+    raise InvalidArgument(
+        f"input {port.name}: a picture needs an input [1, height, width, 1 or 3] or "
+        f"[1, 1 or 3, height, width], the network takes {list(shape)}"
+    )
+
+
+async def _sound(
+    path: Path, port: Port, rate_hz: int, tell: Callable[[str], object], *, raw_samples: bool
+) -> Array:
     size = math.prod(port.shape)
-    if port.dtype.kind not in "fi" or not size:
+    if port.dtype.kind not in "fiu" or not size:
         raise InvalidArgument(
             f"input {port.name}: sound fits no input of type {port.dtype} and shape {port.shape}"
         )
+    if not (raw_samples or _takes_samples(port)):
+        raise InvalidArgument(
+            f"input {port.name}: sound is given as its samples, and {list(port.shape)} of "
+            f"{port.dtype} looks like features that are computed of them, a spectrogram for "
+            "example; give those as .npy, or the samples all the same with --raw-samples"
+        )
     async with audio_file(path, rate_hz=rate_hz, hop=size, pace="fast") as hops:
-        try:
-            samples = (await anext(hops)).data.reshape(port.shape)
-        except StopAsyncIteration:
-            samples = np.zeros(port.shape, np.float32)
-    if port.dtype.kind == "i":
-        limits = np.iinfo(port.dtype)
-        samples = np.clip(np.rint(samples * limits.max), limits.min, limits.max)
-    return np.asarray(samples, port.dtype)
+        samples, count = np.zeros(size, np.float32), 0
+        async for hop in hops:
+            samples = samples if count else hop.data
+            count += 1
+    tell(f"input {port.name}: hop 1 of the {count} of {path}, with {size} samples each")
+    return _typed(samples.reshape(port.shape), port)
+
+
+def _takes_samples(port: Port) -> bool:
+    """Whether an input may be for samples: one row of them, and of a type that holds them."""
+    return sum(n > 1 for n in port.shape) <= 1 and port.dtype.itemsize > 1
+
+
+def _typed(samples: Array, port: Port) -> Array:
+    """Samples between -1 and 1 as the input has them; integers without a scale use all of it."""
+    if port.scale or port.dtype.kind == "f":
+        return port.quantize(samples)
+    limits = np.iinfo(port.dtype)
+    clipped = np.clip(np.rint(samples * limits.max), limits.min, limits.max)
+    return np.asarray(clipped, port.dtype)

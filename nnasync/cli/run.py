@@ -26,6 +26,7 @@ from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.importers import load
 from nnasync.runtime import Runtime, open_runtime, run
 from nnasync.tracing import Layer, Phase, Timeline, Tracer, write_trace
+from nnasync.wakeup import in_thread
 
 __all__ = ["add_parser"]
 
@@ -45,8 +46,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a model",
-        description="Run a .tflite or .nnm model. The first run is reported on its own; median and "
-        "percentiles are those of the later ones.",
+        description="Run a .tflite, .onnx or .nnm model. The first run is reported on its own; "
+        "median and percentiles are those of the later ones.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -75,6 +76,18 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--output", metavar="DIR|FILE.npz", help="save the outputs of the last run that ended"
     )
+    _add_inputs(parser)
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write a trace of it all, which Perfetto shows"
+    )
+    parser.add_argument(
+        "--cache-dir", metavar="DIR", help="keep what was compiled there, and load it the next time"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_command)
+
+
+def _add_inputs(parser: Any) -> None:
     parser.add_argument(
         "--range",
         nargs=2,
@@ -90,15 +103,12 @@ def add_parser(commands: Any) -> None:
         metavar="HZ",
         help="samples a second of sound (16000)",
     )
+    parser.add_argument(
+        "--raw-samples",
+        action="store_true",
+        help="give samples of sound to inputs, too, that look like features computed of them",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
-    parser.add_argument(
-        "--trace", metavar="FILE", help="write a trace of it all, which Perfetto shows"
-    )
-    parser.add_argument(
-        "--cache-dir", metavar="DIR", help="keep what was compiled there, and load it the next time"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=_command)
 
 
 def _add_devices(group: Any) -> None:
@@ -148,7 +158,7 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
     model: Model | str = arguments.model
     if not arguments.cache_dir:
         with tracer.mark(layer, Phase.PREPARATION, "load the model"):
-            model = await anyio.to_thread.run_sync(load, arguments.model)
+            model = await in_thread(lambda: load(arguments.model), "nnasync-load")
     async with contextlib.AsyncExitStack() as stack:
         with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
             isolated = [arguments.isolate] if arguments.isolate else []
@@ -159,7 +169,7 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
         with tracer.mark(layer, Phase.COMPILATION, f"compile {arguments.model}"):
             net = await _compiled(runtime, model, arguments)
         with tracer.mark(layer, Phase.PREPARATION, "read the inputs"):
-            values = await _values(arguments, net)
+            values, notes = await _values(arguments, net)
         runs, interruption = await _repeat(net, values, arguments, tracer)
         with tracer.mark(layer, Phase.TERMINATION, "close the runtime"):
             await stack.aclose()
@@ -169,7 +179,7 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
         )
     if arguments.output and runs.outputs:
         await anyio.to_thread.run_sync(_save, arguments.output, net, runs.outputs)
-    print(_json(net, runs) if arguments.json else _text(net, values, runs))
+    print(_json(net, runs, notes) if arguments.json else _text(net, runs, notes))
     return interruption.exit_code
 
 
@@ -181,19 +191,24 @@ async def _compiled(runtime: Runtime, model: Model | str, arguments: argparse.Na
     )
 
 
-async def _values(arguments: argparse.Namespace, net: Net) -> dict[str, Array]:
+async def _values(arguments: argparse.Namespace, net: Net) -> tuple[dict[str, Array], list[str]]:
+    """The inputs by name, and what is to be told of them."""
+    notes: list[str] = []
     chosen = dict.fromkeys((port.name for port in net.inputs), "zeros")
     chosen.update(_named(arguments.input, tuple(chosen)))
-    return {
+    values = {
         port.name: await read_input(
             chosen[port.name],
             port,
             seed=arguments.seed,
             rate_hz=arguments.rate,
             span=tuple(arguments.range),
+            raw_samples=arguments.raw_samples,
+            tell=notes.append,
         )
         for port in net.inputs
     }
+    return values, notes
 
 
 def _named(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -259,7 +274,7 @@ def _file_name(name: str) -> str:
 
 
 def _top(array: Array, scale: float, zero_point: int, count: int = 5) -> list[tuple[int, float]]:
-    """The largest values of an output, dequantised, with their flat indices."""
+    """The largest values of an output, dequantized, with their flat indices."""
     flat = array.reshape(-1).astype(np.float64)
     order = np.argsort(-flat, kind="stable")[:count]
     real = (flat[order] - zero_point) * scale if scale else flat[order]
@@ -277,13 +292,14 @@ def _devices(net: Net) -> list[str]:
     return list(dict.fromkeys(partition.device for partition in net.report().partitions))
 
 
-def _json(net: Net, runs: Runs) -> str:
+def _json(net: Net, runs: Runs, notes: Sequence[str]) -> str:
     report = net.report()
     described = {
         "model": net.model.name,
         "devices": _devices(net),
         "cache_hit": report.cache_hit,
         "cache_reason": report.cache_reason,
+        "notes": list(notes),
         "outputs": [
             {
                 "name": port.name,
@@ -303,7 +319,7 @@ def _json(net: Net, runs: Runs) -> str:
     return msgspec.json.format(msgspec.json.encode(described)).decode()
 
 
-def _text(net: Net, values: dict[str, Array], runs: Runs) -> str:
+def _text(net: Net, runs: Runs, notes: Sequence[str]) -> str:
     ports = [
         (f"{kind} {port.name}", str(list(port.shape)), str(port.dtype))
         for kind, ports in (("input", net.inputs), ("output", net.outputs))
@@ -312,6 +328,7 @@ def _text(net: Net, values: dict[str, Array], runs: Runs) -> str:
     parts = [
         f"{net.model.name or 'model'} on {', '.join(_devices(net))}{_cached(net)}",
         table(("", "shape", "dtype"), ports),
+        *notes,
     ]
     for port, array in zip(net.outputs, runs.outputs, strict=False):
         top = _top(array, port.scale, port.zero_point)

@@ -72,7 +72,7 @@ async def rehearse(
     until = Deadline(now_ns() + 2 * REHEARSAL_NS)
     if deadline is not None:
         until = min(until, deadline)
-    while left > 0 and not until.passed(now_ns()):
+    while left > 0 and not until.passed:
         await workers.turns.next()
         times = 1
         if runs_here():
@@ -87,7 +87,7 @@ async def rehearse(
         else:
             await calls(times, Deadline(now_ns() + PATIENCE_NS))
             # Else the next call finds neither the thread nor the memory of this one, and gets more.
-            while not (workers.is_at_rest or until.passed(now_ns())):
+            while not (workers.is_at_rest or until.passed):
                 await workers.turns.next()
         left -= times
     return 0

@@ -184,16 +184,17 @@ class Burst:
         return self._finish(call, outs, mixed)
 
     def state(self) -> dict[str, Array]:
-        """Copies of the stream's state, by the names of the model's state inputs.
+        """Copies of the stream's state, by the names of the model's state inputs; {} without any.
 
         Waits for a device in another process, which has the state, for a second at most. Raises
         BadState while calls are in flight, DeviceUnavailable where the device does not answer.
         """
-        return self._settled_state().read()
+        return self._settled_state().read() if self._state is not None else {}
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
-        self._settled_state().load(values)
+        if self._state is not None or values:
+            self._settled_state().load(values)
 
     def reset(self) -> None:
         """Set the state to zeroes, as at the beginning of the stream."""

@@ -24,8 +24,15 @@ __all__ = [
 ]
 
 
+_BEYOND = np.float32(2**20)
+"""More steps than any type has, in either direction; their sums are exact in float32."""
+
+
 class Port(msgspec.Struct, frozen=True):
-    """One input or output; `scale` and `zero_point` are 0 where it is not quantised."""
+    """One input or output; `scale` and `zero_point` are 0 where it is not quantized.
+
+    A quantized value q stands for scale * (q - zero_point).
+    """
 
     name: str
     shape: Shape
@@ -36,6 +43,39 @@ class Port(msgspec.Struct, frozen=True):
     """Place among all inputs or outputs of the model, states included."""
     is_settled: bool = True
     """Whether rank and all dimensions are known; a 0 in `shape` is one that is not."""
+
+    def quantize(self, values: Any) -> Array:
+        """Real values as this port has them: round(values / scale) + zero_point, within its type.
+
+        Halves are rounded away from zero and NaN becomes the highest value, as the operation
+        QUANTIZE does it. A port of floats has them as they are. Raises InvalidArgument for others.
+        """
+        real = np.asarray(values, np.float32)
+        if self._is_real():
+            return real.astype(self.dtype)
+        limits = np.iinfo(self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.clip(real / np.float32(self.scale), -_BEYOND, _BEYOND)
+            whole = np.trunc(steps)
+            whole += np.trunc(2 * (steps - whole))
+            clipped = np.fmin(whole + np.float32(self.zero_point), np.float32(limits.max))
+        quantized: Array = np.maximum(clipped, np.float32(limits.min)).astype(self.dtype)
+        return quantized
+
+    def dequantize(self, values: Any) -> Array:
+        """Values of this port as the real ones, float32, that they stand for; see `quantize`."""
+        real = np.asarray(values).astype(np.float32)
+        if self._is_real():
+            return real
+        real -= np.float32(self.zero_point)
+        real *= np.float32(self.scale)
+        return real
+
+    def _is_real(self) -> bool:
+        """Whether it has real values; raises InvalidArgument where it stands for none."""
+        if not self.scale and self.dtype.kind != "f":
+            raise InvalidArgument(f"{self.name!r} has {self.dtype}, which is not quantized")
+        return not self.scale
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -96,11 +136,17 @@ def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequ
 
 def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Sequence[Any]:
     names = [port.name for port in ports]
-    wrong = sorted(set(map(str, values)) ^ set(names))
-    if wrong:
+    given = set(map(str, values))
+    missing = [name for name in names if name not in given]
+    unknown = sorted(given - set(names))
+    if missing or unknown:
+        wrong = [
+            f"{kind} {', '.join(each)}"
+            for kind, each in (("missing", missing), ("unknown", unknown))
+            if each
+        ]
         raise InvalidArgument(
-            f"{what}s by name: {', '.join(wrong)} missing or unknown; "
-            f"the network takes {', '.join(names)}"
+            f"{what}s by name: {'; '.join(wrong)}; the network takes {', '.join(names)}"
         )
     return [values[name] for name in names]
 
@@ -128,7 +174,7 @@ def as_array(value: Any, port: Port) -> Array:
     """Anything array-like as an array of the port's dtype; numbers and lists are converted.
 
     An array of another dtype is refused rather than converted: it hints at a missing step
-    (scaling, quantisation) of the caller.
+    (scaling, quantization) of the caller.
     """
     if value is None:
         raise InvalidArgument(f"input {port.name!r} is None; only a plain call can omit an input")
@@ -145,9 +191,29 @@ def as_array(value: Any, port: Port) -> Array:
     if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
         return array.astype(port.dtype)
     raise InvalidArgument(
-        f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}; "
-        f"convert it with .astype(np.{port.dtype}) if that is what you mean"
+        f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}{_advice(array, port)}"
     )
+
+
+def _advice(array: Array, port: Port) -> str:
+    """What makes an array one of the port's dtype; a cast alone is rarely right."""
+    if array.dtype.kind not in "fiub":
+        return ": it is no array of real numbers"
+    if port.scale:
+        formula = f"round(x / {port.scale:.9g})"
+        formula += f" {'-' if port.zero_point < 0 else '+'} {abs(port.zero_point)}"
+        return (
+            f", quantized: real values x as {formula} within its range, which Port.quantize(x) "
+            "computes (net.inputs has the ports); a cast alone would give other values"
+        )
+    if port.dtype.kind == "f" and array.dtype.kind in "iub":
+        return (
+            f"; .astype(np.{port.dtype}) converts it, to numbers in the range that the network was "
+            "trained with (a picture's bytes are often divided by 255)"
+        )
+    if port.dtype.kind == "f":
+        return f"; .astype(np.{port.dtype}) converts it"
+    return f"; .astype(np.{port.dtype}) converts it, if it keeps all of your values"
 
 
 def _holds(dtype: np.dtype[Any], array: Array) -> bool:

@@ -22,6 +22,9 @@ LOADERS: Mapping[str, str] = {
 def load(path: str | os.PathLike[str]) -> Model:
     """The model in a file: `.tflite`, `.onnx` or `.nnm`.
 
+    It blocks while the file is read and converted, up to seconds for a large one: a coroutine gives
+    the path to `Runtime.compile` instead, which loads it in a thread.
+
     Raises ModelError where the file is broken or has operators that the HAL does not (an ONNX file
     that has them is kept whole, for ONNX Runtime), InvalidArgument for another suffix or a missing
     package, OSError where the file cannot be opened.

@@ -31,7 +31,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     low_engine_priority: while something of higher priority is prepared, LOW executions may run on
     threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
     busy processes they do not). Neither needs privileges.
-    switch_interval_us: how often the interpreter lock is offered while the runtime is open.
+    switch_interval_us: how often the interpreter lock is offered while the runtime is open, in the
+    whole process (0: as it is).
+    blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
+    run on one thread, from the first network that is compiled for the reference on until the last
+    runtime that wants it is closed: the workers are the parallelism. None leaves BLAS alone.
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
     competition_budget_ms: how long devices are measured against each other for a model (0: the
@@ -51,6 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     low_os_priority: bool | Literal["alone"] = False
     low_engine_priority: bool = True
     switch_interval_us: float = 50
+    blas_threads: Literal[1] | None = 1
     time_slice_us: float = 1000
     competition_budget_ms: float = 300
     ageing_ms: float = AGEING_NS / 1e6
@@ -79,6 +84,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(
                 f'low_os_priority must be a bool or "alone", got {self.low_os_priority!r}'
             )
+        if self.blas_threads not in (1, None):
+            raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
         if self.ageing_ms < 1:
             raise InvalidArgument(f"ageing_ms must be 1 or more, got {self.ageing_ms}")
         if not isinstance(self.state_dir, (str, os.PathLike, type(None))):

@@ -39,20 +39,22 @@ class ProcessSettings:
         self._open = 0
         self._interval_s = 0.0
 
-    def enter(self, switch_interval_s: float) -> None:
-        """Change them, if no other runtime has."""
-        ONE_BLAS_THREAD.hold()
+    def enter(self, options: Options) -> None:
+        """Change them as these options say, if no other runtime has."""
+        if options.blas_threads is not None:
+            ONE_BLAS_THREAD.hold()
         with self._lock:
             self._open += 1
             if self._open > 1:
                 return
             self._interval_s = sys.getswitchinterval()
-            if switch_interval_s > 0:
-                sys.setswitchinterval(switch_interval_s)
+            if options.switch_interval_us > 0:
+                sys.setswitchinterval(options.switch_interval_us * 1e-6)
 
-    def leave(self) -> None:
-        """Restore them, if no other runtime needs them."""
-        ONE_BLAS_THREAD.release()
+    def leave(self, options: Options) -> None:
+        """Restore them, if no other runtime needs them; `options` are those it entered with."""
+        if options.blas_threads is not None:
+            ONE_BLAS_THREAD.release()
         with self._lock:
             self._open -= 1
             if self._open == 0:

@@ -168,7 +168,7 @@ class Runtime:
             self._watchdog.close()
             await self._tasks.close()
             raise
-        SETTINGS.enter(options.switch_interval_us * 1e-6)
+        SETTINGS.enter(options)
         self._old_slice_ns = set_time_slice(slice_ns(options))
         self._wakeup.tracer = self.tracer
         self._state = "open"
@@ -186,7 +186,7 @@ class Runtime:
             with shield():
                 await self._close()
         finally:
-            SETTINGS.leave()
+            SETTINGS.leave(self.options)
             if self._wakeup.tracer is self.tracer:
                 self._wakeup.tracer = None
             if self._old_slice_ns is not None:

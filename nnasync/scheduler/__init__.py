@@ -1,7 +1,7 @@
 """Which execution runs next: shares of clients, then priority, earliest deadline, arrival.
 
 Pure: there is no clock, thread or lock inside; `now_ns` is an argument, and the caller serialises
-the calls. The live runtime and a discrete-event simulation drive the same object.
+the calls. So tests drive the very object that serves the runtime, in a time of their own.
 
 *Order.* One heap per priority, ordered by (deadline, arrival). A preempted job goes back with its
 old arrival number, so it is the next of its kind.

@@ -38,7 +38,18 @@ __all__ = ["Call", "Policy", "Result", "Stage"]
 
 
 class Policy(enum.Enum):
-    """What a full queue does."""
+    """What a stage does with a new item while `capacity` items are waiting already.
+
+    * `NEWEST`: the new item takes the place of the one that has waited longest, which is dropped.
+      For live video, where only the present counts.
+    * `OLDEST`: the new item is dropped; those that wait keep their places and are answered first.
+      For live sound, where a gap is better than delay that is never made up.
+    * `BLOCK`: `put` waits until there is room, and a source that is fed waits with it; nothing is
+      dropped. For recordings that are played with pace "fast".
+
+    Items that are dropped are counted in the account, and `on_settled` hears of them; they are not
+    among the results. Items that wait are answered in the order they came, with every policy.
+    """
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -87,8 +98,9 @@ class Stage:
     """Runs `call` on a stream of items.
 
     `capacity` items may wait, `concurrency` are awaited at a time. `budget_ns` makes each item's
-    deadline; None sets none. `prepare` turns an item's data into what `call` takes. Raises
-    InvalidArgument for numbers out of range.
+    deadline; None sets none. `prepare` turns an item's data into what `call` takes; it runs on the
+    thread of the event loop, so what takes long belongs into `call`, in a thread
+    (`anyio.to_thread.run_sync`). Raises InvalidArgument for numbers out of range.
     """
 
     def __init__(
@@ -165,15 +177,32 @@ class Stage:
         """Take the items of `source` in a task of the stage, close it, then end the stage.
 
         An error of the source ends the stage too and is raised by the iteration over the results,
-        by `drain`, or at the end of the block. Raises BadState when the stage has ended.
+        by `drain`, or at the end of the block. Raises BadState when the stage has ended, and
+        InvalidArgument for another stage: what it gives are results, and what becomes of those that
+        have no value is not for a stage to choose.
         """
+        given: object = source
+        if isinstance(given, Stage):
+            raise InvalidArgument(
+                "a stage gives results, not items: take them with `async for result in stage` and "
+                "put what is to go on, next_stage.put(Item(result.item.index, "
+                "result.item.captured_ns, result.value, result.item.media_ns))"
+            )
         self._check_open()
         tasks = self._entered()
         self._feeding += 1
         tasks.start_soon(self._feed, source)
 
     async def put(self, item: Item) -> None:
-        """Submit one item; waits only with policy BLOCK. Raises BadState after the end."""
+        """Submit one item; waits only with policy BLOCK.
+
+        Raises BadState after the end, InvalidArgument for what is no `Item`.
+        """
+        given: object = item
+        if not isinstance(given, Item):
+            raise InvalidArgument(
+                f"a stage takes items, Item(index, captured_ns, data), not {type(given).__name__}"
+            )
         self._check_open()
         deadline = self._budget_ns is not None
         work = _Work(item, self._ledger.submit(has_deadline=deadline))
@@ -322,7 +351,7 @@ class Stage:
             self._settle(work, Outcome.COMPLETED, value=value, deadline=deadline)
 
     async def _value(self, work: _Work, deadline: Deadline | None) -> Any:
-        if deadline is not None and deadline.passed(work.started_ns):
+        if deadline is not None and deadline.passed_at(work.started_ns):
             await anyio.lowlevel.checkpoint()
             raise MissedDeadline(f"the deadline of item {work.item.index} passed in the queue")
         data = work.item.data if self._prepare is None else self._prepare(work.item.data)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from nnasync.clock import Deadline, Watchdog, now_ns
+from nnasync.clock import Deadline, Watchdog
 from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlinePersistent,
@@ -86,7 +86,7 @@ class Aside:
         does; whatever `work` raises, as a typed error; ResourceExhaustedTransient,
         DeviceUnavailable.
         """
-        if deadline is not None and deadline.passed(now_ns()):
+        if deadline is not None and deadline.passed:
             raise MissedDeadlinePersistent(f"the deadline of {who} had passed at the start")
         job = _Job(work, who)
         late = MissedDeadlineTransient(f"{who} was not ready by the deadline")

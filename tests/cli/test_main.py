@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+import nnasync
 from nnasync import cli
 from nnasync.cli import main
 from nnasync.errors import DeviceUnavailable, InvalidArgument
@@ -34,6 +35,13 @@ def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert "usage: nnasync" in told
     assert not command or "examples:" in told
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"nnasync {nnasync.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["run"], ["demo", "--seconds", "nan"]])

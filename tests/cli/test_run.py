@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
+import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -129,40 +132,114 @@ def test_random_is_seeded(doubling: Path, tmp_path: Path) -> None:
     assert not np.array_equal(first, other)
 
 
-def test_picture(tmp_path: Path) -> None:
-    model = echo(tmp_path / "echo.nnm", (1, 4, 6, 3))
+def red_picture(path: Path) -> Path:
     pixels = np.zeros((8, 12, 3), np.uint8)
     pixels[:, :, 0] = 255
-    with av.open(str(tmp_path / "red.png"), "w") as container:
+    with av.open(str(path), "w") as container:
         stream: Any = container.add_stream("png", rate=1)
         stream.width, stream.height, stream.pix_fmt = 12, 8, "rgb24"
         container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode(None))
-    assert (
-        main(
-            [
-                "run",
-                str(model),
-                f"--input={tmp_path / 'red.png'}",
-                "--range",
-                "-1",
-                "1",
-                f"--output={tmp_path}",
-            ]
-        )
-        == 0
-    )
+    return path
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 6, 3), (1, 3, 4, 6)], ids=["last", "first"])
+def test_picture(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """With its channels where the network has them."""
+    model = echo(tmp_path / "echo.nnm", shape)
+    picture = red_picture(tmp_path / "red.png")
+    options = [f"--input={picture}", "--range", "-1", "1", f"--output={tmp_path}"]
+    assert main(["run", str(model), *options]) == 0
     result = saved(tmp_path, "y")
-    np.testing.assert_allclose(result[0, :, :, 0], 1.0, atol=0.02)
-    np.testing.assert_allclose(result[0, :, :, 1:], -1.0, atol=0.02)
+    assert result.shape == shape
+    channels = np.moveaxis(result, shape.index(3), 0)
+    np.testing.assert_allclose(channels[0], 1.0, atol=0.02)
+    np.testing.assert_allclose(channels[1:], -1.0, atol=0.02)
 
 
-def test_sound_is_cut_and_filled(tmp_path: Path) -> None:
-    with wave.open(str(tmp_path / "sound.wav"), "wb") as file:
+def test_a_file_that_is_no_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = echo(tmp_path / "echo.nnm", (1, 4, 6, 3))
+    (tmp_path / "text.jpg").write_text("not a picture")
+    assert main(["run", str(model), f"--input={tmp_path / 'text.jpg'}"]) == 1
+    told = capsys.readouterr().err
+    assert "input x: cannot read a picture from " in told
+    assert "video" not in told
+
+
+def features(path: Path, shape: tuple[int, ...]) -> Path:
+    """A network of int8, as those for spectrograms have it."""
+    builder = nn.ModelBuilder("features")
+    signed = nn.OperandType.TENSOR_QUANT8_ASYMM_SIGNED
+    x = builder.input("x", shape, type=signed, scale=0.5, zero_point=-3)
+    builder.output("y", builder.relu(x))
+    nn.save(builder.build(), path)
+    return path
+
+
+@pytest.mark.parametrize("what", ["bytes", "picture of it"])
+def test_sound_for_features_is_refused_unless_told(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.nnm"
+    model = features(path, (1, 40)) if what == "bytes" else echo(path, (1, 4, 10, 1))
+    sound = f"--input={write_sound(tmp_path / 'sound.wav', np.full(100, 16384, np.int16))}"
+    assert main(["run", str(model), sound]) == 1
+    told = capsys.readouterr().err
+    assert "looks like features" in told
+    assert "--raw-samples" in told
+    assert main(["run", str(model), sound, "--raw-samples", f"--output={tmp_path}"]) == 0
+    assert "input x: hop 1 of the 3 of" in capsys.readouterr().out
+    expected = round(0.5 / 0.5) - 3 if what == "bytes" else 0.5
+    assert set(saved(tmp_path, "y").ravel().tolist()) == {expected}
+
+
+def write_sound(path: Path, samples: Array) -> Path:
+    with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(16000)
-        file.writeframes(np.full(20, 8192, np.int16).tobytes())
+        file.writeframes(samples.tobytes())
+    return path
+
+
+def test_which_part_of_the_sound_is_given_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = echo(tmp_path / "echo.nnm", (1, 16))
+    sound = write_sound(tmp_path / "sound.wav", np.arange(40, dtype=np.int16))
+    told = run_json(capsys, model, f"--input={sound}")
+    assert told["notes"] == [f"input x: hop 1 of the 3 of {sound}, with 16 samples each"]
+    assert run_json(capsys, model)["notes"] == []
+
+
+READS_A_PIPE = """
+import pathlib, sys
+from nnasync.cli import main
+
+def tell_and_read(path, read=pathlib.Path.read_bytes):
+    print("reading", flush=True)
+    return read(path)
+
+pathlib.Path.read_bytes = tell_and_read
+sys.exit(main(["run", sys.argv[1], "--input=left.npy"]))
+"""
+
+
+def test_a_pipe_without_a_writer_does_not_keep_it_from_ending(
+    doubling: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "left.npy")
+    command = [sys.executable, "-c", READS_A_PIPE, str(doubling)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "reading\n"
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+    assert run.returncode == 130
+
+
+def test_sound_is_cut_and_filled(tmp_path: Path) -> None:
+    write_sound(tmp_path / "sound.wav", np.full(20, 8192, np.int16))
     for size, expected in ((16, [0.25] * 16), (32, [0.25] * 20 + [0.0] * 12)):
         model = echo(tmp_path / "echo.nnm", (1, size))
         assert (
@@ -183,8 +260,9 @@ def test_sound_is_cut_and_filled(tmp_path: Path) -> None:
         (["--input=left=object.npy"], "cannot read object.npy"),
         (["--input=left=short.bin"], "short.bin has shape (3,)"),
         (["--input=left=two.npz"], "two.npz has only the arrays a, b"),
-        (["--input=left=photo.png"], "a picture needs an input [1, height, width, 1 or 3]"),
+        (["--input=left=photo.png"], "a picture needs an input [1, height, width, 1 or 3] or [1,"),
         (["--input=left=none.wav"], "none.wav: No such file"),
+        (["--input=left=none.jpg"], "input left: cannot read none.jpg: No such file"),
         (["--device=toaster"], "toaster"),
         (["--deadline-ms=-1"], "none of 11 runs met the deadline of -1 ms"),
     ],
@@ -202,6 +280,7 @@ def test_refusals(
     np.save("object.npy", np.array([{}]), allow_pickle=True)
     np.savez("two.npz", a=np.zeros(4), b=np.zeros(4))
     Path("short.bin").write_bytes(bytes(12))
+    Path("photo.png").write_bytes(b"")
     assert main(["run", str(doubling), *arguments]) == 1
     told = capsys.readouterr().err
     assert message in told

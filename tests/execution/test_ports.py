@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import nnasync as nn
 from nnasync.errors import InvalidArgument
-from nnasync.execution.ports import as_array, check_out, copy_in, in_order, ports_of
+from nnasync.execution.ports import Port, as_array, check_out, copy_in, in_order, ports_of
 from tests.rigs import ROW, SHAPE, calculator, counter, doubler, quantized
 
 FLOAT = ports_of(doubler()).inputs[0]
@@ -94,12 +97,12 @@ def test_buffers_of_bytes_are_inputs_of_uint8(buffer: Any) -> None:
         (np.zeros((1, 5), np.float32), r"shape \[1, 5\]"),
         (np.float32(1), r"shape \[\]"),
         ([], r"shape \[0\]|dtype"),
-        (np.zeros(SHAPE), "dtype float64, should be float32"),
+        (np.zeros(SHAPE), r"dtype float64, should be float32; .astype\(np.float32\) converts it$"),
         (np.zeros(SHAPE, np.float16), "dtype float16"),
-        (np.zeros(SHAPE, np.int32), "dtype int32"),
+        (np.zeros(SHAPE, np.int32), "dtype int32.*in the range that the network was trained with"),
         (np.zeros(SHAPE, ">f4"), "dtype >f4"),
-        (np.zeros(SHAPE, np.complex64), "complex64"),
-        (np.zeros(SHAPE, object), "object"),
+        (np.zeros(SHAPE, np.complex64), "complex64, should be float32: it is no array of real"),
+        (np.zeros(SHAPE, object), "object, should be float32: it is no array of real numbers"),
         ([["a", "b", "c", "d"]], "dtype"),
         ([[1, 2], [3]], "not an array"),
         ([[1j, 0, 0, 0]], "dtype"),
@@ -159,10 +162,10 @@ def test_inputs_come_by_position_or_by_name() -> None:
         ((), "0 inputs given, the network takes 2: a, b"),
         ((1,), "1 inputs given"),
         ((1, 2, 3), "3 inputs given"),
-        (({"a": 1},), "b missing or unknown"),
-        (({"a": 1, "b": 2, "c": 3},), "c missing or unknown"),
-        (({},), "a, b missing"),
-        (({1: 1, "b": 2},), "1, a missing or unknown"),
+        (({"a": 1},), "inputs by name: missing b; the network takes"),
+        (({"a": 1, "b": 2, "c": 3},), "inputs by name: unknown c; the network"),
+        (({},), "missing a, b; the"),
+        (({1: 1, "b": 2},), "inputs by name: missing a; unknown 1; the network takes a, b"),
     ],
 )
 def test_a_wrong_count_or_name_is_refused(arguments: Any, text: str) -> None:
@@ -189,8 +192,8 @@ def test_out_is_one_array_or_one_per_output() -> None:
     one, two = ports_of(doubler()).outputs, ports_of(calculator()).outputs
     first, second = np.empty(SHAPE, np.float32), np.empty(SHAPE, np.float32)
     assert check_out(one, None) is None
-    for given in (first, (first,), [first]):
-        found = check_out(one, given)
+    for out in (first, (first,), [first]):
+        found = check_out(one, out)
         assert found is not None
         assert found[0] is first
     assert check_out(two, (first, second)) == (first, second)
@@ -217,3 +220,80 @@ def read_only() -> Any:
 def test_out_that_cannot_take_the_result_is_refused(out: Any) -> None:
     with pytest.raises(InvalidArgument, match="out"):
         check_out(ports_of(doubler()).outputs, out)
+
+
+@pytest.mark.parametrize("port", [BYTES, SIGNED], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_for_a_quantized_input_the_formula_is_told(port: Port, dtype: Any) -> None:
+    """A cast, of pixels between 0 and 1 for example, would be taken without a word."""
+    with pytest.raises(InvalidArgument) as caught:
+        as_array(np.zeros(port.shape, dtype), port)
+    told = str(caught.value)
+    sign = "-" if port.zero_point < 0 else "+"
+    assert f"round(x / {port.scale:.9g}) {sign} {abs(port.zero_point)}" in told
+    assert ".quantize(x)" in told
+    assert ".astype(" not in told
+
+
+def port_of(scale: float, zero_point: int, dtype: Any) -> Port:
+    return Port("x", (1,), np.dtype(dtype), scale, zero_point, 0)
+
+
+KINDS: list[Any] = [np.uint8, np.int8, np.uint16, np.int16]
+quantizations = st.sampled_from(KINDS).flatmap(
+    lambda dtype: st.builds(
+        port_of,
+        st.floats(2.0**-20, 2.0**10, width=32),
+        st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)),
+        st.just(dtype),
+    )
+)
+
+
+@given(quantizations, st.data())
+def test_what_is_dequantized_is_quantized_to_itself(port: Port, data: st.DataObject) -> None:
+    limits = np.iinfo(port.dtype)
+    values = data.draw(arrays(port.dtype, 9, elements=st.integers(limits.min, limits.max)))
+    real = port.dequantize(values)
+    assert real.dtype == np.float32
+    again = port.quantize(real)
+    assert again.dtype == port.dtype
+    assert again.tolist() == values.tolist()
+
+
+@given(quantizations, arrays(np.float32, 9, elements=st.floats(-(2.0**24), 2.0**24, width=32)))
+def test_quantizing_is_off_by_half_a_step_within_the_range(port: Port, values: Any) -> None:
+    limits = np.iinfo(port.dtype)
+    lowest, highest = port.dequantize(np.array([limits.min, limits.max], port.dtype))
+    off = np.abs(port.dequantize(port.quantize(values)) - np.clip(values, lowest, highest))
+    assert (off <= port.scale * 0.502).all()
+
+
+def test_quantizing_is_that_of_the_operation() -> None:
+    values = np.array(
+        [0, 0.25, -0.25, 0.75, -0.75, 1e30, -1e30, np.inf, -np.inf, np.nan, 63.4, -63.6], np.float32
+    )
+    builder = nn.ModelBuilder()
+    x = builder.input("x", values.shape)
+    signed = nn.OperandType.TENSOR_QUANT8_ASYMM_SIGNED
+    builder.output("y", builder.quantize(x, 0.5, -3, type=signed))
+
+    async def main() -> Any:
+        async with nn.open_runtime(devices=["nnasync-reference"]) as rt:
+            net = await rt.compile(builder.build())
+            return net.outputs[0], await net(values)
+
+    port, expected = nn.run(main)
+    assert port.quantize(values).tolist() == expected.tolist()
+    assert port.quantize([0.5, 1]).tolist() == [-2, -1]
+
+
+def test_ports_that_are_not_quantized() -> None:
+    half = port_of(0.0, 0, np.float16)
+    assert FLOAT.quantize([1, 2.5]).dtype == np.float32
+    assert half.quantize([1, 2.5]).tolist() == [1, 2.5]
+    assert half.quantize([1]).dtype == np.float16
+    assert half.dequantize(np.array([1.5], np.float16)).dtype == np.float32
+    for touch in (port_of(0.0, 0, np.int32).quantize, port_of(0.0, 0, bool).dequantize):
+        with pytest.raises(InvalidArgument, match="'x' has .* which is not quantized"):
+            touch([1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import wave
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from nnasync.streaming import (
     synthetic,
     video_file,
 )
-from nnasync.streaming.sources import audio, video
+from nnasync.streaming.reading import Reading
+from nnasync.streaming.sources import alsa, audio, video
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks", "stall_guard")]
 
@@ -36,6 +38,10 @@ def write_wav(path: Path, samples: Array, rate_hz: int = 16000, sample_bytes: in
         file.setframerate(rate_hz)
         file.writeframes(samples.tobytes())
     return path
+
+
+def reading(name: str) -> Reading:
+    return Reading(name, open_timeout_s=5.0, read_timeout_s=5.0)
 
 
 async def write_video(path: Path, levels: list[int]) -> Path:
@@ -110,6 +116,26 @@ async def test_other_audio_is_resampled(tmp_path: Path) -> None:
     assert items[9].media_ns == 100_000_000
 
 
+@pytest.mark.parametrize("kind", ["f32", "s16"])
+async def test_wav_of_another_rate_or_kind_is_resampled(tmp_path: Path, kind: str) -> None:
+    tone = np.sin(np.arange(44100) * 2 * np.pi * 440 / 44100).astype(np.float32) / 2
+    path = tmp_path / "tone.wav"
+    if kind == "s16":
+        write_wav(path, (tone * 32767).astype(np.int16), rate_hz=44100)
+    else:
+        with av.open(str(path), "w") as container:
+            stream: Any = container.add_stream("pcm_f32le", rate=44100, layout="mono")
+            frame = av.AudioFrame.from_ndarray(tone[None], format="flt", layout="mono")
+            frame.sample_rate = 44100
+            container.mux(stream.encode(frame))
+    items = [item async for item in audio_file(path, pace="fast")]
+    assert 100 <= len(items) <= 101
+    samples = np.concatenate([item.data for item in items])[:16000]
+    spectrum = np.abs(await anyio.to_thread.run_sync(np.fft.rfft, samples))
+    assert int(spectrum.argmax()) == 440
+    assert float(np.abs(samples[1000:15000]).max()) == pytest.approx(0.5, abs=0.02)
+
+
 async def test_video_frames_and_their_times(tmp_path: Path) -> None:
     levels = [0, 60, 120, 180, 240] * 4
     path = await write_video(tmp_path / "levels.mp4", levels)
@@ -138,6 +164,8 @@ async def test_leaving_a_file_early_gives_everything_back(tmp_path: Path) -> Non
 async def test_files_that_are_no_media(tmp_path: Path) -> None:
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"RIFF\x10")
+    other = tmp_path / "other.wav"
+    other.write_bytes(b"no sound at all" * 10)
     no_video = write_wav(tmp_path / "sound.wav", np.zeros(100, np.int16))
     text = tmp_path / "text.mp4"
     text.write_text("not a video")
@@ -145,7 +173,7 @@ async def test_files_that_are_no_media(tmp_path: Path) -> None:
         (audio_file(tmp_path / "none.wav"), "No such file"),
         (audio_file(tmp_path / "none.flac"), "No such file"),
         (audio_file(broken), "broken.wav"),
-        (audio_file(no_video, rate_hz=8000), "16000 samples a second, 8000"),
+        (audio_file(other), "other.wav"),
         (video_file(tmp_path / "none.mp4"), "No such file"),
         (video_file(no_video), "no video stream"),
         (video_file(text), "text.mp4"),
@@ -178,10 +206,54 @@ async def test_missing_devices() -> None:
             await anext(mic)
 
 
+FOUND = {"ALSA_CONFIG_DIR": alsa.FOLDER, "ALSA_CONFIG_PATH": f"{alsa.FOLDER}/alsa.conf"}
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "expected"),
+    [
+        ({}, True, FOUND),
+        ({}, False, {}),
+        ({"ALSA_CONFIG_PATH": "/mine"}, True, FOUND | {"ALSA_CONFIG_PATH": "/mine"}),
+        ({"ALSA_CONFIG_DIR": ""}, True, FOUND | {"ALSA_CONFIG_DIR": ""}),
+    ],
+)
+async def test_alsa_is_told_where_its_configuration_is(
+    given: dict[str, str], there: bool, expected: dict[str, str]
+) -> None:
+    environment = dict(given)
+    alsa.find_configuration(environment, lambda path: there and path == "/usr/share/alsa/alsa.conf")
+    assert environment == expected
+
+
+@pytest.mark.skipif(
+    not os.path.isfile(FOUND["ALSA_CONFIG_PATH"]),
+    reason="this machine has no configuration of ALSA",
+)
+async def test_a_microphone_of_alsa_opens_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FOUND:
+        monkeypatch.setenv(name, "is restored at the end")
+        monkeypatch.delenv(name)
+    async with microphone("null") as source:
+        item = await anext(source)
+    assert item.data.shape == (160,)
+    assert {name: os.environ[name] for name in FOUND} == FOUND
+
+
+async def test_the_log_level_of_the_application_stays(tmp_path: Path) -> None:
+    path = await write_video(tmp_path / "levels.mp4", [0, 60])
+    before = av.logging.get_level()
+    av.logging.set_level(av.logging.FATAL)
+    try:
+        assert len([item async for item in video_file(path, pace="fast")]) == 2
+        assert av.logging.get_level() == av.logging.FATAL
+    finally:
+        av.logging.set_level(before)
+
+
 async def test_capture_of_frames() -> None:
-    source = video.capture(
-        "testsrc=rate=1000:size=48x32:duration=0.02", "lavfi", {}, size=(16, 24), pixels="gray"
-    )
+    frames = reading("testsrc=rate=1000:size=48x32:duration=0.02")
+    source = video.capture(frames, "lavfi", {}, size=(16, 24), pixels="gray")
     async with source:
         items = [item async for item in source]
     assert [item.index for item in items] == list(range(20))
@@ -192,9 +264,8 @@ async def test_capture_of_frames() -> None:
 
 
 async def test_capture_of_hops() -> None:
-    source = audio.capture(
-        "sine=frequency=1000:sample_rate=48000:duration=0.2", "lavfi", rate_hz=16000, hop=160
-    )
+    tone = reading("sine=frequency=1000:sample_rate=48000:duration=0.2")
+    source = audio.capture(tone, "lavfi", rate_hz=16000, hop=160)
     async with source:
         hops = [item.data async for item in source]
     assert len(hops) >= 19

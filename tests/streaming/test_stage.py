@@ -343,6 +343,34 @@ async def test_results_that_nobody_takes_hold_the_workers_up() -> None:
     assert stage.account == Account(submitted=10, completed=3, dropped=7)
 
 
+async def test_a_stage_is_no_source_of_another_and_says_what_to_do() -> None:
+    async with Stage(double) as first, Stage(double) as second:
+        first.feed(numbers(2))
+        with pytest.raises(InvalidArgument, match=r"async for result in stage.*next_stage\.put"):
+            second.feed(first)  # type: ignore[arg-type]
+        async for result in first:
+            taken = result.item
+            await second.put(
+                Item(taken.index, taken.captured_ns, result.value, taken.media_ns),
+            )
+        second.end()
+        assert [result.value async for result in second] == [0, 4]
+    assert first.account.completed == second.account.completed == 2
+
+
+async def test_what_is_no_item_is_refused() -> None:
+    async def things() -> AsyncIterator[Any]:
+        yield "a frame"
+
+    async with Stage(double, backlog=0) as stage:
+        with pytest.raises(InvalidArgument, match=r"not Result"):
+            await stage.put(Result(item(1), Outcome.COMPLETED))  # type: ignore[arg-type]
+        stage.feed(things())
+        with pytest.raises(InvalidArgument, match=r"Item\(index, captured_ns, data\), not str"):
+            await stage.drain()
+    assert stage.account == Account()
+
+
 async def test_source_is_closed() -> None:
     class Source:
         closed = False

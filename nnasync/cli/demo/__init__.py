@@ -109,6 +109,8 @@ def _command(arguments: argparse.Namespace) -> int:
     print(_json(summary) if arguments.json else "\n" + text(summary), flush=True)
     timeline = timeline_of(recording, summary, words, digits)
     _write(arguments.out, timeline, _json(summary))
+    if recording.error:
+        print(f"nnasync: error: {recording.error}", file=sys.stderr)
     return recording.exit_code
 
 

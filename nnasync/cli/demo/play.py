@@ -32,6 +32,7 @@ from nnasync.cli.demo.streams import (
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.recognition import Word
 from nnasync.clock import now_ns
+from nnasync.errors import NNError
 from nnasync.execution import Net
 from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.importers import load
@@ -107,6 +108,8 @@ class Recording(Struct):
     low_alone_hz: float
     low_hz: float
     busy: Busy
+    error: str = ""
+    """Why it ended before its time, where a source failed."""
 
 
 class _Run:
@@ -126,6 +129,7 @@ class _Run:
         self.started_ns = self.ended_ns = now_ns()
         self._low_before = 0
         self.low_hz = 0.0
+        self.error = ""
 
     async def play(self, view: View) -> None:
         """Measure the load alone, then play both streams beside it to their end."""
@@ -143,6 +147,8 @@ class _Run:
             tasks.start_soon(self._watch, view)
             try:
                 await self._feed(self.audio, self.video)
+            except* NNError as failed:
+                self.error = "; ".join(" ".join(str(each).split()) for each in _leaves(failed))
             finally:
                 self._stop()
                 tasks.cancel_scope.cancel()
@@ -153,15 +159,17 @@ class _Run:
             audio_source(options.data, options.microphone) as sound,
             video_source(options.data, options.camera) as pictures,
         ):
-            await sound.ready()
-            await pictures.ready()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(sound.ready)
+                tasks.start_soon(pictures.ready)
             self._begin()
             sound.start(self.started_ns)
             pictures.start(self.started_ns)
-            audio.feed(limited(sound, options.seconds))
-            video.feed(limited(pictures, options.seconds))
-            await audio.drain()
-            await video.drain()
+            audio.feed(limited(sound, options.seconds, self.started_ns))
+            video.feed(limited(pictures, options.seconds, self.started_ns))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(audio.drain)
+                tasks.start_soon(video.drain)
 
     def _begin(self) -> None:
         self.started_ns = self.ended_ns = now_ns()
@@ -201,7 +209,12 @@ class _Run:
 
 
 async def play(options: DemoOptions, view: View) -> Recording:
-    """Play the demo and tell what happened; SIGINT and SIGTERM end it early."""
+    """Play the demo and tell what happened; SIGINT and SIGTERM end it early.
+
+    A device that is not there raises DeviceUnavailable before anything else; a source that fails
+    later ends the demo, and `Recording.error` says why.
+    """
+    await _try_devices(options)
     recorder = Recorder()
     async with open_runtime(instruments=[recorder]) as runtime:
         await _note(view, "compiling the networks ...")
@@ -218,7 +231,8 @@ async def play(options: DemoOptions, view: View) -> Recording:
     return Recording(
         started_ns=run.started_ns,
         ended_ns=run.ended_ns,
-        exit_code=interruption.exit_code,
+        exit_code=interruption.exit_code or int(bool(run.error)),
+        error=run.error,
         audio=_statistics(run.audio),
         video=_statistics(run.video),
         hops=tuple(run.hearing.marks),
@@ -234,10 +248,29 @@ async def play(options: DemoOptions, view: View) -> Recording:
     )
 
 
+async def _try_devices(options: DemoOptions) -> None:
+    """Have each device that is asked for deliver once, and give it back."""
+    if options.camera is not None:
+        async with video_source(options.data, options.camera) as pictures:
+            await pictures.ready()
+    if options.microphone is not None:
+        async with audio_source(options.data, options.microphone) as sound:
+            await sound.ready()
+
+
 async def _compile(runtime: Runtime, options: DemoOptions, priority: Priority) -> Net:
     path = data_file(options.data, f"{NETWORKS[priority]}.nnm")
     model: Model = await anyio.to_thread.run_sync(load, path)
     return await runtime.compile(model, priority=priority)
+
+
+def _leaves(group: BaseExceptionGroup[NNError]) -> Iterator[NNError]:
+    """The errors in a group and in its groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 async def _note(view: View, text: str) -> None:

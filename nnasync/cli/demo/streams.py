@@ -202,9 +202,10 @@ def video_source(folder: Path | None, device: int | None) -> LiveSource | Record
     return video_file(data_file(folder, "digits.mp4"), size=IMAGE)
 
 
-async def limited(source: ItemSource, seconds: float) -> AsyncIterator[Item]:
-    """The items of the first `seconds` of a source."""
+async def limited(source: ItemSource, seconds: float, since_ns: int) -> AsyncIterator[Item]:
+    """The items of the first `seconds` of a source, but for what a device had before `since_ns`."""
     async for item in source:
         if item.media_ns > seconds * 1e9:
             return
-        yield item
+        if item.captured_ns >= since_ns:
+            yield item

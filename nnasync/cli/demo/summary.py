@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from nnasync.cli.demo.play import Recording
 from nnasync.cli.demo.streams import HOP
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
-from nnasync.cli.recognition import SpokenWord, Word, digit_accuracy, word_accuracy
+from nnasync.cli.recognition import (
+    SpokenWord,
+    Word,
+    answers,
+    digit_accuracy,
+    word_accuracy,
+)
 from nnasync.cli.text import table
 from nnasync.hal import Struct
 from nnasync.streaming import StreamStatistics
@@ -18,12 +24,16 @@ _MARGIN_HOPS = 30
 
 
 class Summary(Struct):
-    """The figures of a run; shares between 0 and 1, None where the truth is not known."""
+    """The figures of a run; shares between 0 and 1, None where the truth is not known.
+
+    `words_right` is the share of right answers among all spoken words and all false alarms.
+    """
 
     seconds: float
     words_right: float | None
     words_spoken: int
     words_heard: int
+    false_alarms: int
     digits_right: float | None
     frames: int
     audio: StreamStatistics
@@ -57,9 +67,12 @@ def summarize(recording: Recording, words: WordsTruth | None, video: VideoTruth 
     frames = recording.video.account.submitted
     words_right = digits_right = None
     spoken: Sequence[SpokenWord] = ()
+    false_alarms = 0
     if words is not None:
         heard, spoken = judged(recording, words)
         words_right = word_accuracy(heard, spoken) if spoken else None
+        answered = sum(answer is not None for _, answer in answers(heard, spoken))
+        false_alarms = len(heard) - answered
     if video is not None and frames:
         digits_right = digit_accuracy(recording.labels, video.labels[:frames])
     alone_hz = recording.low_alone_hz
@@ -68,6 +81,7 @@ def summarize(recording: Recording, words: WordsTruth | None, video: VideoTruth 
         words_right=words_right,
         words_spoken=len(spoken),
         words_heard=len(recording.words),
+        false_alarms=false_alarms,
         digits_right=digits_right,
         frames=frames,
         audio=recording.audio,
@@ -106,7 +120,7 @@ def text(summary: Summary) -> str:
 def _recognition(summary: Summary) -> str:
     words = f"{summary.words_heard} words heard"
     if summary.words_right is not None:
-        words = f"{summary.words_right:.1%} of {summary.words_spoken} spoken words right"
+        words = f"{summary.words_right:.1%} of {_words_judged(summary)} right"
     digits = f"{summary.frames} frames seen"
     if summary.digits_right is not None:
         digits = (
@@ -114,6 +128,13 @@ def _recognition(summary: Summary) -> str:
             "(lost frames count as wrong)"
         )
     return f"{words}\n{digits}"
+
+
+def _words_judged(summary: Summary) -> str:
+    """Of what `words_right` is the share."""
+    alarms = summary.false_alarms
+    more = f" and {alarms} false alarm{'s' if alarms > 1 else ''}" if alarms else ""
+    return f"{summary.words_spoken} spoken words{more}"
 
 
 def _streams(summary: Summary) -> str:

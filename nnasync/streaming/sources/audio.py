@@ -19,6 +19,8 @@ from nnasync.hal import Array
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
+from nnasync.streaming.reading import DEVICE_PATIENCE_S, PATIENCE_S, Reading, is_pipe
+from nnasync.streaming.sources.alsa import find_configuration
 from nnasync.streaming.sources.media import import_av, opened
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 
@@ -32,32 +34,53 @@ def audio_file(
     hop: int = 160,
     pace: Pace = "real-time",
     start_ns: int | None = None,
+    open_timeout_s: float | None = PATIENCE_S,
+    read_timeout_s: float | None = PATIENCE_S,
 ) -> RecordedSource:
     """The hops of `hop` samples of an audio file, mixed to mono; the last one is filled with zeros.
 
-    A .wav file with PCM samples needs only the standard library and must have the rate `rate_hz`;
-    everything else is read, and resampled where necessary, by PyAV. Reading what is missing, broken
-    or of another rate raises InvalidArgument.
+    A .wav file with PCM samples of the rate `rate_hz` needs only the standard library; everything
+    else is read, and resampled where necessary, by PyAV. Reading what is missing or broken raises
+    InvalidArgument. What cannot be opened within `open_timeout_s`, or sends nothing for
+    `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises
+    DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
     _check(rate_hz, hop)
     name = os.fspath(path)
-    read = _wav_hops if Path(name).suffix.lower() == ".wav" else _av_hops
-    ahead = LookAhead(lambda: read(name, rate_hz, hop), batch=16)
+    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
+    is_wav = Path(name).suffix.lower() == ".wav" and "://" not in name
+    read = _wav_hops if is_wav else _av_hops
+    ahead = LookAhead(lambda: read(reading, rate_hz, hop), batch=16, reading=reading)
     return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
 
 
-def microphone(name: str = "default", *, rate_hz: int = 16000, hop: int = 160) -> LiveSource:
+def microphone(
+    name: str = "default",
+    *,
+    rate_hz: int = 16000,
+    hop: int = 160,
+    open_timeout_s: float | None = DEVICE_PATIENCE_S,
+    read_timeout_s: float | None = DEVICE_PATIENCE_S,
+) -> LiveSource:
     """The hops of an ALSA capture device.
 
-    Reading raises DeviceUnavailable where there is no such device or it stops delivering.
+    Reading raises DeviceUnavailable where there is no such device, it does not open within
+    `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
+
+    PyAV's wheels look for ALSA's configuration where no machine has it. So before the device is
+    opened, this sets `ALSA_CONFIG_DIR` and `ALSA_CONFIG_PATH`, for the whole process, to
+    /usr/share/alsa and its alsa.conf, if they are there and the variables are not set. ALSA itself
+    writes to stderr about a device that it cannot open.
     """
-    return capture(name, "alsa", rate_hz=rate_hz, hop=hop)
+    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
+    return capture(reading, "alsa", rate_hz=rate_hz, hop=hop)
 
 
-def capture(name: str, format: str, *, rate_hz: int, hop: int) -> LiveSource:
-    """The hops of any capture device that FFmpeg knows."""
+def capture(reading: Reading, format: str, *, rate_hz: int, hop: int) -> LiveSource:
+    """The hops of any capture device that FFmpeg knows; it is called as `reading` is."""
     _check(rate_hz, hop)
-    return LiveSource(LookAhead(lambda: _device_hops(name, format, rate_hz, hop), batch=1))
+    ahead = LookAhead(lambda: _device_hops(reading, format, rate_hz, hop), batch=1, reading=reading)
+    return LiveSource(ahead)
 
 
 def _check(rate_hz: int, hop: int) -> None:
@@ -65,13 +88,14 @@ def _check(rate_hz: int, hop: int) -> None:
         raise InvalidArgument(f"rate_hz {rate_hz} and hop {hop} must be positive")
 
 
-def _wav_hops(name: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+def _wav_hops(reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+    """By the standard library where it can, else by PyAV; from a pipe, nothing is read twice."""
+    name = reading.name
     try:
+        if is_pipe(name) or not _is_pcm(name, rate_hz):
+            yield from _av_hops(reading, rate_hz, hop)
+            return
         with wave.open(name, "rb") as file:
-            if file.getframerate() != rate_hz:
-                raise InvalidArgument(
-                    f"{name} has {file.getframerate()} samples a second, {rate_hz} are needed"
-                )
             index = 0
             while data := file.readframes(hop):
                 index += 1
@@ -80,6 +104,15 @@ def _wav_hops(name: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
     except (wave.Error, EOFError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error) or "it is cut off"
         raise InvalidArgument(f"cannot read audio from {name}: {reason}") from error
+
+
+def _is_pcm(name: str, rate_hz: int) -> bool:
+    """Whether the file has plain samples of this rate."""
+    try:
+        with wave.open(name, "rb") as file:
+            return file.getframerate() == rate_hz
+    except wave.Error:
+        return False
 
 
 def pcm_to_float(data: bytes, sample_bytes: int, channels: int) -> Array:
@@ -96,8 +129,8 @@ def pcm_to_float(data: bytes, sample_bytes: int, channels: int) -> Array:
     return mono
 
 
-def _av_hops(name: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
-    with opened(name, "audio") as (container, stream):
+def _av_hops(reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
+    with opened(reading.name, "audio", reading) as (container, stream):
         resampler = _resampler(rate_hz, hop)
         index = 0
         for frame in _with_flush(container.decode(stream)):
@@ -106,8 +139,12 @@ def _av_hops(name: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
                 yield _position_ns(index, hop, rate_hz), _filled(part.to_ndarray()[0], hop)
 
 
-def _device_hops(name: str, format: str, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
-    with opened(name, "audio", device=format, timeout=5.0) as (container, stream):
+def _device_hops(
+    reading: Reading, format: str, rate_hz: int, hop: int
+) -> Iterator[tuple[int, Array]]:
+    if format == "alsa":
+        find_configuration()
+    with opened(reading.name, "audio", reading, device=format) as (container, stream):
         resampler = _resampler(rate_hz, hop)
         for frame in container.decode(stream):
             arrived_ns = now_ns()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError
+from nnasync.streaming.reading import Reading, readable
 
 __all__ = ["import_av", "opened"]
 
@@ -19,26 +20,52 @@ def import_av() -> Any:
         raise InvalidArgument(
             "reading this medium needs PyAV: python -m pip install 'nnasync[media]'"
         ) from error
-    av.logging.set_level(None)
     return av
 
 
 @contextmanager
-def opened(name: str, kind: str, *, device: str = "", **options: Any) -> Iterator[tuple[Any, Any]]:
+def opened(
+    name: str,
+    kind: str,
+    reading: Reading,
+    *,
+    device: str = "",
+    options: dict[str, str] | None = None,
+) -> Iterator[tuple[Any, Any]]:
     """The container `name` and its first stream of `kind`, decoded by one thread.
 
     What cannot be opened or decoded raises InvalidArgument for a file and DeviceUnavailable for a
-    `device`, which is the name of the device's format.
+    `device`, which is the name of the device's format; so does what sends nothing for longer than
+    `reading` allows.
     """
     av = import_av()
     failure: type[NNError] = DeviceUnavailable if device else InvalidArgument
+    limits = (reading.open_timeout_s, reading.read_timeout_s)
     try:
-        with av.open(name, format=device or None, **options) as container:
+        with (
+            readable(name, reading) as source,
+            av.open(
+                source,
+                format=device or None,
+                options=_limited(name, options or {}, reading),
+                timeout=None if limits == (None, None) else limits,
+            ) as container,
+        ):
             stream = next((s for s in container.streams if s.type == kind), None)
             if stream is None:
                 raise failure(f"{name} has no {kind} stream")
             stream.codec_context.thread_count = 1
+            reading.progressed(is_open=True)
             yield container, stream
     except (av.FFmpegError, OSError) as error:
+        if isinstance(error, av.error.ExitError | av.error.TimeoutError) and reading.has_limit:
+            raise reading.overdue() from error
         reason = getattr(error, "strerror", None) or str(error)
         raise failure(f"cannot read {kind} from {name}: {reason}") from error
+
+
+def _limited(name: str, options: dict[str, str], reading: Reading) -> dict[str, str]:
+    """The options with a limit for each read of the network; PyAV's own does not cover probing."""
+    if "://" not in name or reading.read_timeout_s is None:
+        return options
+    return {"rw_timeout": str(round(reading.read_timeout_s * 1e6)), **options}

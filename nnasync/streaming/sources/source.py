@@ -27,6 +27,7 @@ class _Source:
     def __init__(self, pulled: _Pulled) -> None:
         self._pulled = pulled
         self._index = 0
+        self._waiting: tuple[int, Any] | None = None
 
     def __aiter__(self) -> AsyncIterator[Item]:
         return self
@@ -36,7 +37,13 @@ class _Source:
         raise NotImplementedError
 
     async def ready(self) -> None:
-        """Open a recording and read ahead, so that its first item can come in time."""
+        """Open it and wait for its first item, which then comes in time; raises what reading does.
+
+        The item is the first one that iterating gives. An empty recording is ready, too.
+        """
+        if self._waiting is None:
+            with suppress(StopAsyncIteration):
+                self._waiting = await self._pulled.__anext__()
 
     def start(self, at_ns: int) -> None:
         """Set the time of position 0 of a recording; a live source begins by itself."""
@@ -68,13 +75,6 @@ class RecordedSource(_Source):
     def __init__(self, pulled: _Pulled, pacer: Pacer) -> None:
         super().__init__(pulled)
         self._pacer = pacer
-        self._waiting: tuple[int, Any] | None = None
-
-    async def ready(self) -> None:
-        """Open the recording and read ahead; raises what reading raises."""
-        if self._waiting is None:
-            with suppress(StopAsyncIteration):
-                self._waiting = await self._pulled.__anext__()
 
     def start(self, at_ns: int) -> None:
         """Set the time of position 0."""
@@ -97,7 +97,8 @@ class LiveSource(_Source):
 
     async def __anext__(self) -> Item:
         """The next item, when the device has delivered it."""
-        captured_ns, data = await self._pulled.__anext__()
+        waiting, self._waiting = self._waiting, None
+        captured_ns, data = waiting or await self._pulled.__anext__()
         if self._first_ns is None:
             self._first_ns = captured_ns
         return self._item(captured_ns, captured_ns - self._first_ns, data)

@@ -12,6 +12,7 @@ from nnasync.hal import Array
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
+from nnasync.streaming.reading import DEVICE_PATIENCE_S, PATIENCE_S, Reading
 from nnasync.streaming.sources.media import opened
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 
@@ -28,15 +29,21 @@ def video_file(
     pixels: PixelFormat = "gray",
     pace: Pace = "real-time",
     start_ns: int | None = None,
+    open_timeout_s: float | None = PATIENCE_S,
+    read_timeout_s: float | None = PATIENCE_S,
 ) -> RecordedSource:
     """The frames of a video file at their presentation times, the first one at 0.
 
     Each is a uint8 array [height, width] for "gray" or [height, width, 3] for "rgb24", scaled to
     `size` (height, width) if given. Reading a file that is missing, broken or without video raises
-    InvalidArgument.
+    InvalidArgument. What cannot be opened within `open_timeout_s`, or sends nothing for
+    `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises
+    DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
     _check_pixels(pixels)
-    ahead = LookAhead(lambda: _file_frames(os.fspath(path), size, pixels), batch=8)
+    name = os.fspath(path)
+    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
+    ahead = LookAhead(lambda: _file_frames(name, reading, size, pixels), batch=8, reading=reading)
     return RecordedSource(ahead, Pacer(pace, start_ns=start_ns))
 
 
@@ -46,22 +53,35 @@ def camera(
     size: Size | None = None,
     pixels: PixelFormat = "gray",
     rate_hz: int = 30,
+    open_timeout_s: float | None = DEVICE_PATIENCE_S,
+    read_timeout_s: float | None = DEVICE_PATIENCE_S,
 ) -> LiveSource:
     """The frames of the camera /dev/video`index`, as `video_file` has them.
 
-    Reading raises DeviceUnavailable where there is no such camera or it stops delivering.
+    Reading raises DeviceUnavailable where there is no such camera, it does not open within
+    `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
     """
     _check_pixels(pixels)
-    options = {"framerate": str(rate_hz)}
-    return capture(f"/dev/video{index}", "v4l2", options, size=size, pixels=pixels)
+    name = f"/dev/video{index}"
+    reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
+    return capture(reading, "v4l2", {"framerate": str(rate_hz)}, size=size, pixels=pixels)
 
 
 def capture(
-    name: str, format: str, options: dict[str, str], *, size: Size | None, pixels: PixelFormat
+    reading: Reading,
+    format: str,
+    options: dict[str, str],
+    *,
+    size: Size | None,
+    pixels: PixelFormat,
 ) -> LiveSource:
-    """The frames of any capture device that FFmpeg knows."""
+    """The frames of any capture device that FFmpeg knows; it is called as `reading` is."""
     return LiveSource(
-        LookAhead(lambda: _device_frames(name, format, options, size, pixels), batch=1)
+        LookAhead(
+            lambda: _device_frames(reading, format, options, size, pixels),
+            batch=1,
+            reading=reading,
+        )
     )
 
 
@@ -70,8 +90,10 @@ def _check_pixels(pixels: str) -> None:
         raise InvalidArgument(f'pixels is {pixels!r}, it must be "gray" or "rgb24"')
 
 
-def _file_frames(path: str, size: Size | None, pixels: str) -> Iterator[tuple[int, Array]]:
-    with opened(path, "video") as (container, stream):
+def _file_frames(
+    path: str, reading: Reading, size: Size | None, pixels: str
+) -> Iterator[tuple[int, Array]]:
+    with opened(path, "video", reading) as (container, stream):
         first_s: float | None = None
         period_s = float(1 / stream.average_rate) if stream.average_rate else 0.0
         for index, frame in enumerate(container.decode(stream)):
@@ -81,9 +103,10 @@ def _file_frames(path: str, size: Size | None, pixels: str) -> Iterator[tuple[in
 
 
 def _device_frames(
-    name: str, format: str, options: dict[str, str], size: Size | None, pixels: str
+    reading: Reading, format: str, options: dict[str, str], size: Size | None, pixels: str
 ) -> Iterator[tuple[int, Array]]:
-    with opened(name, "video", device=format, options=options, timeout=5.0) as (container, stream):
+    with opened(reading.name, "video", reading, device=format, options=options) as found:
+        container, stream = found
         for frame in container.decode(stream):
             yield now_ns(), _pixels(frame, size, pixels)
 

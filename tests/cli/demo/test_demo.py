@@ -18,7 +18,8 @@ from nnasync.cli.demo.cpu import Busy
 from nnasync.cli.demo.play import Status
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.recognition import NONE, Word
-from nnasync.streaming import Account, Latency, StreamStatistics
+from nnasync.errors import DeviceUnavailable
+from nnasync.streaming import Account, Latency, StreamStatistics, synthetic
 
 BUCKETS = ("completed", "missed", "dropped", "cancelled", "failed", "pending")
 
@@ -69,8 +70,54 @@ def test_missing_data_and_devices(
 ) -> None:
     assert play(tmp_path, tmp_path / "out", "--plain") == 1
     assert "has no file words.json" in capsys.readouterr().err
-    assert play(toy_data, tmp_path, "--no-low", "--seconds", "1", "--camera", "97", "--plain") == 1
-    assert "/dev/video97" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [("--camera", "97", "/dev/video97"), ("--microphone", "97", "hw:97")],
+)
+def test_a_device_that_is_not_there_is_told_before_anything_plays(
+    option: str,
+    value: str,
+    named: str,
+    toy_data: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert play(toy_data, tmp_path / "out", option, value, "--plain") == 1
+    told = capfd.readouterr()
+    assert told.out == ""
+    errors = [line for line in told.err.splitlines() if not line.startswith("ALSA lib")]
+    assert len(errors) == 1
+    assert errors[0].startswith("nnasync: error: ")
+    assert named in errors[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_dies_in_the_middle_leaves_a_summary(
+    toy_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unplugged(folder: Path | None, device: int | None) -> Any:
+        return synthetic(frame, rate_hz=30)
+
+    def frame(index: int) -> Any:
+        if index == 10:
+            raise DeviceUnavailable("nothing came from /dev/video0 for 5 s")
+        return np.zeros((64, 64), np.uint8)
+
+    monkeypatch.setattr(sys.modules["nnasync.cli.demo.play"], "video_source", unplugged)
+    assert play(toy_data, tmp_path, "--no-low", "--seconds", "60", "--plain") == 1
+    told = capsys.readouterr()
+    assert "audio HIGH" in told.out
+    assert "nnasync: error: nothing came from /dev/video0 for 5 s" in told.err.splitlines()
+    summary = summary_of(tmp_path)
+    assert summary["video"]["account"]["submitted"] == 10
+    for stream in ("audio", "video"):
+        assert balanced(summary[stream]["account"])
+    assert (tmp_path / "timeline.html").exists()
 
 
 @pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -96,6 +96,14 @@ def test_word_that_was_not_heard_is_wrong() -> None:
     assert summarize(recording(words=(Word(2, 25, 0.9),)), WORDS, VIDEO).words_right == 0.0
 
 
+def test_false_alarms_are_told_with_the_share_that_they_lower() -> None:
+    words = (Word(3, 1, 0.8), Word(1, 25, 0.9))
+    summary = summarize(recording(words=words), WORDS, VIDEO)
+    assert (summary.words_right, summary.words_spoken, summary.false_alarms) == (0.5, 1, 1)
+    assert "50.0% of 1 spoken words and 1 false alarm right" in text(summary)
+    assert summarize(recording(words=words), None, VIDEO).false_alarms == 0
+
+
 def test_live_devices_have_no_truth() -> None:
     summary = summarize(recording(low_alone_hz=0.0), None, None)
     assert (summary.words_right, summary.digits_right, summary.low_kept) == (None, None, None)
