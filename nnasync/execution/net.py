@@ -43,6 +43,7 @@ from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
+    from nnasync import extensions
     from nnasync.execution import buffer, flexible, images
     from nnasync.execution import burst as bursts
     from nnasync.execution.burst import Burst
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 else:
     buffer = deferred("nnasync.execution.buffer")
     bursts = deferred("nnasync.execution.burst")
+    extensions = deferred("nnasync.extensions")
     flexible = deferred("nnasync.execution.flexible")
     images = deferred("nnasync.execution.images")
 
@@ -122,7 +124,7 @@ class Net:
     @property
     def model(self) -> Model:
         """The model that was compiled."""
-        return self._compilation.model
+        return extensions.plain(self._compilation.model)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -291,7 +293,7 @@ class Net:
         self._check(None)
         self._require_shapes("a burst")
         return bursts.Burst(
-            self.model,
+            self._compilation.model,
             self._ports,
             self._prepared,
             self._workers,
@@ -391,7 +393,7 @@ class Net:
                 return await self._call_with_buffers(arrays, deadline, out, measure=measure)
             if all(value is not None for value in values):
                 raise
-            calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
+            calls = flexible.FlexibleCalls(self._compilation.model, self._ports, self._prepared)
             return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
         result = self._run_here(slot.request, deadline, measure=measure)
         if result is None:

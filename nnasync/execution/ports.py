@@ -37,6 +37,11 @@ class Port(msgspec.Struct, frozen=True):
     is_settled: bool = True
     """Whether rank and all dimensions are known; a 0 in `shape` is one that is not."""
 
+    @property
+    def zero(self) -> Any:
+        """What stands for zero in an array of it: bytes where the type is a vendor's."""
+        return b"" if self.dtype.kind == "V" else self.zero_point
+
 
 class Ports(msgspec.Struct, frozen=True):
     """Inputs and outputs of a model, apart from the states that a stream carries."""
@@ -142,6 +147,8 @@ def as_array(value: Any, port: Port) -> Array:
         raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
     if array.dtype == port.dtype:
         return array
+    if port.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
+        return array.view(port.dtype)  # Of a vendor's type only the size is known.
     if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
         return array.astype(port.dtype)
     raise InvalidArgument(
@@ -158,6 +165,8 @@ def _holds(dtype: np.dtype[Any], array: Array) -> bool:
         return array.dtype.kind == dtype.kind
     if dtype.kind == "f" or array.size == 0:
         return True
+    if dtype.kind not in "iu":
+        return False
     limits = np.iinfo(dtype)
     return bool(limits.min <= array.min() and array.max() <= limits.max)
 

@@ -21,16 +21,19 @@ from nnasync.drivers import (
 )
 from nnasync.engine import Engine, EngineDevice, LateEngine
 from nnasync.errors import InvalidArgument, NNError
+from nnasync.hal import Model
 from nnasync.runtime.options import Options
 from nnasync.wakeup import shield
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
-    from nnasync import versions
+    from nnasync import extensions, versions
     from nnasync.drivers import service
     from nnasync.drivers.service import ServiceDevice
+    from nnasync.extensions import Registry
     from nnasync.versions import Errands, OlderDevice
 else:
+    extensions = deferred("nnasync.extensions")
     service = deferred("nnasync.drivers.service")
     versions = deferred("nnasync.versions")
 
@@ -71,6 +74,7 @@ class Devices:
         self._foreign: dict[str, Engine | Device] = {}
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
+        self._extensions: Registry | None = None
         self.services: list[ServiceDevice] = []
         """The devices that live in processes of their own."""
 
@@ -136,6 +140,35 @@ class Devices:
             self.named(item) if isinstance(item, str) else await self._admitted(_checked(item))
             for item in _checked_list(wanted)
         ]
+
+    async def check_extensions(self, model: Model) -> None:
+        """Raise InvalidArgument where devices disagree about an extension that a model uses."""
+        if model.extension_name_to_prefix:
+            (await self._registry()).check(model)
+
+    async def sized(self, model: Model) -> Model:
+        """A model whose inputs and outputs have the sizes that devices state of extension types.
+
+        Raises InvalidArgument where devices disagree about an extension of the model, and
+        GeneralFailure where none says how large the values of an input or an output are.
+        """
+        if not model.extension_name_to_prefix:
+            return model
+        registry = await self._registry()
+        registry.check(model)
+        return extensions.sized(model, registry.extensions, "no device of the runtime")
+
+    async def _registry(self) -> Registry:
+        """What devices say of extensions; engines of ours that nobody has asked yet, are not."""
+        if self._extensions is None:
+            self._extensions = extensions.Registry()
+        admitted = self._admissions.values()
+        for device in {id(each): each for each in (*self.all, *admitted)}.values():
+            if isinstance(device, EngineDevice) and not device.is_made:
+                continue
+            for offered in await device.get_supported_extensions():
+                self._extensions.add(offered, device.name)
+        return self._extensions
 
     def reference(self) -> Device:
         """The device that says what is right; it runs nothing else if it is not ours to use."""

@@ -37,7 +37,7 @@ from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.runtime.devices import Devices
-from nnasync.runtime.leftovers import Leftovers
+from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
 from nnasync.runtime.request import CompileRequest, ModelSource, begun
@@ -277,7 +277,10 @@ class Runtime:
         devices: Sequence[Device],
         digest: bytes,
     ) -> Compilation:
-        return await compile_model(
+        """A compilation; its model has the sizes that devices state of types of extensions."""
+        if source.model is not None:
+            await self._devices.check_extensions(source.model)
+        compilation = await compile_model(
             source.source(),
             devices,
             preference=ExecutionPreference(request.preference),
@@ -293,6 +296,9 @@ class Runtime:
             cache=self._cache(request, devices, digest),
             optimise_after=request.optimise_after,
         )
+        async with closed_on_failure(compilation.prepared):
+            model = await self._devices.sized(compilation.model)
+        return msgspec.structs.replace(compilation, model=model)
 
     def _reviver(
         self,
@@ -350,17 +356,18 @@ class Runtime:
         *,
         is_pinned: bool,
     ) -> Net:
-        if self._state != "open":
-            raise BadState("the runtime was closed while the model was compiled")
         upkeep = _Upkeep()
-        ONE_BLAS_THREAD.follow()
-        net = Net(
-            compilation,
-            self._workers,
-            on_close=functools.partial(self._closing, upkeep),
-            on_drop=functools.partial(self._dropped, upkeep),
-            is_pinned=is_pinned,
-        )
+        async with closed_on_failure(compilation.prepared):
+            if self._state != "open":
+                raise BadState("the runtime was closed while the model was compiled")
+            ONE_BLAS_THREAD.follow()
+            net = Net(
+                compilation,
+                self._workers,
+                on_close=functools.partial(self._closing, upkeep),
+                on_drop=functools.partial(self._dropped, upkeep),
+                is_pinned=is_pinned,
+            )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
             start = functools.partial(self._tasks.start, _optimise)
