@@ -19,6 +19,7 @@ from nnasync.hal import (
     ExecutionPreference,
     Extension,
     Model,
+    OperandType,
     PerformanceInfo,
     is_quantized,
     uniform_performance,
@@ -34,6 +35,18 @@ __all__ = ["LiteRTEngine"]
 
 _PRODUCTS, _DELEGATED, _OWN = "xnnpack-products", "xnnpack", "builtin"
 _FIGURES = PerformanceInfo(exec_time=0.3, power_usage=0.3)
+"""An estimate; `nnasync calibrate` measures it by type."""
+_RATED = (
+    OperandType.TENSOR_FLOAT32,
+    OperandType.TENSOR_FLOAT16,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_BOOL8,
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+)
+"""The types of first inputs that it takes."""
 
 
 class LiteRTEngine:
@@ -48,9 +61,9 @@ class LiteRTEngine:
     """Nothing aborts a run, but each session is run when it is made anyway."""
 
     capabilities = Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_FIGURES,
+        relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=_FIGURES,
-        operand_performance=uniform_performance(_FIGURES),
+        operand_performance=uniform_performance(_FIGURES, _RATED),
         if_performance=PerformanceInfo(),
         while_performance=PerformanceInfo(),
     )

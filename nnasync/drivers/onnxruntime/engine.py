@@ -15,6 +15,7 @@ from nnasync.drivers.onnxruntime.providers import check_provider, device_type, o
 from nnasync.engine import Lowering
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.extensions import ONNX, OnnxOperation, extension_of
+from nnasync.formats.onnx import ELEMENTS
 from nnasync.hal import (
     Array,
     Capabilities,
@@ -23,7 +24,6 @@ from nnasync.hal import (
     Model,
     Operand,
     OperandLifeTime,
-    OperandPerformance,
     OperandType,
     PerformanceInfo,
 )
@@ -39,7 +39,9 @@ else:
 __all__ = ["OnnxRuntimeEngine", "is_graph"]
 
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
-_NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
+"""An estimate; `nnasync calibrate` measures it by type."""
+_RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
+"""The types of first inputs that it takes, of files and of translated operations."""
 _GRAPH = (ONNX.name, int(OnnxOperation.GRAPH))
 _NAME = "onnx"
 
@@ -54,15 +56,11 @@ class OnnxRuntimeEngine:
     concurrency = 0
     tries_ahead = True
     capabilities = Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_ONE,
+        relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=_ONE,
-        operand_performance=tuple(
-            OperandPerformance(type=type, info=_ONE)
-            for type in sorted(OperandType)
-            if type not in _NOT_RATED
-        ),
-        if_performance=_ONE,
-        while_performance=_ONE,
+        operand_performance=hal.uniform_performance(_ONE, _RATED),
+        if_performance=PerformanceInfo(),
+        while_performance=PerformanceInfo(),
     )
 
     def __init__(self, name: str = "onnxruntime-cpu") -> None:

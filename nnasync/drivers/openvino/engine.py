@@ -29,13 +29,13 @@ from nnasync.hal import (
     ExecutionPreference,
     Extension,
     Model,
-    OperandPerformance,
     OperandType,
     OperationType,
     PerformanceInfo,
     Shape,
     is_constant,
     is_quantized,
+    uniform_performance,
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import loading_ns
@@ -55,12 +55,18 @@ else:
 __all__ = ["OpenVinoEngine"]
 
 _FASTER = PerformanceInfo(exec_time=0.1, power_usage=0.1)
+"""An estimate; `nnasync calibrate` measures it by type."""
 _RATED = (
     OperandType.TENSOR_FLOAT32,
     OperandType.TENSOR_FLOAT16,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_BOOL8,
     OperandType.TENSOR_QUANT8_ASYMM,
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL,
 )
+"""The types of first inputs that it takes."""
 _NONE = PerformanceInfo()
 
 
@@ -74,11 +80,9 @@ class OpenVinoEngine:
     cache_files = (2, 0)
     tries_ahead = True
     capabilities = Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_FASTER,
+        relaxed_float32_to_float16_performance_scalar=_NONE,
         relaxed_float32_to_float16_performance_tensor=_FASTER,
-        operand_performance=tuple(
-            OperandPerformance(type=type, info=_FASTER) for type in sorted(_RATED)
-        ),
+        operand_performance=uniform_performance(_FASTER, _RATED),
         if_performance=_NONE,
         while_performance=_NONE,
     )
