@@ -297,6 +297,8 @@ class EngineDevice:
         engine = self.engine
 
         def compiled() -> Plan:
+            way = "as it does" if lowering is None else f"as {lowering.name}"
+            vlog.driver("%s: compiles %s %s", self.name, model.name or "a model", way)
             if lowering is not None and isinstance(engine, LoweringEngine):
                 return engine.compile(model, preference, lowering)
             return engine.compile(model, preference)
@@ -398,6 +400,7 @@ class EngineDevice:
     ) -> Plan:
         """A plan of the engine, in a lowering that it offers."""
         engine = self.engine
+        vlog.driver("%s: prepares %s", self.name, model.name or "a model")
         if lowering is None:
             return engine.compile(model, preference)
         if not isinstance(engine, LoweringEngine):

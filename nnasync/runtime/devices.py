@@ -21,8 +21,9 @@ from nnasync.drivers import (
 )
 from nnasync.engine import Engine, EngineDevice, LateEngine
 from nnasync.errors import InvalidArgument, NNError
-from nnasync.hal import Model
+from nnasync.hal import Model, version_name
 from nnasync.runtime.options import Options
+from nnasync.tracing import vlog
 from nnasync.wakeup import shield
 from nnasync.workers import Workers
 
@@ -103,6 +104,11 @@ class Devices:
                 for device in self.services:
                     await device.close()
             raise
+        for device in self.all:
+            level = version_name(device.feature_level)
+            vlog.manager(
+                "found %s %s, %s, %s", device.name, device.version, device.type.name, level
+            )
 
     async def _found(
         self, wanted: Sequence[str | Engine | Device | OlderDevice]
@@ -116,6 +122,7 @@ class Devices:
                 if self._wanted is not None:
                     raise
                 logger.warning("device %s is left out: %s", item, error)
+                vlog.manager("left out %s: %s", item, error)
         names = [device.name for device in found]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"two devices have the same name: {names}")

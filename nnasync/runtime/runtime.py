@@ -469,8 +469,18 @@ class Runtime:
 
 
 def _tell(name: str, report: Report) -> None:
+    """Lines of VLOG: what was tried, what was refused, who runs what, and how the cache did."""
+    if not vlog.is_on("compilation"):
+        return
     for line in report.candidates:
         vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
+    for refusal in report.rejections:
+        where = f"operation {refusal.operation}" if refusal.operation >= 0 else "the model"
+        vlog.compilation("%s: %s does not run %s: %s", name, refusal.device, where, refusal.reason)
+    for part in report.partitions:
+        count = len(part.operations)
+        vlog.compilation("%s: %s runs %d operations: %s", name, part.device, count, part.reason)
+    vlog.compilation("%s: cache: %s", name, report.cache_reason)
 
 
 class _Upkeep:
@@ -498,6 +508,7 @@ async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[R
         return
     net = reference()
     if net is not None:
+        _tell(net.model.name, report)
         net.optimised(report)
 
 

@@ -24,6 +24,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
 from nnasync.kernels import Packing, Step, Tensor
 from nnasync.memory import count_copied
+from nnasync.tracing import vlog
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
@@ -60,7 +61,7 @@ class ReferencePlan:
                 return
         except Unresolved:
             self._programs.remember(key, None)
-        self._interpreter = Interpreter(model, memory_limit_bytes)
+        self._interpreter = self._flexible()
 
     @property
     def model(self) -> Model:
@@ -114,17 +115,25 @@ class ReferencePlan:
 
     def _flexible(self) -> Interpreter:
         if self._interpreter is None:
+            vlog.cpuexe("%s: operations are run as they come up", self._model.name or "model")
             self._interpreter = Interpreter(self._model, self._limit_bytes)
         return self._interpreter
 
     def _new_program(self, shapes: Shapes | None, packing: Packing | None = None) -> Program:
-        return Program(
+        program = Program(
             self._model,
             self._model.main,
             shapes,
             memory_limit_bytes=self._limit_bytes,
             packing=packing,
         )
+        vlog.cpuexe(
+            "%s: %d operations in a fixed order, %d bytes for an execution",
+            self._model.name or "model",
+            len(self._model.main.operations),
+            program.nbytes,
+        )
+        return program
 
 
 def memory_plan(model: Model) -> MemoryPlan:
