@@ -104,11 +104,9 @@ class Devices:
                 for device in self.services:
                     await device.close()
             raise
-        for device in self.all:
-            level = version_name(device.feature_level)
-            vlog.manager(
-                "found %s %s, %s, %s", device.name, device.version, device.type.name, level
-            )
+        for each in self.all:
+            level = version_name(each.feature_level)
+            vlog.manager("found %s %s, %s, %s", each.name, each.version, each.type.name, level)
 
     async def _found(
         self, wanted: Sequence[str | Engine | Device | OlderDevice]

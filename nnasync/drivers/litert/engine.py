@@ -11,7 +11,7 @@ from nnasync.deferred import deferred
 from nnasync.drivers.litert.caching import get_ready, pack, unpack
 from nnasync.drivers.litert.plan import LiteRTPlan
 from nnasync.drivers.litert.session import PACKAGE
-from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.engine import CacheFiles, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
 from nnasync.hal import (
     Capabilities,
@@ -83,8 +83,9 @@ class LiteRTEngine:
 
     def get_ready(self) -> None:
         """Import the package, and make what plans are read with."""
-        imported(PACKAGE)
-        get_ready()
+        with span(Phase.INITIALIZATION, "import LiteRT"):
+            imported(PACKAGE)
+            get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be lowered."""
@@ -114,7 +115,8 @@ class LiteRTEngine:
         source = programs.Programs(
             model, delegated=way.name != _OWN, products=way.name == _PRODUCTS
         )
-        return LiteRTPlan(source, way.threads)
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'} as {way.name}"):
+            return LiteRTPlan(source, way.threads)
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """The files of a plan; raises BadState where the shapes of its inputs may change."""

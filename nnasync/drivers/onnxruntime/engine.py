@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nnasync import hal, validation
 from nnasync.deferred import deferred
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
-from nnasync.engine import Lowering
+from nnasync.engine import Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.extensions import ONNX, OnnxOperation, extension_of
 from nnasync.formats.onnx import ELEMENTS
@@ -87,6 +87,12 @@ class OnnxRuntimeEngine:
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
     ) -> OnnxPlan:
         """Open a session; raises GeneralFailure with what ONNX Runtime says against the model."""
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'}"):
+            return self._compiled(model, preference, lowering)
+
+    def _compiled(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
+    ) -> OnnxPlan:
         threads = (lowering or self.lowerings(model, preference)[0]).threads
         if is_graph(model):
             (operation,) = model.main.operations

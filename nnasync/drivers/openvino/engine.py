@@ -21,7 +21,7 @@ from nnasync.drivers.openvino.package import (
     version,
 )
 from nnasync.drivers.openvino.plan import OpenVinoPlan
-from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.engine import CacheFiles, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import (
     Capabilities,
@@ -98,7 +98,8 @@ class OpenVinoEngine:
 
     def get_ready(self) -> None:
         """Import the package."""
-        module()
+        with span(Phase.INITIALIZATION, "import OpenVINO"):
+            module()
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph is lowered; the package is not imported."""
@@ -138,8 +139,10 @@ class OpenVinoEngine:
             )
         if chosen.name in _BYTES:
             model = narrowing.narrowed(model)
-        graph = graphs.translate(model, chosen.name)
-        with faults("compiling"):
+        with span(Phase.TRANSFORMATION, f"lower {model.name or 'model'}"):
+            graph = graphs.translate(model, chosen.name)
+        compiling = span(Phase.COMPILATION, f"compile {model.name or 'model'} as {chosen.name}")
+        with faults("compiling"), compiling:
             network = watched(lambda: core().compile_model(graph.network, "CPU", _config(chosen)))
         return self._plan(network, graph.output_shapes, chosen)
 
