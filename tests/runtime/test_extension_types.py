@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 import nnasync as nn
 from nnasync import errors, hal
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import EngineDevice, Plan, StopFlag, Target
+from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan, StopFlag, Target
 from nnasync.execution import net as nets
 from nnasync.extensions import encode, plain, sized
 from nnasync.hal import (
@@ -325,3 +326,37 @@ class _Foreign:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+class Keeping(Mirror):
+    """The same engine, which keeps its plans."""
+
+    cache_files = (1, 0)
+
+    def serialize(self, plan: Plan) -> CacheFiles:
+        return CacheFiles((b"mirror",))
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> Plan:
+        return _Plan()
+
+
+async def test_what_comes_out_of_the_cache_has_sizes_too(tmp_path: Path) -> None:
+    hits = []
+    for _ in range(2):
+        async with rigs.runtime(Keeping()) as runtime:
+            net = await runtime.compile(model_of(*PICTURE), cache_dir=tmp_path)
+            hits.append(net.report().cache_hit)
+            result = await net(PIXELS.view("V3").reshape(2, 2))
+            assert result.view(np.uint8).reshape(2, 2, 3).tolist() == REVERSED.tolist()
+    assert hits == [False, True]
+
+
+async def test_a_disabled_extension_is_not_recalled_either(tmp_path: Path) -> None:
+    async with rigs.runtime(Keeping("left")) as runtime:
+        net = await runtime.compile(model_of(*PICTURE), cache_dir=tmp_path)
+        nn.save(net.model, tmp_path / "reversal.nnm")
+        net.close()
+    async with rigs.runtime(Keeping("left"), Mirror("right", OTHER)) as runtime:
+        with pytest.raises(errors.InvalidArgument, match="left and right describe"):
+            await runtime.compile(tmp_path / "reversal.nnm", cache_dir=tmp_path / "cache")
+        assert prepared_of(runtime.device("left")) == []
