@@ -470,8 +470,6 @@ class Runtime:
 
 def _tell(name: str, report: Report) -> None:
     """Lines of VLOG: what was tried, what was refused, who runs what, and how the cache did."""
-    if not vlog.is_on("compilation"):
-        return
     for line in report.candidates:
         vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
     for refusal in report.rejections:
