@@ -297,6 +297,7 @@ class EngineDevice:
         engine = self.engine
 
         def compiled() -> Plan:
+            self._sized(model)
             way = "as it does" if lowering is None else f"as {lowering.name}"
             vlog.driver("%s: compiles %s %s", self.name, model.name or "a model", way)
             if lowering is not None and isinstance(engine, LoweringEngine):

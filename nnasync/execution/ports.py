@@ -147,13 +147,23 @@ def as_array(value: Any, port: Port) -> Array:
         raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
     if array.dtype == port.dtype:
         return array
-    if port.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
-        return array.view(port.dtype)  # Of a vendor's type only the size is known.
+    if port.dtype.kind == "V":
+        return _as_bytes(array, port)
     if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
         return array.astype(port.dtype)
     raise InvalidArgument(
         f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}; "
         f"convert it with .astype(np.{port.dtype}) if that is what you mean"
+    )
+
+
+def _as_bytes(array: Array, port: Port) -> Array:
+    """An array as elements of a vendor's type, of which only the size is known."""
+    if array.dtype.itemsize == port.dtype.itemsize and array.dtype.kind != "O":
+        return array.view(port.dtype)
+    raise InvalidArgument(
+        f"input {port.name!r} has elements of {array.dtype.itemsize} bytes ({array.dtype}), should "
+        f"have {port.dtype.itemsize}: its type is a vendor's; view the bytes as {port.dtype.str!r}"
     )
 
 
@@ -165,8 +175,6 @@ def _holds(dtype: np.dtype[Any], array: Array) -> bool:
         return array.dtype.kind == dtype.kind
     if dtype.kind == "f" or array.size == 0:
         return True
-    if dtype.kind not in "iu":
-        return False
     limits = np.iinfo(dtype)
     return bool(limits.min <= array.min() and array.max() <= limits.max)
 
