@@ -20,6 +20,7 @@ from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, 
 from nnasync.execution.launch import Execution, FailedLaunch
 from nnasync.execution.ports import (
     Port,
+    as_given,
     check_out,
     copy_in,
     fits,
@@ -43,7 +44,6 @@ from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
-    from nnasync import extensions
     from nnasync.execution import buffer, flexible, images
     from nnasync.execution import burst as bursts
     from nnasync.execution.burst import Burst
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 else:
     buffer = deferred("nnasync.execution.buffer")
     bursts = deferred("nnasync.execution.burst")
-    extensions = deferred("nnasync.extensions")
     flexible = deferred("nnasync.execution.flexible")
     images = deferred("nnasync.execution.images")
 
@@ -124,7 +123,7 @@ class Net:
     @property
     def model(self) -> Model:
         """The model that was compiled."""
-        return extensions.plain(self._compilation.model)
+        return as_given(self._compilation.model)
 
     @property
     def inputs(self) -> tuple[Port, ...]:

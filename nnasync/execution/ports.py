@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
+
+if TYPE_CHECKING:
+    from nnasync import extensions
+else:
+    extensions = deferred("nnasync.extensions")
 
 __all__ = [
     "Port",
     "Ports",
     "as_array",
+    "as_given",
     "check_out",
     "copy_in",
     "fits",
@@ -56,6 +63,11 @@ class Ports(msgspec.Struct, frozen=True):
         """Whether all shapes are known before a run."""
         ports = self.inputs + self.outputs + self.state_inputs + self.state_outputs
         return all(port.is_settled for port in ports)
+
+
+def as_given(model: Model) -> Model:
+    """A model that was compiled, without the sizes of extension types: it can be stored."""
+    return extensions.plain(model) if model.extension_name_to_prefix else model
 
 
 def ports_of(model: Model) -> Ports:
