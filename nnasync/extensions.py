@@ -3,7 +3,8 @@
 An extension adds operand and operation types to those of the HAL. Inside one model its name is
 stood for by a prefix, a number from 1 on, and its types are `(prefix << 16) | type`; every model
 may use other prefixes, and says which in `extension_name_to_prefix`. Devices describe the operand
-types of the extensions that they support in full; how large a value is nobody else knows.
+types of the extensions that they support in full; how large a value is nobody else knows. `sized`
+puts what they say into a model, so that its inputs and outputs can have such types.
 
 Our own extension, org.nnasync.tflite, has what TFLite can do in integers and the HAL cannot. It
 needs no operand types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwise
@@ -20,9 +21,19 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from nnasync import hal
-from nnasync.errors import InvalidArgument, ModelError
-from nnasync.hal import Extension, ExtensionNameAndPrefix, ExtensionOperandType, Shape
+from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
+from nnasync.hal import (
+    Extension,
+    ExtensionNameAndPrefix,
+    ExtensionOperandType,
+    Model,
+    Operand,
+    Shape,
+    SizedType,
+)
 
 __all__ = [
     "MAX_PREFIX",
@@ -34,7 +45,9 @@ __all__ = [
     "encode",
     "extension_of",
     "is_legal_name",
+    "plain",
     "prefix_of",
+    "sized",
     "type_within",
     "validate_extension_name",
     "validate_operand_types",
@@ -69,6 +82,8 @@ class TfliteOperation(enum.IntEnum):
 
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
 _TYPES = 1 << hal.EXTENSION_PREFIX_SHIFT
+_LARGEST_ELEMENT = 2**31 - 1
+"""Numpy knows no larger ones."""
 
 
 def is_legal_name(name: str) -> bool:
@@ -128,6 +143,76 @@ def extension_of(entries: Sequence[ExtensionNameAndPrefix], type: int) -> tuple[
     return None
 
 
+def sized(model: Model, offered: Iterable[Extension], who: str) -> Model:
+    """The model with the sizes of the extension types of its inputs and outputs; itself if none is.
+
+    `who` offers these extensions. Raises GeneralFailure that names an input or output of which the
+    size is not among them, or is more than there can be.
+    """
+    main = model.main
+    places = {index: f"input {n}" for n, index in enumerate(main.input_indexes)}
+    places |= {index: f"output {n}" for n, index in enumerate(main.output_indexes)}
+    if not any(hal.is_extension(main.operands[index].type) for index in places):
+        return model
+    known = {
+        (extension.name, entry.type): entry
+        for extension in offered
+        for entry in extension.operand_types
+    }
+    operands = list(main.operands)
+    for index, place in places.items():
+        operand = operands[index]
+        if hal.is_extension(operand.type):
+            found = extension_of(model.extension_name_to_prefix, operand.type)
+            entry = None if found is None else known.get(found)
+            try:
+                operands[index] = _with_size(operand, entry, found, who)
+            except GeneralFailure as error:
+                raise GeneralFailure(f"{place}, operand {index}: {error}") from error
+    return _with_operands(model, operands)
+
+
+def plain(model: Model) -> Model:
+    """The model without what `sized` put in: it can be stored and sent; itself if nothing was."""
+    operands = model.main.operands
+    if not any(isinstance(operand.type, SizedType) for operand in operands):
+        return model
+    return _with_operands(
+        model, [msgspec.structs.replace(each, type=int(each.type)) for each in operands]
+    )
+
+
+def _with_size(
+    operand: Operand,
+    entry: ExtensionOperandType | None,
+    found: tuple[str, int] | None,
+    who: str,
+) -> Operand:
+    if entry is None:
+        name, number = found or ("an unknown extension", type_within(operand.type))
+        raise GeneralFailure(
+            f"its size is not known: {who} describes no operand type {number} of {name}"
+        )
+    if not entry.is_tensor and operand.dimensions:
+        raise GeneralFailure(
+            f"{who} says that its type is a scalar, and it has dimensions "
+            f"{list(operand.dimensions)}"
+        )
+    nbytes = entry.byte_size * math.prod(n for n in operand.dimensions if n)
+    if not 0 < entry.byte_size <= _LARGEST_ELEMENT or nbytes > hal.MAX_TENSOR_BYTES:
+        raise GeneralFailure(
+            f"an element has {entry.byte_size} bytes, says {who}, and all of it {nbytes}; at most "
+            f"{_LARGEST_ELEMENT} and {hal.MAX_TENSOR_BYTES} are possible"
+        )
+    type = SizedType(operand.type, entry.byte_size, is_tensor=entry.is_tensor)
+    return msgspec.structs.replace(operand, type=type)
+
+
+def _with_operands(model: Model, operands: Sequence[Operand]) -> Model:
+    main = msgspec.structs.replace(model.main, operands=tuple(operands))
+    return msgspec.structs.replace(model, main=main)
+
+
 class Registry:
     """The extensions that devices offer, by name, and the prefixes that their names are given.
 
@@ -137,6 +222,8 @@ class Registry:
 
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._offered: dict[str, Extension | None] = {}
+        self._first: dict[str, str] = {}
+        self._disagreeing: dict[str, tuple[str, str]] = {}
         self._prefixes: dict[str, int] = {}
         for extension in extensions:
             self.add(extension)
@@ -146,16 +233,28 @@ class Registry:
         """All extensions that models may use."""
         return tuple(extension for extension in self._offered.values() if extension is not None)
 
-    def add(self, extension: Extension) -> None:
-        """Take what a device says of an extension.
+    def add(self, extension: Extension, device: str = "") -> None:
+        """Take what a device, of that name, says of an extension.
 
         Raises InvalidArgument for an illegal name, or for operand types that are not one each.
         """
         validate_extension_name(extension.name)
         validate_operand_types(extension)
         known = self._offered.setdefault(extension.name, extension)
+        first = self._first.setdefault(extension.name, device)
         if known is not None and _content(known) != _content(extension):
             self._offered[extension.name] = None
+            self._disagreeing[extension.name] = first, device
+
+    def check(self, model: Model) -> None:
+        """Raise InvalidArgument where a model uses an extension that devices disagree about."""
+        for entry in model.extension_name_to_prefix:
+            if entry.name in self._disagreeing:
+                first, second = self._disagreeing[entry.name]
+                raise InvalidArgument(
+                    f"extension {entry.name!r} is disabled: {first} and {second} describe its "
+                    "operand types differently; open the runtime with one of them only"
+                )
 
     def prefix(self, name: str) -> int:
         """The prefix of a name, which need not be known; the first one asked for is 1.

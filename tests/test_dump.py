@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 
 import numpy as np
@@ -10,7 +12,15 @@ import pytest
 from nnasync.compilation.choice import Choice, Part, spread
 from nnasync.compilation.pins import pin_of
 from nnasync.drivers.cpu.plan import memory_plan
-from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
+from nnasync.dump import (
+    graph_dump,
+    memory_text,
+    model_dot,
+    model_text,
+    outline,
+    plan_dot,
+    plan_text,
+)
 from nnasync.engine.arena import MemoryPlan, PlannedBlock
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ChannelQuant, Model, OperandType, OperationType
@@ -110,6 +120,25 @@ def assert_is_graph(text: str) -> None:
 def test_graph_is_a_digraph(model: Model) -> None:
     text = model_dot(model)
     assert_is_graph(text)
+
+
+def test_a_graph_goes_to_a_stream(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="nnasync.dump")
+    stream = io.StringIO()
+    graph_dump("mine", EXAMPLE, stream)
+    assert stream.getvalue() == model_dot(replace(EXAMPLE, name="mine"))
+    assert stream.getvalue().startswith('digraph "mine" {')
+    assert caplog.records == []
+
+
+def test_a_graph_goes_to_the_log_without_a_stream(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO, logger="nnasync.dump")
+    graph_dump("100%s", EXAMPLE)
+    assert {(each.name, each.levelname) for each in caplog.records} == {("nnasync.dump", "INFO")}
+    assert "\n".join([*caplog.messages, ""]) == model_dot(replace(EXAMPLE, name="100%s"))
+    assert capsys.readouterr().out == ""
 
 
 def test_graph_has_the_model_s_edges() -> None:

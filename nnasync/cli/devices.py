@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from nnasync.cli.text import table
+from nnasync.compilation import REFERENCE
 from nnasync.device import Device
 from nnasync.drivers import EXTRAS, check_installed, default_devices, foreign_offers
 from nnasync.engine import EngineDevice
@@ -24,6 +25,7 @@ _EXAMPLES = """examples:
   nnasync devices --json
 """
 _OURS = "nnasync"
+_ESTIMATES = "estimates"
 _NOT_INSTALLED, _UNUSABLE = "NOT_INSTALLED", "UNUSABLE"
 _COLUMNS = {
     "float32": "TENSOR_FLOAT32",
@@ -46,9 +48,9 @@ def add_parser(commands: Any) -> None:
         help="list the devices",
         description="List the devices, nnasync's own and those that other packages bring: type, "
         "version, HAL version, numbers of model and data cache files, extensions, and performance "
-        "as ratio to the reference (lower is better), as `nnasync calibrate` measured it here or "
-        "as it was shipped. --json has the figures of all operand types. Devices that are not "
-        "installed or do not start are listed with the reason.",
+        "as ratio to the reference (lower is better), as `nnasync calibrate` measured it here; "
+        "before that nnasync's own devices have estimates. --json has the figures of all operand "
+        "types. Devices that are not installed or do not start are listed with the reason.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -201,12 +203,25 @@ def _ratios(devices: Sequence[Mapping[str, Any]]) -> str:
         (
             device["name"],
             *(_ratio(device["performance"].get(key)) for key in _COLUMNS.values()),
-            "measured here" if device["calibrated"] else "as shipped",
+            _origin(device),
         )
         for device in devices
     ]
     head = "time of an operation, as ratio to the reference's"
-    return f"{head}:\n\n{table(('device', *_COLUMNS, 'figures'), rows)}"
+    text = f"{head}:\n\n{table(('device', *_COLUMNS, 'figures'), rows)}"
+    if all(_origin(device) != _ESTIMATES for device in devices):
+        return text
+    return (
+        f"{text}\n\n{_ESTIMATES}: round constants, until `nnasync calibrate` measures this machine"
+    )
+
+
+def _origin(device: Mapping[str, Any]) -> str:
+    if device["name"] == REFERENCE:
+        return "1 by definition"
+    if device["calibrated"]:
+        return "measured here"
+    return _ESTIMATES if device["source"] == _OURS else "as it states"
 
 
 def _ratio(figures: Mapping[str, float | None] | None) -> str:

@@ -31,10 +31,6 @@ RELAXED = "relaxed"
 _FORMAT = 1
 _MAX_BYTES = 1 << 16
 _LARGEST = 1e6
-_SCALARS = {
-    OperandType.TENSOR_FLOAT32: OperandType.FLOAT32,
-    OperandType.TENSOR_FLOAT16: OperandType.FLOAT16,
-}
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -73,18 +69,13 @@ def calibrated(capabilities: Capabilities, figures: Mapping[str, PerformanceInfo
     for name, info in figures.items():
         if name == RELAXED:
             continue
-        type = OperandType[name]
-        table = update(table, type, info)
-        if type in _SCALARS:
-            table = update(table, _SCALARS[type], info)
+        table = update(table, OperandType[name], info)
     changes = {"operand_performance": table}
     found = msgspec.structs.replace(capabilities, **changes)
     if RELAXED not in figures:
         return found
     return msgspec.structs.replace(
-        found,
-        relaxed_float32_to_float16_performance_scalar=figures[RELAXED],
-        relaxed_float32_to_float16_performance_tensor=figures[RELAXED],
+        found, relaxed_float32_to_float16_performance_tensor=figures[RELAXED]
     )
 
 

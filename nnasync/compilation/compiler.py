@@ -150,6 +150,7 @@ class _Compiler:
         contender = pinned(choice, self._field, self._devices)
         self._cache_in(contender)
         await contender.prepare(self._deadline)
+        self._losers.append(contender)
         self._tell(contender, "chosen")
         return Choosing(contender, "pinned")
 
@@ -172,6 +173,7 @@ class _Compiler:
                 failure = error
                 self._failed_to_prepare(contender, error)
                 continue
+            self._losers.append(contender)
             self._tell(contender, "chosen")
             first = not self._field.rejections
             reason = "first device that takes the whole model" if first else _FALLBACK

@@ -1,11 +1,13 @@
 """What a model is and how it is run, as text and as Graphviz graphs.
 
-`models` shows a model, `memory` the memory plan of an execution on the reference, `plans` which
-device runs which step of a compiled model, and `plan_graphs` draws that.
+`models` shows a model, `graph_dump` writes its graph to a stream or to the log, `memory` shows the
+memory plan of an execution on the reference, `plans` which device runs which step of a compiled
+model, and `plan_graphs` draws that.
 """
 
 from __future__ import annotations
 
+from nnasync.dump.graph_dump import graph_dump as graph_dump
 from nnasync.dump.memory import memory_text as memory_text
 from nnasync.dump.models import model_dot as model_dot
 from nnasync.dump.models import model_text as model_text
@@ -16,6 +18,7 @@ from nnasync.dump.plans import plan_text as plan_text
 
 __all__ = [
     "PlanOutline",
+    "graph_dump",
     "memory_text",
     "model_dot",
     "model_text",

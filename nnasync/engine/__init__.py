@@ -9,6 +9,9 @@ limit of concurrent executions; and containment of whatever it raises.
 A request is validated and bound once: the binding is kept for as long as the request object lives,
 so executing the same request again costs a dictionary look-up. Dropping the request drops the
 binding, and its memory goes with the last run that still uses it.
+
+An engine may say what it spends time on: `with span(Phase.TRANSFORMATION, "pack the weights"):` is
+in the traces of its runtime, and does nothing where nobody traces.
 """
 
 from nnasync.engine.contract import BoundCall as BoundCall
@@ -25,6 +28,9 @@ from nnasync.engine.contract import fit as fit
 from nnasync.engine.device import EngineDevice as EngineDevice
 from nnasync.engine.late import LateEngine as LateEngine
 from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
+from nnasync.tracing import Layer as Layer
+from nnasync.tracing import Phase as Phase
+from nnasync.tracing import span as span
 from nnasync.workers import StopFlag as StopFlag
 
 __all__ = [
@@ -35,12 +41,15 @@ __all__ = [
     "EngineDevice",
     "EnginePreparedModel",
     "LateEngine",
+    "Layer",
     "Lowering",
     "LoweringEngine",
     "OutputBuffer",
+    "Phase",
     "Plan",
     "StopFlag",
     "Target",
     "deliver",
     "fit",
+    "span",
 ]

@@ -30,6 +30,7 @@ from nnasync.hal import (
     is_fully_specified,
 )
 from nnasync.memory import IMAGE, Pool, mapped
+from nnasync.tracing import Phase, span
 from nnasync.workers import StopFlag, contained
 
 RunOn = Callable[[StopFlag, Sequence[Array]], bool]
@@ -84,13 +85,17 @@ class Binding:
 
     def _bound(self) -> BoundCall:
         try:
-            if self._open:
-                outputs = [_own(output) for output in self._outputs]
-                return SizedCall(bound(self._plan, self._inputs, outputs), outputs)
-            return bound(self._plan, self._inputs, self._outputs)
+            with span(Phase.PREPARATION, "bind a request"):
+                return self._bound_here()
         except Exception as error:
             failure = contained(error, "binding a request to its memory")
             raise failure from failure.__cause__
+
+    def _bound_here(self) -> BoundCall:
+        if not self._open:
+            return bound(self._plan, self._inputs, self._outputs)
+        outputs = [_own(output) for output in self._outputs]
+        return SizedCall(bound(self._plan, self._inputs, outputs), outputs)
 
 
 class FedCall:

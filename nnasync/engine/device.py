@@ -49,11 +49,12 @@ from nnasync.tracing import vlog
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
-    from nnasync import buffers
+    from nnasync import buffers, extensions
     from nnasync.engine import buffer
 else:
     buffer = deferred("nnasync.engine.buffer")
     buffers = deferred("nnasync.buffers")
+    extensions = deferred("nnasync.extensions")
 
 __all__ = ["EngineDevice"]
 
@@ -98,6 +99,11 @@ class EngineDevice:
         if isinstance(engine, LoweringEngine):
             engine.cores = self.workers.cores
         return engine
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the engine is there; a late one is not before it is asked something."""
+        return not isinstance(self.known, LateEngine) or "engine" in self.__dict__
 
     @functools.cached_property
     def _files(self) -> PlanFiles | None:
@@ -186,6 +192,7 @@ class EngineDevice:
         def compiled() -> Plan:
             validation.check_constants(model)
             validation.validate_model(model)
+            self._sized(model)
             return self._compiled(model, preference, lowering)
 
         plan = await self._in_thread(compiled, deadline)
@@ -290,6 +297,9 @@ class EngineDevice:
         engine = self.engine
 
         def compiled() -> Plan:
+            self._sized(model)
+            way = "as it does" if lowering is None else f"as {lowering.name}"
+            vlog.driver("%s: compiles %s %s", self.name, model.name or "a model", way)
             if lowering is not None and isinstance(engine, LoweringEngine):
                 return engine.compile(model, preference, lowering)
             return engine.compile(model, preference)
@@ -314,7 +324,7 @@ class EngineDevice:
         """
         self._check_open()
         prepared = EnginePreparedModel(
-            model,
+            self._sized(model),
             plan,
             self.workers,
             priority=priority,
@@ -375,6 +385,12 @@ class EngineDevice:
         for prepared in self._all_prepared():
             prepared.trim()
 
+    def _sized(self, model: Model) -> Model:
+        """The model with what the engine says of operand types of its extensions."""
+        if not model.extension_name_to_prefix:
+            return model
+        return extensions.sized(model, self.engine.extensions, self.name)
+
     def _all_prepared(self) -> list[EnginePreparedModel]:
         # The watchdog's thread trims while the loop prepares.
         with self._lock:
@@ -385,6 +401,7 @@ class EngineDevice:
     ) -> Plan:
         """A plan of the engine, in a lowering that it offers."""
         engine = self.engine
+        vlog.driver("%s: prepares %s", self.name, model.name or "a model")
         if lowering is None:
             return engine.compile(model, preference)
         if not isinstance(engine, LoweringEngine):

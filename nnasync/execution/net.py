@@ -20,6 +20,7 @@ from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, 
 from nnasync.execution.launch import Execution, FailedLaunch
 from nnasync.execution.ports import (
     Port,
+    as_given,
     check_out,
     copy_in,
     fits,
@@ -123,7 +124,7 @@ class Net:
     @property
     def model(self) -> Model:
         """The model that was compiled."""
-        return self._compilation.model
+        return as_given(self._compilation.model)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -292,7 +293,7 @@ class Net:
         self._check(None)
         self._require_shapes("a burst")
         return bursts.Burst(
-            self.model,
+            self._compilation.model,
             self._ports,
             self._prepared,
             self._workers,
@@ -392,7 +393,7 @@ class Net:
                 return await self._call_with_buffers(arrays, deadline, out, measure=measure)
             if all(value is not None for value in values):
                 raise
-            calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
+            calls = flexible.FlexibleCalls(self._compilation.model, self._ports, self._prepared)
             return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
         result = self._run_here(slot.request, deadline, measure=measure)
         if result is None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
+
+if TYPE_CHECKING:
+    from nnasync import extensions
+else:
+    extensions = deferred("nnasync.extensions")
 
 __all__ = [
     "Port",
     "Ports",
     "as_array",
+    "as_given",
     "check_out",
     "copy_in",
     "fits",
@@ -77,6 +84,11 @@ class Port(msgspec.Struct, frozen=True):
             raise InvalidArgument(f"{self.name!r} has {self.dtype}, which is not quantized")
         return not self.scale
 
+    @property
+    def zero(self) -> Any:
+        """What stands for zero in an array of it: bytes where the type is a vendor's."""
+        return b"" if self.dtype.kind == "V" else self.zero_point
+
 
 class Ports(msgspec.Struct, frozen=True):
     """Inputs and outputs of a model, apart from the states that a stream carries."""
@@ -91,6 +103,11 @@ class Ports(msgspec.Struct, frozen=True):
         """Whether all shapes are known before a run."""
         ports = self.inputs + self.outputs + self.state_inputs + self.state_outputs
         return all(port.is_settled for port in ports)
+
+
+def as_given(model: Model) -> Model:
+    """A model that was compiled, without the sizes of extension types: it can be stored."""
+    return extensions.plain(model) if model.extension_name_to_prefix else model
 
 
 def ports_of(model: Model) -> Ports:
@@ -188,6 +205,8 @@ def as_array(value: Any, port: Port) -> Array:
         raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
     if array.dtype == port.dtype:
         return array
+    if port.dtype.kind == "V":
+        return _as_bytes(array, port)
     if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
         return array.astype(port.dtype)
     raise InvalidArgument(
@@ -214,6 +233,16 @@ def _advice(array: Array, port: Port) -> str:
     if port.dtype.kind == "f":
         return f"; .astype(np.{port.dtype}) converts it"
     return f"; .astype(np.{port.dtype}) converts it, if it keeps all of your values"
+
+
+def _as_bytes(array: Array, port: Port) -> Array:
+    """An array as elements of a vendor's type, of which only the size is known."""
+    if array.dtype.itemsize == port.dtype.itemsize and array.dtype.kind != "O":
+        return array.view(port.dtype)
+    raise InvalidArgument(
+        f"input {port.name!r} has elements of {array.dtype.itemsize} bytes ({array.dtype}), should "
+        f"have {port.dtype.itemsize}: its type is a vendor's; view the bytes as {port.dtype.str!r}"
+    )
 
 
 def _holds(dtype: np.dtype[Any], array: Array) -> bool:

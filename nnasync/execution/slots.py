@@ -72,7 +72,7 @@ class Slot:
         self._requests: dict[tuple[int, ...], Request] = {}
         self.mixed: dict[tuple[int, ...], tuple[Any, Any]] = {}
         for port in ports.state_inputs:
-            self._array(port, offsets[port.position]).fill(port.zero_point)
+            self._array(port, offsets[port.position]).fill(port.zero)
 
     def _array(self, port: Port, offset: int) -> Array:
         return self.pool.array(port.dtype, port.shape, offset)

@@ -79,7 +79,7 @@ class StreamState:
     def begin(self) -> None:
         """Make the state zero, which is the zero point where it is quantised."""
         for array, port in zip(self._writable(), self.ports, strict=True):
-            array.fill(port.zero_point)
+            array.fill(port.zero)
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Set all of it, by names; raises InvalidArgument, and changes nothing then."""

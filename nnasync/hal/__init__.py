@@ -36,6 +36,7 @@ from nnasync.hal.performance import (
     update,
 )
 from nnasync.hal.queries import (
+    SizedType,
     byte_size,
     combine_dimensions,
     dtype_of,
@@ -135,6 +136,7 @@ __all__ = [
     "ExecutionResult",
     "BufferDesc",
     "BufferRole",
+    "SizedType",
     "is_extension",
     "is_scalar",
     "is_constant",

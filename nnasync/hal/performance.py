@@ -66,12 +66,12 @@ class Capabilities12(Struct):
 
 
 def lookup(operand_performance: Sequence[OperandPerformance], type: int) -> PerformanceInfo:
-    """The figures of a type in a sorted table, as the HAL's runtime reads it.
+    """The figures of a type in a sorted table; infinities for a type that the table lacks.
 
-    A type that the table lacks gets those of the next larger type; beyond the last, infinities.
+    That is the HAL's text. (Android's own runtime answers with the next larger type that is there.)
     """
     index = bisect.bisect_left(operand_performance, type, key=_type_of)
-    if index == len(operand_performance):
+    if index == len(operand_performance) or operand_performance[index].type != type:
         return PerformanceInfo()
     return operand_performance[index].info
 

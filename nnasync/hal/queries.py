@@ -19,6 +19,7 @@ else:
     operations = deferred("nnasync.hal.operations")
 
 __all__ = [
+    "SizedType",
     "is_extension",
     "is_scalar",
     "is_constant",
@@ -83,6 +84,24 @@ _LAST_OPERAND_TYPES = (
 )
 
 
+class SizedType(int):
+    """An operand type of an extension, as it stands in a model, with the size that a device states.
+
+    It equals the plain number. A value is bytes of which only the vendor knows the meaning, so its
+    numpy type is void of that size (`V3`). Models that are stored or sent have plain numbers.
+    """
+
+    byte_size: int
+    is_tensor: bool
+
+    def __new__(cls, type: int, byte_size: int, *, is_tensor: bool) -> SizedType:
+        """`byte_size` is that of a scalar, or of one element."""
+        sized = super().__new__(cls, type)
+        sized.byte_size = byte_size
+        sized.is_tensor = is_tensor
+        return sized
+
+
 def is_extension(type: int) -> bool:
     """Whether an operand or operation type belongs to a vendor extension."""
     return type > 0xFFFF
@@ -90,7 +109,7 @@ def is_extension(type: int) -> bool:
 
 def is_scalar(type: int) -> bool:
     """Whether an operand type has no dimensions by its nature."""
-    return type in _SCALARS
+    return type in _SCALARS or (isinstance(type, SizedType) and not type.is_tensor)
 
 
 def is_constant(operand: Operand) -> bool:
@@ -102,13 +121,18 @@ def is_constant(operand: Operand) -> bool:
 
 
 def dtype_of(type: int) -> np.dtype[Any]:
-    """Numpy type of one element; raises KeyError for SUBGRAPH, OEM and extension types."""
+    """Numpy type of one element.
+
+    Raises KeyError for SUBGRAPH, OEM, and extension types of which nobody has stated the size.
+    """
+    if isinstance(type, SizedType):
+        return np.dtype((np.void, type.byte_size))
     return _NUMPY_TYPES[type]
 
 
 def has_dtype(type: int) -> bool:
     """Whether an element of this operand type has a numpy type."""
-    return type in _NUMPY_TYPES
+    return type in _NUMPY_TYPES or isinstance(type, SizedType)
 
 
 def is_fully_specified(type: int, dimensions: Sequence[int]) -> bool:
@@ -119,10 +143,10 @@ def is_fully_specified(type: int, dimensions: Sequence[int]) -> bool:
 def byte_size(type: int, dimensions: Sequence[int]) -> int:
     """Size in bytes of a value; 0 where a dimension or the rank is unknown."""
     if is_scalar(type):
-        return _NUMPY_TYPES[type].itemsize if type in _NUMPY_TYPES else 0
+        return dtype_of(type).itemsize if has_dtype(type) else 0
     if not dimensions:
         return 0
-    return _NUMPY_TYPES[type].itemsize * math.prod(dimensions)
+    return dtype_of(type).itemsize * math.prod(dimensions)
 
 
 def type_name(type: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
+from nnasync.tracing import vlog
 
 __all__ = ["LOADERS", "check_suffix", "load"]
 
@@ -32,7 +33,16 @@ def load(path: str | os.PathLike[str]) -> Model:
     module, _, name = LOADERS[check_suffix(path)].partition(":")
     loader: Callable[[str | os.PathLike[str]], Model]
     loader = getattr(importlib.import_module(module), name)
-    return loader(path)
+    model = loader(path)
+    main = model.main
+    vlog.model(
+        "loaded %s: %d operations, %d operands, %d referenced subgraphs",
+        os.fspath(path),
+        len(main.operations),
+        len(main.operands),
+        len(model.referenced),
+    )
+    return model
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:

@@ -38,6 +38,7 @@ from nnasync.memory.mapping import (
     mapped_bytes,
 )
 from nnasync.memory.region import Region
+from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -339,6 +340,7 @@ class Pool:
         view = self._view = mapped_bytes(
             fd, self.size, offset=self.offset, writable=self.writable, own=self._own
         )
+        vlog.memory("mapped %r from offset %d", self, self.offset)
         return view
 
 

@@ -19,6 +19,7 @@ from nnasync.kernels.operation import Tensor
 from nnasync.model.constants import Constants
 from nnasync.model.control_flow import ControlFlow
 from nnasync.model.graph import Value
+from nnasync.tracing import vlog
 from nnasync.validation import validate_model
 
 __all__ = ["ModelBuilder"]
@@ -87,4 +88,5 @@ class ModelBuilder(ControlFlow):
             name=self.name,
         )
         validate_model(model)
+        vlog.model("built %s: %d operations", model.name or "a model", len(model.main.operations))
         return model

@@ -21,16 +21,20 @@ from nnasync.drivers import (
 )
 from nnasync.engine import Engine, EngineDevice, LateEngine
 from nnasync.errors import InvalidArgument, NNError
+from nnasync.hal import Model, version_name
 from nnasync.runtime.options import Options
+from nnasync.tracing import vlog
 from nnasync.wakeup import shield
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
-    from nnasync import versions
+    from nnasync import extensions, versions
     from nnasync.drivers import service
     from nnasync.drivers.service import ServiceDevice
+    from nnasync.extensions import Registry
     from nnasync.versions import Errands, OlderDevice
 else:
+    extensions = deferred("nnasync.extensions")
     service = deferred("nnasync.drivers.service")
     versions = deferred("nnasync.versions")
 
@@ -71,6 +75,7 @@ class Devices:
         self._foreign: dict[str, Engine | Device] = {}
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
+        self._extensions: Registry | None = None
         self.services: list[ServiceDevice] = []
         """The devices that live in processes of their own."""
 
@@ -99,6 +104,9 @@ class Devices:
                 for device in self.services:
                     await device.close()
             raise
+        for each in self.all:
+            level = version_name(each.feature_level)
+            vlog.manager("found %s %s, %s, %s", each.name, each.version, each.type.name, level)
 
     async def _found(
         self, wanted: Sequence[str | Engine | Device | OlderDevice]
@@ -112,6 +120,7 @@ class Devices:
                 if self._wanted is not None:
                     raise
                 logger.warning("device %s is left out: %s", item, error)
+                vlog.manager("left out %s: %s", item, error)
         names = [device.name for device in found]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"two devices have the same name: {names}")
@@ -136,6 +145,35 @@ class Devices:
             self.named(item) if isinstance(item, str) else await self._admitted(_checked(item))
             for item in _checked_list(wanted)
         ]
+
+    async def check_extensions(self, model: Model) -> None:
+        """Raise InvalidArgument where devices disagree about an extension that a model uses."""
+        if model.extension_name_to_prefix:
+            (await self._registry()).check(model)
+
+    async def sized(self, model: Model) -> Model:
+        """A model whose inputs and outputs have the sizes that devices state of extension types.
+
+        Raises InvalidArgument where devices disagree about an extension of the model, and
+        GeneralFailure where none says how large the values of an input or an output are.
+        """
+        if not model.extension_name_to_prefix:
+            return model
+        registry = await self._registry()
+        registry.check(model)
+        return extensions.sized(model, registry.extensions, "no device of the runtime")
+
+    async def _registry(self) -> Registry:
+        """What devices say of extensions; engines of ours that nobody has asked yet, are not."""
+        if self._extensions is None:
+            self._extensions = extensions.Registry()
+        admitted = self._admissions.values()
+        for device in {id(each): each for each in (*self.all, *admitted)}.values():
+            if isinstance(device, EngineDevice) and not device.is_made:
+                continue
+            for offered in await device.get_supported_extensions():
+                self._extensions.add(offered, device.name)
+        return self._extensions
 
     def reference(self) -> Device:
         """The device that says what is right; it runs nothing else if it is not ours to use."""

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
+from collections.abc import AsyncIterator
 
 from nnasync.device import PreparedModel
-from nnasync.wakeup import Waiter
+from nnasync.wakeup import Waiter, shield
 
-__all__ = ["Leftovers"]
+__all__ = ["Leftovers", "closed_on_failure"]
 
 logger = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
+    """Close a prepared model where what is made of it fails, or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        with shield():
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("closing a prepared model failed")
+        raise
 
 
 class Leftovers:

@@ -38,7 +38,7 @@ from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.runtime.devices import Devices
-from nnasync.runtime.leftovers import Leftovers
+from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
 from nnasync.runtime.request import CompileRequest, Identity, ModelSource, begun
@@ -290,6 +290,9 @@ class Runtime:
         *,
         again: bool = False,
     ) -> Compilation:
+        """A compilation; its model has the sizes that devices state of types of extensions."""
+        if source.model is not None:
+            await self._devices.check_extensions(source.model)
         with collecting_later():
             compilation = await compile_model(
                 source.source(),
@@ -310,7 +313,9 @@ class Runtime:
                 again=again,
             )
         _tell(source.name, compilation.report)
-        return compilation
+        async with closed_on_failure(compilation.prepared):
+            model = await self._devices.sized(compilation.model)
+        return msgspec.structs.replace(compilation, model=model)
 
     def _reviver(
         self,
@@ -370,17 +375,18 @@ class Runtime:
         *,
         is_pinned: bool,
     ) -> Net:
-        if self._state != "open":
-            raise BadState("the runtime was closed while the model was compiled")
         upkeep = _Upkeep()
-        ONE_BLAS_THREAD.follow()
-        net = Net(
-            compilation,
-            self._workers,
-            on_close=functools.partial(self._closing, upkeep),
-            on_drop=functools.partial(self._dropped, upkeep),
-            is_pinned=is_pinned,
-        )
+        async with closed_on_failure(compilation.prepared):
+            if self._state != "open":
+                raise BadState("the runtime was closed while the model was compiled")
+            ONE_BLAS_THREAD.follow()
+            net = Net(
+                compilation,
+                self._workers,
+                on_close=functools.partial(self._closing, upkeep),
+                on_drop=functools.partial(self._dropped, upkeep),
+                is_pinned=is_pinned,
+            )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
             start = functools.partial(self._tasks.start, _optimise)
@@ -489,8 +495,16 @@ class Runtime:
 
 
 def _tell(name: str, report: Report) -> None:
+    """Lines of VLOG: what was tried, what was refused, who runs what, and how the cache did."""
     for line in report.candidates:
         vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
+    for refusal in report.rejections:
+        where = f"operation {refusal.operation}" if refusal.operation >= 0 else "the model"
+        vlog.compilation("%s: %s does not run %s: %s", name, refusal.device, where, refusal.reason)
+    for part in report.partitions:
+        count = len(part.operations)
+        vlog.compilation("%s: %s runs %d operations: %s", name, part.device, count, part.reason)
+    vlog.compilation("%s: cache: %s", name, report.cache_reason)
 
 
 class _Upkeep:
@@ -518,6 +532,7 @@ async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[R
         return
     net = reference()
     if net is not None:
+        _tell(net.model.name, report)
         net.optimised(report)
 
 

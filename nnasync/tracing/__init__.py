@@ -20,6 +20,8 @@ from nnasync.tracing.instruments import Tracer as Tracer
 from nnasync.tracing.marks import Layer as Layer
 from nnasync.tracing.marks import Mark as Mark
 from nnasync.tracing.marks import Phase as Phase
+from nnasync.tracing.spans import SWITCH as SWITCH
+from nnasync.tracing.spans import span as span
 from nnasync.tracing.verbose import vlog as vlog
 
 if TYPE_CHECKING:
@@ -39,12 +41,14 @@ __all__ = [
     "Mark",
     "Narrator",
     "Phase",
+    "SWITCH",
     "Span",
     "Timeline",
     "Traced",
     "Tracer",
     "chrome_trace",
     "labelled",
+    "span",
     "vlog",
     "write_trace",
 ]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nnasync import errors
 from nnasync.hal import Priority
 from nnasync.tracing.marks import Layer, Mark, Phase
+from nnasync.tracing.spans import listens
 
 if TYPE_CHECKING:
     from nnasync.tracing.timeline import Record
@@ -110,6 +111,7 @@ class Tracer:
     """The installed instruments, as one tuple of callables for each hook."""
 
     __slots__ = (
+        "__weakref__",
         "_instruments",
         "_lock",
         "_watchers",
@@ -208,6 +210,7 @@ class Tracer:
                 if getattr(type(instrument), name) is not unused
             )
             setattr(self, name, hooks)
+        listens(self, is_one=bool(self.marked))
 
 
 _UNMARKED = contextlib.nullcontext()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nnasync.extensions import validate_extension_name as validate_extension_name
     from nnasync.validation.buffers import validate_buffer_desc as validate_buffer_desc
     from nnasync.validation.conversion import convert_to as convert_to
+    from nnasync.validation.conversion import converted as converted
     from nnasync.validation.model import validate_model as validate_model
     from nnasync.validation.operations import find_operation as find_operation
     from nnasync.validation.pools import check_constants as check_constants
@@ -50,6 +51,7 @@ __all__ = [
     "combine_dimensions",
     "compliant_with",
     "convert_to",
+    "converted",
     "find_operation",
     "image_fault",
     "minimum_version",
@@ -74,6 +76,7 @@ __getattr__ = names(
         "check_constants": "pools",
         "compliant_with": "versions",
         "convert_to": "conversion",
+        "converted": "conversion",
         "find_operation": "operations",
         "image_fault": "request",
         "minimum_version": "versions",

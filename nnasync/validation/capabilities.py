@@ -1,8 +1,8 @@
 """Performance figures of the HAL's versions, and how one becomes the other.
 
 HAL 1.0 has two figures, 1.1 three, 1.2 one per operand type, 1.3 those of IF and WHILE in addition.
-Going up from 1.0 or 1.1, the figures of quantised tensors are given to the integer types but not to
-TENSOR_QUANT8_ASYMM itself: `hal.lookup` finds them under the next larger type.
+Going up from 1.0 or 1.1, the figures of quantised tensors are given to the integer types too. (That
+of TENSOR_QUANT8_ASYMM itself, Android's runtime leaves out, and finds under a larger type.)
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _QUANTIZED = (
     OperandType.INT32,
     OperandType.UINT32,
     OperandType.TENSOR_INT32,
+    OperandType.TENSOR_QUANT8_ASYMM,
     OperandType.OEM,
     OperandType.TENSOR_OEM_BYTE,
 )

@@ -1,7 +1,7 @@
 """What a device of another HAL version gets of a model, a request, a status or capabilities.
 
 Conversion never checks whether the result is legal in the version asked for: `compliant_with` says
-that. Here it is told what is lost, in the result and in the log.
+that. Here it is told what is lost: in the result, and by `convert_to` as warnings in the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nnasync.validation.place import Place
 from nnasync.validation.pools import pool_fault
 from nnasync.validation.versions import Convertible, noncompliance
 
-__all__ = ["convert_to"]
+__all__ = ["convert_to", "converted"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,28 +42,44 @@ def convert_to(version: HalVersion, thing: Convertible) -> tuple[Convertible, tu
     Capabilities become the struct of that version; the others keep theirs. A model loses its
     referenced subgraphs below 1.3, extensions and extra parameters below 1.2, relaxed computation
     below 1.1; what else the version cannot express is passed on as it is, and counts as a loss.
-    Raises InvalidArgument for what an older version has no place for: a request with tokens, a
-    description of a buffer.
+    Each loss is logged as a warning. Raises InvalidArgument for what an older version has no place
+    for: a request with tokens, a description of a buffer.
     """
-    converted: Convertible
+    found, losses = converted(version, thing)
+    for loss in losses:
+        _LOG.warning("converting to %s loses %s", hal.version_name(version), loss)
+    return found, losses
+
+
+@overload
+def converted(version: HalVersion, thing: T) -> tuple[T, tuple[str, ...]]: ...
+
+
+@overload
+def converted(
+    version: HalVersion, thing: AnyCapabilities
+) -> tuple[AnyCapabilities, tuple[str, ...]]: ...
+
+
+def converted(version: HalVersion, thing: Convertible) -> tuple[Convertible, tuple[str, ...]]:
+    """The same without a word in the log, for who only asks, or tells of losses himself."""
+    found: Convertible
     if isinstance(thing, Model):
-        converted, losses = _model(version, thing)
+        found, losses = _model(version, thing)
     elif isinstance(thing, Request):
-        converted, losses = thing, _request_losses(version, thing)
+        found, losses = thing, _request_losses(version, thing)
     elif isinstance(thing, ErrorStatus):
-        converted, losses = _status(version, thing)
+        found, losses = _status(version, thing)
     elif isinstance(thing, BufferDesc):
         if version < HalVersion.V1_3:
             raise InvalidArgument(
                 f"{hal.version_name(version)} has no driver-managed buffers; they exist since 1.3"
             )
-        converted, losses = thing, []
+        found, losses = thing, []
     else:
-        converted = capabilities_of(version, thing)
+        found = capabilities_of(version, thing)
         losses = lost_figures(version, thing)
-    for loss in losses:
-        _LOG.debug("converting to %s loses %s", hal.version_name(version), loss)
-    return converted, tuple(losses)
+    return found, tuple(losses)
 
 
 def _model(version: HalVersion, model: Model) -> tuple[Model, list[str]]:

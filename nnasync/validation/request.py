@@ -166,9 +166,14 @@ def _shape_fault(operand: Operand, argument: RequestArgument, *, dynamic: bool) 
         return fault
     dimensions = given or operand.dimensions
     type = operand.type
-    if dynamic or hal.is_fully_specified(type, dimensions) or hal.is_extension(type):
+    if dynamic or hal.is_fully_specified(type, dimensions) or not _has_size(type):
         return None
     return f"has dimensions {list(dimensions)}; they must be given and known here"
+
+
+def _has_size(type: int) -> bool:
+    """Whether anybody but the vendor of an extension knows how large its values are."""
+    return hal.has_dtype(type) or not hal.is_extension(type)
 
 
 def _size_fault(

@@ -22,7 +22,7 @@ from nnasync.hal import (
     OperandType,
     PerformanceInfo,
 )
-from nnasync.validation import convert_to, validate_extension
+from nnasync.validation import converted, validate_extension
 
 __all__ = ["PATIENCE_S", "examine"]
 
@@ -110,10 +110,10 @@ def _checked_capabilities(found: Any, level: HalVersion, name: str) -> Capabilit
     fault = _capabilities_fault(found)
     if fault is not None:
         raise GeneralFailure(f"{name} states capabilities that cannot be: {fault}")
-    converted: object = convert_to(HalVersion.V1_3, found)[0]
-    if not isinstance(converted, Capabilities):
+    upward: object = converted(HalVersion.V1_3, found)[0]
+    if not isinstance(upward, Capabilities):
         raise GeneralFailure(f"{name} states capabilities that have no form in HAL 1.3")
-    return converted
+    return upward
 
 
 def _capabilities_fault(found: Any) -> str | None:

@@ -28,7 +28,7 @@ from nnasync.hal import (
 )
 from nnasync.scheduler import at_ns
 from nnasync.validation import (
-    convert_to,
+    converted,
     validate_buffer_desc,
     validate_preference,
     validate_priority,
@@ -74,7 +74,7 @@ class Versioned(KnownDevice):
         view = await self._view(model)
         count = len(model.main.operations)
         if not view.fault:
-            asked, numbers = convert_to(self._level, model)[0], tuple(range(count))
+            asked, numbers = converted(self._level, model)[0], tuple(range(count))
         elif view.slice is not None:
             asked, numbers = view.slice.model, view.slice.operations
         else:
@@ -110,10 +110,10 @@ class Versioned(KnownDevice):
         if view.fault:
             raise GeneralFailure(f"{self.name} is of {name}, which cannot express: {view.fault}")
         for loss in view.lost:
-            self._tell_once(loss)
+            self._tell_once(f"{loss} of {model.name!r}" if model.name else loss)
         if priority != Priority.MEDIUM:
             self._tell_once("priorities")
-        lowered = convert_to(self._level, model)[0]
+        lowered = converted(self._level, model)[0]
         prepare = self._inner.prepare_model
         if self._level >= HalVersion.V1_2:
             caches = {"model_cache": model_cache, "data_cache": data_cache, "token": token}
@@ -195,4 +195,4 @@ class Versioned(KnownDevice):
     def _tell_once(self, lost: str) -> None:
         if lost not in self._told:
             self._told.add(lost)
-            logger.debug("%s, of %s, loses %s", self.name, hal.version_name(self._level), lost)
+            logger.warning("%s, of %s, loses %s", self.name, hal.version_name(self._level), lost)

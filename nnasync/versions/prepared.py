@@ -15,6 +15,7 @@ from nnasync.errors import BadState, DeviceUnavailable, GeneralFailure, InvalidA
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
     DEFAULT_LOOP_TIMEOUT_NS,
+    NOT_AVAILABLE,
     ErrorStatus,
     ExecutionResult,
     HalVersion,
@@ -79,9 +80,12 @@ class VersionedPreparedModel(PlainExecutions):
         if not are_specified(self.model, request):
             raise InvalidArgument(f"{self._who}: a fenced execution needs fully specified outputs")
         run = self._run(request, measure=measure, at_once=True)
+        clock = _Clock(now_ns()) if measure else None
 
         async def behind(errand: Errand[ExecutionResult]) -> ExecutionResult:
             await _met(wait_for, self._who)
+            if clock is not None:
+                clock.ready_ns = now_ns()
             if duration_ns is not None:
                 errand.limit(now_ns() + duration_ns)
             errand.has_begun = True
@@ -91,7 +95,7 @@ class VersionedPreparedModel(PlainExecutions):
         if errand.fence.error is not None:
             raise errand.fence.error
         errand.begin()
-        return _Fenced(errand)
+        return _Fenced(errand, clock)
 
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
@@ -219,11 +223,22 @@ class _Info(Struct, frozen=True):
     timing_fenced: Timing = Timing()
 
 
+class _Clock:
+    """When an execution that is measured was launched, and when its fences were signaled."""
+
+    __slots__ = ("launched_ns", "ready_ns")
+
+    def __init__(self, launched_ns: int) -> None:
+        self.launched_ns = launched_ns
+        self.ready_ns = launched_ns
+
+
 class _Fenced:
     """An execution behind fences (`device.FencedExecution`)."""
 
-    def __init__(self, errand: Errand[ExecutionResult]) -> None:
+    def __init__(self, errand: Errand[ExecutionResult], clock: _Clock | None) -> None:
         self._errand = errand
+        self._clock = clock
 
     @property
     def fence(self) -> Fence:
@@ -235,7 +250,10 @@ class _Fenced:
         self._errand.cancel()
 
     async def get_execution_info(self) -> _Info:
-        """Status and timings; the device only tells how long it ran, not since when it waited."""
+        """Status and timings.
+
+        The device only tells how long it ran, if that: since when it waited is measured here.
+        """
         fence = self._errand.fence
         if not fence.done:
             raise BadState("the execution has not finished; await its fence first")
@@ -244,8 +262,22 @@ class _Fenced:
             return _Info(
                 error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
             )
-        timing = self._errand.result.timing
-        return _Info(ErrorStatus.NONE, timing, timing)
+        clock = self._clock
+        if clock is None:
+            return _Info(ErrorStatus.NONE)
+        told, ended_ns = self._errand.result.timing, fence.signaled_at_ns
+        return _Info(
+            ErrorStatus.NONE,
+            _since(told, ended_ns - clock.launched_ns),
+            _since(told, ended_ns - clock.ready_ns),
+        )
+
+
+def _since(told: Timing, elapsed_ns: int) -> Timing:
+    """What the device told, within a time that was measured here."""
+    if told.time_on_device_ns == NOT_AVAILABLE:
+        return Timing(NOT_AVAILABLE, elapsed_ns)
+    return Timing(told.time_on_device_ns, max(elapsed_ns, told.time_on_device_ns))
 
 
 def _begun(

@@ -27,7 +27,7 @@ from nnasync.hal import (
     Timing,
     combine_dimensions,
 )
-from nnasync.validation import convert_to
+from nnasync.validation import converted
 from nnasync.workers import contained
 
 __all__ = ["are_specified", "checked_result", "older_error"]
@@ -69,7 +69,7 @@ def older_error(
     `outputs` is how many shapes come with OutputInsufficientSize, None outside of executions.
     """
     failure = contained(error, who)
-    status, _ = convert_to(version, failure.status)
+    status, _ = converted(version, failure.status)
     if isinstance(failure, OutputInsufficientSize):
         shapes = failure.output_shapes
         if outputs is not None and len(shapes) == outputs and version >= HalVersion.V1_2:

@@ -26,7 +26,7 @@ from nnasync.hal import (
     Struct,
     Subgraph,
 )
-from nnasync.validation import convert_to, noncompliance, validate_model
+from nnasync.validation import converted, noncompliance, validate_model
 from nnasync.validation.versions import unknown_operand
 
 __all__ = ["Slice", "View", "slice_of", "view_of"]
@@ -104,7 +104,7 @@ def _seen(model: Model, version: HalVersion) -> View:
     found = noncompliance(version, model)
     unknown = unknown_operand(version, model)
     if not found.reasons and unknown is None:
-        return View("", None, convert_to(version, model)[1])
+        return View("", None, converted(version, model)[1])
     fault = found.reasons[0] if found.reasons else unknown or ""
     return View(fault, _sliced(model, version, found.operations), ())
 
@@ -120,7 +120,7 @@ def _sliced(model: Model, version: HalVersion, dropped: frozenset[int]) -> Slice
         validate_model(slice, version)
     except ModelError:
         return None
-    return Slice(convert_to(version, slice)[0], kept)
+    return Slice(converted(version, slice)[0], kept)
 
 
 class _Slicing:

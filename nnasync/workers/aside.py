@@ -23,6 +23,8 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
+from nnasync.tracing import Tracer
+from nnasync.tracing.spans import belongs_to
 from nnasync.workers.task import contained
 
 __all__ = ["Aside"]
@@ -62,8 +64,10 @@ class _Job:
 class Aside:
     """The threads of one runtime; they start when needed and end when idle for a while."""
 
-    def __init__(self, watchdog: Watchdog) -> None:
+    def __init__(self, watchdog: Watchdog, tracer: Tracer | None = None) -> None:
+        """`tracer` hears of what engines mark on these threads."""
         self._watchdog = watchdog
+        self._tracer = tracer
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
         self._threads: set[threading.Thread] = set()
@@ -176,6 +180,8 @@ class Aside:
 
     def _serve(self) -> None:
         me = threading.current_thread()
+        if self._tracer is not None:
+            belongs_to(self._tracer)
         while (job := self._next(me)) is not None:
             job.run()
             with self._changed:

@@ -23,6 +23,7 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
+from nnasync.tracing.spans import belongs_to, leaves
 from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
 from nnasync.workers.giving_way import GivingWay, LowOsPriority
@@ -86,7 +87,8 @@ class Workers:
         self.may_inline = inline.may
         self.run_inline = inline.run
         self.admits_inline, self.rehearsing = inline.admits, inline.rehearsing
-        self.aside = Aside(watchdog)
+        self.aside = Aside(watchdog, tracer)
+        belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
         self._ageing: Alarm | None = None
         self._hot = 0
@@ -284,6 +286,7 @@ class Workers:
         for worker in idle:
             worker.wake()
         self.aside.close()
+        leaves(self.tracer)
 
     def join(self, timeout_s: float) -> int:
         """Wait for the threads, in all at most so long; the number of those that still run."""
@@ -416,6 +419,7 @@ class Workers:
 
     def _work(self, worker: Worker) -> None:
         self._by_thread[threading.get_ident()] = worker
+        belongs_to(self.tracer)
         if self._on_start is not None:
             self._on_start(worker)
         while True:

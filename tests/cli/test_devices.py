@@ -50,9 +50,22 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert head == "time of an operation, as ratio to the reference's:"
     line = next(line for line in ratios.splitlines() if line.startswith("nnasync-reference"))
-    assert line.split() == ["nnasync-reference", *["1.00"] * 9, "as", "shipped"]
+    assert line.split() == ["nnasync-reference", *["1.00"] * 9, "1", "by", "definition"]
     assert max(map(len, [*identities.splitlines(), *ratios.splitlines()])) < 120
-    assert bool(others) == any(not is_installed(name) for name in EXTRAS)
+    estimates = [each for each in others if each.startswith("estimates: round constants, until")]
+    shown = [name for name in EXTRAS if is_installed(name)]
+    assert len(estimates) == bool(shown)
+    assert len(others) - len(estimates) == any(not is_installed(name) for name in EXTRAS)
+    for name in shown:
+        line = next(line for line in ratios.splitlines() if line.startswith(name))
+        assert line.split()[-1] == "estimates"
+
+
+def test_a_device_that_was_measured_is_not_estimated() -> None:
+    device = {"name": "some", "source": "nnasync", "calibrated": True, "performance": {}}
+    assert devices._ratios([device]).split("\n")[-1].endswith("measured here")
+    foreign = {**device, "source": "acme 1.0", "calibrated": False}
+    assert devices._ratios([foreign]).split("\n")[-1].endswith("as it states")
 
 
 def test_devices_that_are_not_there(

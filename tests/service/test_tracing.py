@@ -57,7 +57,8 @@ def observed(it: Served) -> tuple[Tracer, Timeline]:
 
 def runs(timeline: Timeline) -> list[Span]:
     """What ran in the service."""
-    return [span for span in timeline.spans if span.pid and span.layer is Layer.DRIVER]
+    spans = [span for span in timeline.spans if span.pid and span.layer is Layer.DRIVER]
+    return [span for span in spans if span.phase is Phase.EXECUTION]
 
 
 # -- in one process

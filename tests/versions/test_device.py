@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 import nnasync as nn
 from nnasync import hal
@@ -179,20 +179,30 @@ async def test_a_model_that_the_version_cannot_express_is_not_prepared(kind: Any
 async def test_a_relaxed_model_is_not_relaxed_in_1_0(caplog: pytest.LogCaptureFixture) -> None:
     model = multiplier(relaxed=True)
     relaxed = []
-    with caplog.at_level(logging.DEBUG, logger="nnasync.versions"):
-        async with errands() as made:
-            for fake in (Fake10("a"), Fake11("b")):
-                device = await admit(fake, made)
-                for _ in range(2):
-                    await device.prepare_model(model, priority=Priority.LOW)
-                prepared = [call[1] for call in fake.heard if call[0] == "prepare"]
-                relaxed += [each.relax_computation_float32_to_float16 for each in prepared]
+    async with errands() as made:
+        for fake in (Fake10("a"), Fake11("b")):
+            device = await admit(fake, made)
+            for _ in range(2):
+                await device.get_supported_operations(model)
+                await device.prepare_model(model, priority=Priority.LOW)
+            prepared = [call[1] for call in fake.heard if call[0] == "prepare"]
+            relaxed += [each.relax_computation_float32_to_float16 for each in prepared]
     assert relaxed == [False, False, True, True]
     assert sorted(caplog.messages) == [
         "a, of HAL 1.0, loses priorities",
-        "a, of HAL 1.0, loses the permission to compute float32 as float16",
+        "a, of HAL 1.0, loses the permission to compute float32 as float16 of 'multiplier'",
         "b, of HAL 1.1, loses priorities",
     ]
+    assert {each.levelname for each in caplog.records} == {"WARNING"}
+
+
+async def test_each_model_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with errands() as made:
+        device = await admit(Fake10("a"), made)
+        for name in ("one", "two", "one"):
+            await device.prepare_model(replace(multiplier(relaxed=True), name=name))
+    told = [line.rpartition(" of ")[2] for line in caplog.messages]
+    assert told == ["'one'", "'two'"]
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import nnasync as nn
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.clock import within
+from nnasync.clock import now_ns, within
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -102,12 +102,29 @@ async def test_timing_is_for_1_2(kind: Any) -> None:
     async with bench(kind("old")) as rig:
         result = await rig.prepared.execute(rig.request, measure=True)
         assert result.timing == (TIMING if kind is Fake12 else Timing())
-        launched = await rig.prepared.execute_fenced(rig.request, measure=True)
+        launched = await rig.prepared.execute_fenced(rig.request)
         await launched.fence
         info = await launched.get_execution_info()
         assert info.status == ErrorStatus.NONE
-        assert info.timing_fenced == info.timing_launched == result.timing
+        assert info.timing_fenced == info.timing_launched == Timing()
         assert Timing().time_in_driver_ns == NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_time_since_the_launch_has_the_wait_for_fences_in_it(kind: Any) -> None:
+    async with bench(kind("old")) as rig:
+        first = Fence()
+        launched = await rig.prepared.execute_fenced(rig.request, [first], measure=True)
+        began_ns = now_ns()
+        await anyio.wait_all_tasks_blocked()
+        waited_ns = now_ns() - began_ns
+        first.signal()
+        await launched.fence
+        info = await launched.get_execution_info()
+        fenced, since_launch = info.timing_fenced, info.timing_launched
+        assert since_launch.time_in_driver_ns - fenced.time_in_driver_ns >= waited_ns > 0
+        on_device_ns = TIMING.time_on_device_ns if kind is Fake12 else NOT_AVAILABLE
+        assert fenced.time_on_device_ns == since_launch.time_on_device_ns == on_device_ns
 
 
 @pytest.mark.parametrize("kind", ALL)

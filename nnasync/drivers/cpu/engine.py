@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nnasync.deferred import deferred
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_nesting
-from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.engine import CacheFiles, Layer, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, ModelError
 from nnasync.extensions import TFLITE
 from nnasync.hal import (
@@ -80,7 +80,8 @@ class ReferenceEngine:
         All preferences give the same plan. Raises ModelError that names the operation at fault.
         """
         check_nesting(model)
-        return plans.ReferencePlan(model, self._memory_limit_bytes)
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'}", Layer.CPU):
+            return plans.ReferencePlan(model, self._memory_limit_bytes)
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """The model, and its weights as they are packed."""

@@ -24,6 +24,7 @@ from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import MissedDeadlineTransient, ModelError
 from nnasync.hal import Array, Model, OperandLifeTime, OperationType, Shape, Subgraph
 from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Tensor
+from nnasync.tracing import vlog
 from nnasync.validation import subgraph_tensors
 from nnasync.workers import StopFlag
 
@@ -68,6 +69,7 @@ class Interpreter:
         sizes: dict[int, int] = {}
         for node in graph.nodes:
             yield
+            vlog.cpuexe("%s", node.label)
             arguments = [values[index] for index in node.inputs]
             try:
                 if node.type == OperationType.IF:

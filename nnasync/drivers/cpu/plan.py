@@ -18,12 +18,23 @@ from nnasync.drivers.cpu.interpreter import Interpreter, Run
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
 from nnasync.drivers.cpu.programs import Programs, Shapes
-from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, deliver, fit
+from nnasync.engine import (
+    BoundCall,
+    Layer,
+    OutputBuffer,
+    Phase,
+    StopFlag,
+    Target,
+    deliver,
+    fit,
+    span,
+)
 from nnasync.engine.arena import MemoryPlan
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
 from nnasync.kernels import Packing, Step, Tensor
 from nnasync.memory import count_copied
+from nnasync.tracing import SWITCH, vlog
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
@@ -60,7 +71,7 @@ class ReferencePlan:
                 return
         except Unresolved:
             self._programs.remember(key, None)
-        self._interpreter = Interpreter(model, memory_limit_bytes)
+        self._interpreter = self._flexible()
 
     @property
     def model(self) -> Model:
@@ -114,17 +125,26 @@ class ReferencePlan:
 
     def _flexible(self) -> Interpreter:
         if self._interpreter is None:
+            vlog.cpuexe("%s: operations are run as they come up", self._model.name or "model")
             self._interpreter = Interpreter(self._model, self._limit_bytes)
         return self._interpreter
 
     def _new_program(self, shapes: Shapes | None, packing: Packing | None = None) -> Program:
-        return Program(
-            self._model,
-            self._model.main,
-            shapes,
-            memory_limit_bytes=self._limit_bytes,
-            packing=packing,
+        with span(Phase.TRANSFORMATION, "pack weights and lay memory out", Layer.CPU):
+            program = Program(
+                self._model,
+                self._model.main,
+                shapes,
+                memory_limit_bytes=self._limit_bytes,
+                packing=packing,
+            )
+        vlog.cpuexe(
+            "%s: %d operations in a fixed order, %d bytes for an execution",
+            self._model.name or "model",
+            len(self._model.main.operations),
+            program.nbytes,
         )
+        return program
 
 
 def memory_plan(model: Model) -> MemoryPlan:
@@ -218,13 +238,30 @@ class ReferenceCall(_Resumable):
             if stop.raised:
                 return False
             lane = self._lane = self._program.lease()
-            for inner, source in zip(lane.inputs, self._sources, strict=True):
-                if source is not None and inner is not None:
-                    np.copyto(inner, source)
+            if SWITCH.on:
+                return self._traced(lane, stop)
+            self._take_in(lane)
         if not lane.context.run(self._walk, lane.steps, stop):
             return False
         for target, inner in zip(self._targets, lane.outputs, strict=True):
             np.copyto(target, inner)
+        return True
+
+    def _take_in(self, lane: Lane) -> None:
+        for inner, source in zip(lane.inputs, self._sources, strict=True):
+            if source is not None and inner is not None:
+                np.copyto(inner, source)
+
+    def _traced(self, lane: Lane, stop: StopFlag) -> bool:
+        """The same with spans; what is stopped is not told of when it goes on."""
+        with span(Phase.INPUTS_AND_OUTPUTS, "copy inputs", Layer.CPU):
+            self._take_in(lane)
+        with span(Phase.COMPUTATION, "run the operations", Layer.CPU):
+            if not lane.context.run(self._walk, lane.steps, stop):
+                return False
+        with span(Phase.RESULTS, "copy outputs", Layer.CPU):
+            for target, inner in zip(self._targets, lane.outputs, strict=True):
+                np.copyto(target, inner)
         return True
 
     def _walk(self, steps: Sequence[Step], stop: StopFlag) -> bool:
@@ -264,7 +301,8 @@ class FlexibleCall(_Resumable):
     def _advance(self, stop: StopFlag) -> bool:
         if self._run is None:
             self._run = self._interpreter.run([_dense(each) for each in self._sources], stop)
-        results = self._context.run(_results, self._run, stop)
+        with span(Phase.COMPUTATION, "interpret the operations", Layer.CPU):
+            results = self._context.run(_results, self._run, stop)
         if results is None:
             return False
         fault = _shape_fault(self._targets, [result.shape for result in results])

@@ -11,7 +11,7 @@ from nnasync.deferred import deferred
 from nnasync.drivers.litert.caching import get_ready, pack, unpack
 from nnasync.drivers.litert.plan import LiteRTPlan
 from nnasync.drivers.litert.session import PACKAGE
-from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.engine import CacheFiles, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
 from nnasync.hal import (
     Capabilities,
@@ -19,6 +19,7 @@ from nnasync.hal import (
     ExecutionPreference,
     Extension,
     Model,
+    OperandType,
     PerformanceInfo,
     is_quantized,
     uniform_performance,
@@ -34,6 +35,18 @@ __all__ = ["LiteRTEngine"]
 
 _PRODUCTS, _DELEGATED, _OWN = "xnnpack-products", "xnnpack", "builtin"
 _FIGURES = PerformanceInfo(exec_time=0.3, power_usage=0.3)
+"""An estimate; `nnasync calibrate` measures it by type."""
+_RATED = (
+    OperandType.TENSOR_FLOAT32,
+    OperandType.TENSOR_FLOAT16,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_BOOL8,
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+)
+"""The types of first inputs that it takes."""
 
 
 class LiteRTEngine:
@@ -48,9 +61,9 @@ class LiteRTEngine:
     """Nothing aborts a run, but each session is run when it is made anyway."""
 
     capabilities = Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_FIGURES,
+        relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=_FIGURES,
-        operand_performance=uniform_performance(_FIGURES),
+        operand_performance=uniform_performance(_FIGURES, _RATED),
         if_performance=PerformanceInfo(),
         while_performance=PerformanceInfo(),
     )
@@ -70,8 +83,9 @@ class LiteRTEngine:
 
     def get_ready(self) -> None:
         """Import the package, and make what plans are read with."""
-        imported(PACKAGE)
-        get_ready()
+        with span(Phase.INITIALIZATION, "import LiteRT"):
+            imported(PACKAGE)
+            get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be lowered."""
@@ -101,7 +115,8 @@ class LiteRTEngine:
         source = programs.Programs(
             model, delegated=way.name != _OWN, products=way.name == _PRODUCTS
         )
-        return LiteRTPlan(source, way.threads)
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'} as {way.name}"):
+            return LiteRTPlan(source, way.threads)
 
     def serialize(self, plan: Plan) -> CacheFiles:
         """The files of a plan; raises BadState where the shapes of its inputs may change."""

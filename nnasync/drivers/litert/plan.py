@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from nnasync.drivers.litert.program import Program, Shapes
 from nnasync.drivers.litert.session import Moves, Places, Session
-from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target, fit
+from nnasync.engine import BoundCall, OutputBuffer, Phase, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape
+from nnasync.tracing import SWITCH
 
 __all__ = ["FedCall", "LiteRTPlan", "Source"]
 
@@ -49,8 +51,10 @@ class LiteRTPlan:
         self.source = source
         self.threads = threads
         usual = source.usual()
+        with span(Phase.TRANSFORMATION, "lower the operations"):
+            program = source.program(usual)
         self._pools: dict[Shapes, _Pool] = {
-            usual: _Pool(source.program(usual), threads, warms_up=source.warms_up)
+            usual: _Pool(program, threads, warms_up=source.warms_up)
         }
 
     def reads_in_place(self, array: Array) -> bool:
@@ -167,6 +171,8 @@ class _Call:
             moves = self._moves[session]
         except KeyError:
             moves = self.prepare(session)
+        if SWITCH.on:
+            return self._traced(session, moves, partial(_take_in, moves))
         for target, source in moves[1]:
             target[:] = source
         if moves[3]:
@@ -196,6 +202,25 @@ class _Call:
                 step()
         self._give(session)
         return True
+
+    def _traced(self, session: Session, moves: Moves, take_in: Callable[[], object]) -> bool:
+        """The same with spans."""
+        invoke, _, after, _, last = moves
+
+        def compute() -> None:
+            with span(Phase.COMPUTATION, "invoke LiteRT"):
+                invoke()
+
+        def bring() -> None:
+            with span(Phase.RESULTS, "copy outputs"):
+                for target, source in after:
+                    target[:] = source
+                for step in last:
+                    step()
+
+        with span(Phase.INPUTS_AND_OUTPUTS, "copy inputs"):
+            take_in()
+        return self._finish(session, (compute, (), (), (), (bring,)))
 
     def prepare(self, session: Session) -> Moves:
         """What a run with this interpreter does; remembered."""
@@ -227,6 +252,8 @@ class FedCall(_Call):
         if moves is None or places is None:
             moves = self.prepare(session)
             places = self._places[session] = session.places(self._sources)
+        if SWITCH.on:
+            return self._traced(session, moves, partial(_put, places, arrays))
         for number, tensor in places:
             tensor[...] = arrays[number]
         return self._finish(session, moves)
@@ -292,6 +319,18 @@ class _OpenCall:
                 raise GeneralFailure(f"output {position} is {list(found)}, expected {list(known)}")
             shapes.append(found)
         return shapes
+
+
+def _take_in(moves: Moves) -> None:
+    for target, source in moves[1]:
+        target[:] = source
+    for step in moves[3]:
+        step()
+
+
+def _put(places: Places, arrays: Sequence[Array]) -> None:
+    for number, tensor in places:
+        tensor[...] = arrays[number]
 
 
 def _check(where: str, given: Shape, expected: Shape) -> None:

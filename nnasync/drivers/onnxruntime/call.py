@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.engine import StopFlag
+from nnasync.engine import Phase, StopFlag, span
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array
+from nnasync.tracing import SWITCH
 
 __all__ = ["SHORT_NS", "OnnxCall", "narrowed"]
 
@@ -69,6 +70,9 @@ class OnnxCall:
         try:
             if self._staged:
                 return self._run_staged(stop)
+            if SWITCH.on:
+                with span(Phase.COMPUTATION, "run ONNX Runtime"):
+                    return self._run_interruptibly(stop)
             if self._is_short:
                 self._run(self._binding, self._options)
                 return True
@@ -82,16 +86,19 @@ class OnnxCall:
         """There is nothing to forget: a run that was aborted starts anew."""
 
     def _run_staged(self, stop: StopFlag) -> bool:
-        for target, source in self._before:
-            np.copyto(target, source)
-        if self._is_short:
-            self._run(self._binding, self._options)
-        elif not self._run_interruptibly(stop):
-            return False
-        for target, source in self._after:
-            np.copyto(target, narrowed(source, target.dtype), casting="same_kind")
-        if self._finish is not None:
-            self._finish()
+        with span(Phase.INPUTS_AND_OUTPUTS, "convert inputs"):
+            for target, source in self._before:
+                np.copyto(target, source)
+        with span(Phase.COMPUTATION, "run ONNX Runtime"):
+            if self._is_short:
+                self._run(self._binding, self._options)
+            elif not self._run_interruptibly(stop):
+                return False
+        with span(Phase.RESULTS, "convert outputs"):
+            for target, source in self._after:
+                np.copyto(target, narrowed(source, target.dtype), casting="same_kind")
+            if self._finish is not None:
+                self._finish()
         return True
 
     def _run_interruptibly(self, stop: StopFlag) -> bool:

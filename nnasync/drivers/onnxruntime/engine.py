@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from nnasync import hal, validation
 from nnasync.deferred import deferred
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
-from nnasync.engine import Lowering
+from nnasync.engine import Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.extensions import ONNX, OnnxOperation, extension_of
+from nnasync.formats.onnx import ELEMENTS
 from nnasync.hal import (
     Array,
     Capabilities,
@@ -23,7 +24,6 @@ from nnasync.hal import (
     Model,
     Operand,
     OperandLifeTime,
-    OperandPerformance,
     OperandType,
     PerformanceInfo,
 )
@@ -39,7 +39,9 @@ else:
 __all__ = ["OnnxRuntimeEngine", "is_graph"]
 
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
-_NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
+"""An estimate; `nnasync calibrate` measures it by type."""
+_RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
+"""The types of first inputs that it takes, of files and of translated operations."""
 _GRAPH = (ONNX.name, int(OnnxOperation.GRAPH))
 _NAME = "onnx"
 
@@ -54,15 +56,11 @@ class OnnxRuntimeEngine:
     concurrency = 0
     tries_ahead = True
     capabilities = Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_ONE,
+        relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=_ONE,
-        operand_performance=tuple(
-            OperandPerformance(type=type, info=_ONE)
-            for type in sorted(OperandType)
-            if type not in _NOT_RATED
-        ),
-        if_performance=_ONE,
-        while_performance=_ONE,
+        operand_performance=hal.uniform_performance(_ONE, _RATED),
+        if_performance=PerformanceInfo(),
+        while_performance=PerformanceInfo(),
     )
 
     def __init__(self, name: str = "onnxruntime-cpu") -> None:
@@ -89,6 +87,12 @@ class OnnxRuntimeEngine:
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
     ) -> OnnxPlan:
         """Open a session; raises GeneralFailure with what ONNX Runtime says against the model."""
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'}"):
+            return self._compiled(model, preference, lowering)
+
+    def _compiled(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
+    ) -> OnnxPlan:
         threads = (lowering or self.lowerings(model, preference)[0]).threads
         if is_graph(model):
             (operation,) = model.main.operations

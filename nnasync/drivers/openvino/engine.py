@@ -21,7 +21,7 @@ from nnasync.drivers.openvino.package import (
     version,
 )
 from nnasync.drivers.openvino.plan import OpenVinoPlan
-from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.engine import CacheFiles, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import (
     Capabilities,
@@ -29,13 +29,13 @@ from nnasync.hal import (
     ExecutionPreference,
     Extension,
     Model,
-    OperandPerformance,
     OperandType,
     OperationType,
     PerformanceInfo,
     Shape,
     is_constant,
     is_quantized,
+    uniform_performance,
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import loading_ns
@@ -55,12 +55,18 @@ else:
 __all__ = ["OpenVinoEngine"]
 
 _FASTER = PerformanceInfo(exec_time=0.1, power_usage=0.1)
+"""An estimate; `nnasync calibrate` measures it by type."""
 _RATED = (
     OperandType.TENSOR_FLOAT32,
     OperandType.TENSOR_FLOAT16,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_BOOL8,
     OperandType.TENSOR_QUANT8_ASYMM,
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL,
 )
+"""The types of first inputs that it takes."""
 _NONE = PerformanceInfo()
 
 
@@ -74,11 +80,9 @@ class OpenVinoEngine:
     cache_files = (2, 0)
     tries_ahead = True
     capabilities = Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_FASTER,
+        relaxed_float32_to_float16_performance_scalar=_NONE,
         relaxed_float32_to_float16_performance_tensor=_FASTER,
-        operand_performance=tuple(
-            OperandPerformance(type=type, info=_FASTER) for type in sorted(_RATED)
-        ),
+        operand_performance=uniform_performance(_FASTER, _RATED),
         if_performance=_NONE,
         while_performance=_NONE,
     )
@@ -94,7 +98,8 @@ class OpenVinoEngine:
 
     def get_ready(self) -> None:
         """Import the package."""
-        module()
+        with span(Phase.INITIALIZATION, "import OpenVINO"):
+            module()
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph is lowered; the package is not imported."""
@@ -134,8 +139,10 @@ class OpenVinoEngine:
             )
         if chosen.name in _BYTES:
             model = narrowing.narrowed(model)
-        graph = graphs.translate(model, chosen.name)
-        with faults("compiling"):
+        with span(Phase.TRANSFORMATION, f"lower {model.name or 'model'}"):
+            graph = graphs.translate(model, chosen.name)
+        compiling = span(Phase.COMPILATION, f"compile {model.name or 'model'} as {chosen.name}")
+        with faults("compiling"), compiling:
             network = watched(lambda: core().compile_model(graph.network, "CPU", _config(chosen)))
         return self._plan(network, graph.output_shapes, chosen)
 

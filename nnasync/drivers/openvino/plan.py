@@ -18,9 +18,10 @@ from nnasync.drivers.openvino.background import Background, Network
 from nnasync.drivers.openvino.networks import SHARED, Networks, in_engine
 from nnasync.drivers.openvino.package import faults
 from nnasync.drivers.openvino.requests import Request, run_interruptibly
-from nnasync.engine import BoundCall, StopFlag, Target, fit
+from nnasync.engine import BoundCall, Phase, StopFlag, Target, fit, span
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape
+from nnasync.tracing import SWITCH
 from nnasync.workers import ABORT
 
 __all__ = ["OpenVinoCall", "OpenVinoPlan"]
@@ -134,6 +135,12 @@ class OpenVinoCall:
         """Runs to the end; False where it was interrupted."""
         if stop.raised:
             return False
+        if SWITCH.on:
+            with span(Phase.COMPUTATION, "infer with OpenVINO"):
+                return self._run(stop)
+        return self._run(stop)
+
+    def _run(self, stop: StopFlag) -> bool:
         number = self._take()
         try:
             request = self._requests.get(number) or self._request_on(number)
