@@ -1,12 +1,16 @@
 """Contenders measured against each other: who agrees with the reference, and who is fastest.
 
-First every contender answers a few samples. Its answers are compared with the reference's, and the
-time they took rules out who is hopeless. The others then run in turns, a few milliseconds each, so
-that a slow moment of the machine hits them alike, until the budget is spent, and at least three
-times each. Who after a few was far from the fastest even in his best one has no more of them, which
-leaves the budget to the others. Whoever is then close to the fastest runs again, against its
-variants with more threads, unless a run is so short that a second thread, which sleeps by the time
-that a stream brings the next input, would cost to wake what it saves.
+First every contender answers the same samples, all of them however slow it is, so that who agrees
+does not depend on how busy the machine was. Its answers are compared with the reference's, and the
+time they took rules out who is hopeless. A contender that there was no time to judge on all of them
+is not judged: it never counts as one that agrees.
+
+The others then run in turns, a few milliseconds each, so that a slow moment of the machine hits
+them alike, until the budget is spent, and at least three times each. Who after a few was far from
+the fastest even in his best one has no more of them, which leaves the budget to the others. Whoever
+is then close to the fastest runs again, against its variants with more threads, unless a run is so
+short that a second thread, which sleeps by the time that a stream brings the next input, would cost
+to wake what it saves.
 
 A turn counts with the median of its runs, and a contender with the lower quartile of its turns:
 foreign load lasts for whole turns, and those that it spoils are the dear ones. In the end those
@@ -24,11 +28,11 @@ import anyio
 import msgspec
 
 from nnasync.clock import now_ns
-from nnasync.compilation.agreement import judge
+from nnasync.compilation.agreement import judge, wants_moved
 from nnasync.compilation.cold import Chill
 from nnasync.compilation.contenders import Contender
 from nnasync.compilation.ranking import close, near, winner
-from nnasync.compilation.samples import sample
+from nnasync.compilation.samples import disturbed, samples_of
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Answer, Trial, Turn
 from nnasync.errors import GeneralFailure
@@ -41,8 +45,7 @@ SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
 
 
-_SAMPLES = 3
-_LONG_NS = 50_000_000
+_NO_TIME = "not judged: the time was over before it had answered all samples"
 _HOPELESS = 3.0
 _HOPELESS_NS = 50_000
 _MIN_TURNS = 3
@@ -92,6 +95,7 @@ async def contest(
     with them. Where time runs out before the measuring began the first contender is taken.
     """
     left_s = (limits.until_ns - now_ns()) / 1e9
+    _say_no_time(standings)
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
         contest = _Contest(model, preference, limits)
         await contest.hear_reference(judge_by, standings)
@@ -117,15 +121,16 @@ class _Contest:
         self._model = model
         self._preference = preference
         self._limits = limits
-        self._samples = [sample(model, seed) for seed in range(_SAMPLES)]
+        self._samples = samples_of(model)
         self._expected: list[list[Array]] = []
+        self._moved: list[list[Array]] = []
         self._no_judge = ""
         self._judge_by: Contender | None = None
 
     async def hear_reference(
         self, judge_by: Contender | None, standings: Sequence[Standing]
     ) -> None:
-        """Note the answers of the reference, fewer where it is slow; or why there are none."""
+        """Note the answers of the reference, or why there are none."""
         self._judge_by = judge_by
         if judge_by is None:
             self._no_judge = "not judged: the reference does not take this model"
@@ -133,14 +138,17 @@ class _Contest:
         own = next((each for each in standings if each.contender is judge_by), None)
         standing = own or Standing(judge_by)
         answers = await self._answers(standing)
-        if answers is None:
+        moved = await self._moved_answers(standing) if answers is not None else None
+        if answers is None or moved is None:
             self._no_judge = f"not judged: the reference failed on samples: {standing.failure}"
             return
         self._expected = [answer.outputs for answer in answers]
+        self._moved = [answer.outputs for answer in moved[:-1]]
         standing.agrees, standing.agreement = True, "is the reference"
 
     async def judge(self, standings: Sequence[Standing]) -> None:
         """Let everybody else answer the samples."""
+        _say_no_time(standings)
         for standing in standings:
             if standing.contender is self._judge_by:
                 continue
@@ -152,26 +160,42 @@ class _Contest:
                 continue
             judgement = judge(
                 self._model,
-                self._expected[: len(answers)],
-                [answer.outputs for answer in answers[: len(self._expected)]],
+                self._expected,
+                [answer.outputs for answer in answers],
                 is_reduced=standing.contender.is_reduced,
+                moved=self._moved,
+                edges=self._samples.edges,
             )
             standing.agrees, standing.agreement = judgement.agrees, judgement.text
 
     async def _answers(self, standing: Standing) -> list[Answer] | None:
         """Its answers to the samples; None, and its failure noted, if it has none."""
-        answers: list[Answer] = []
+        answers = await self._asked(standing, self._samples.inputs)
+        if answers is not None:
+            standing.impression_ns = float(min(answer.run_ns for answer in answers))
+        return answers
+
+    async def _moved_answers(self, standing: Standing) -> list[Answer] | None:
+        """Those to the samples with moved inputs; none where they are no measure of anything."""
+        if not wants_moved(self._model):
+            return []
+        samples = enumerate(self._samples.inputs)
+        moved = [disturbed(self._model, inputs, seed) for seed, inputs in samples]
+        # The last one is what runs are measured on, as they are for all others.
+        return await self._asked(standing, [*moved, self._samples.inputs[-1]])
+
+    async def _asked(
+        self, standing: Standing, samples: Sequence[Sequence[Array]]
+    ) -> list[Answer] | None:
         try:
-            standing.trial = standing.contender.trial()
-            for inputs in self._samples:
+            trial = standing.trial = standing.trial or standing.contender.trial()
+            answers: list[Answer] = []
+            for inputs in samples:
                 with anyio.fail_after(self._limits.patience_s):
-                    answers.append(await standing.trial.answer(inputs))
-                if len(answers) > 1 and answers[-1].run_ns > _LONG_NS:
-                    break
+                    answers.append(await trial.answer(inputs))
         except Exception as error:
             self._fails(standing, error)
             return None
-        standing.impression_ns = float(min(answer.run_ns for answer in answers))
         return answers
 
     def rule_out(self, standings: Sequence[Standing]) -> None:
@@ -252,6 +276,13 @@ class _Contest:
             error = GeneralFailure(f"{name} gave no answer for {self._limits.patience_s:g} s")
         standing.failure = contained(error, name)
         standing.verdict = f"failed: {standing.failure}"
+
+
+def _say_no_time(standings: Sequence[Standing]) -> None:
+    """What is said of their agreement unless they are judged."""
+    for standing in standings:
+        if standing.agrees is None:
+            standing.agreement = _NO_TIME
 
 
 def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
