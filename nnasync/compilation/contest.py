@@ -137,13 +137,14 @@ class _Contest:
             return
         own = next((each for each in standings if each.contender is judge_by), None)
         standing = own or Standing(judge_by)
-        answers = await self._answers(standing)
-        moved = await self._moved_answers(standing) if answers is not None else None
+        # The samples come last: runs are measured on the last of them, as they are for all others.
+        moved = await self._asked(standing, self._moved_samples())
+        answers = None if moved is None else await self._answers(standing)
         if answers is None or moved is None:
             self._no_judge = f"not judged: the reference failed on samples: {standing.failure}"
             return
         self._expected = [answer.outputs for answer in answers]
-        self._moved = [answer.outputs for answer in moved[:-1]]
+        self._moved = [answer.outputs for answer in moved]
         standing.agrees, standing.agreement = True, "is the reference"
 
     async def judge(self, standings: Sequence[Standing]) -> None:
@@ -175,14 +176,12 @@ class _Contest:
             standing.impression_ns = float(min(answer.run_ns for answer in answers))
         return answers
 
-    async def _moved_answers(self, standing: Standing) -> list[Answer] | None:
-        """Those to the samples with moved inputs; none where they are no measure of anything."""
+    def _moved_samples(self) -> list[list[Array]]:
+        """The samples with moved inputs; none where they are no measure of anything."""
         if not wants_moved(self._model):
             return []
         samples = enumerate(self._samples.inputs)
-        moved = [disturbed(self._model, inputs, seed) for seed, inputs in samples]
-        # The last one is what runs are measured on, as they are for all others.
-        return await self._asked(standing, [*moved, self._samples.inputs[-1]])
+        return [disturbed(self._model, inputs, seed) for seed, inputs in samples]
 
     async def _asked(
         self, standing: Standing, samples: Sequence[Sequence[Array]]
