@@ -23,16 +23,18 @@ LOW_POWER, processor time counts instead of time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from nnasync.clock import now_ns
 from nnasync.compilation.agreement import judge, wants_moved
 from nnasync.compilation.cold import Chill
 from nnasync.compilation.contenders import Contender
 from nnasync.compilation.ranking import close, near, winner
-from nnasync.compilation.samples import disturbed, samples_of
+from nnasync.compilation.samples import Samples, disturbed, samples_of
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Answer, Trial, Turn
 from nnasync.errors import GeneralFailure
@@ -97,7 +99,8 @@ async def contest(
     left_s = (limits.until_ns - now_ns()) / 1e9
     _say_no_time(standings)
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
-        contest = _Contest(model, preference, limits)
+        samples = await to_thread.run_sync(samples_of, model, abandon_on_cancel=True)
+        contest = _Contest(model, preference, limits, samples)
         await contest.hear_reference(judge_by, standings)
         await contest.judge(standings)
         contest.rule_out(standings)
@@ -117,11 +120,13 @@ async def contest(
 class _Contest:
     """One contest under way."""
 
-    def __init__(self, model: Model, preference: ExecutionPreference, limits: Limits) -> None:
+    def __init__(
+        self, model: Model, preference: ExecutionPreference, limits: Limits, samples: Samples
+    ) -> None:
         self._model = model
         self._preference = preference
         self._limits = limits
-        self._samples = samples_of(model)
+        self._samples = samples
         self._expected: list[list[Array]] = []
         self._moved: list[list[Array]] = []
         self._no_judge = ""
@@ -138,7 +143,8 @@ class _Contest:
         own = next((each for each in standings if each.contender is judge_by), None)
         standing = own or Standing(judge_by)
         # The samples come last: runs are measured on the last of them, as they are for all others.
-        moved = await self._asked(standing, self._moved_samples())
+        samples = await to_thread.run_sync(self._moved_samples, abandon_on_cancel=True)
+        moved = await self._asked(standing, samples)
         answers = None if moved is None else await self._answers(standing)
         if answers is None or moved is None:
             self._no_judge = f"not judged: the reference failed on samples: {standing.failure}"
@@ -159,7 +165,8 @@ class _Contest:
             if not self._expected:
                 standing.agreement = self._no_judge
                 continue
-            judgement = judge(
+            compare = partial(
+                judge,
                 self._model,
                 self._expected,
                 [answer.outputs for answer in answers],
@@ -167,6 +174,7 @@ class _Contest:
                 moved=self._moved,
                 edges=self._samples.edges,
             )
+            judgement = await to_thread.run_sync(compare, abandon_on_cancel=True)
             standing.agrees, standing.agreement = judgement.agrees, judgement.text
 
     async def _answers(self, standing: Standing) -> list[Answer] | None:
