@@ -6,12 +6,9 @@ they go on; of relaxed models by the tolerance of golden float16 results; and wi
 the application asked for it, by a twentieth.
 
 Quantised results accumulate rounding: engines round each layer in their own way, and a network
-carries a step on. One operation may be one step off, up to eight three. Beyond, the bound is a
-distance and the class: root mean square at most 2.5 steps, no element more than 64, and where the
-output is a row of classes the candidate's class must be, for the reference, within 16 steps of the
-best, a sixteenth of the range: what is no class at all for the reference may become another one.
-(LiteRT with XNNPACK is up to 7 steps from golden results on MobileNet v1 and v2, up to 59 on v3,
-with the same class.)
+carries a step on. One operation may be one step off, up to eight three. Beyond, the bound follows
+from the network: one and a half times what a step of noise in its inputs does to its results, as
+`rounding` says.
 
 Integers and truth values must be the same.
 """
@@ -24,9 +21,10 @@ import msgspec
 import numpy as np
 
 from nnasync.accuracy import Criterion, compare, golden_criterion
+from nnasync.compilation.rounding import Distances, class_of, fault_of, is_row_of_classes
 from nnasync.hal import Array, Model, Operand, OperandType
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["Judgement", "judge", "wants_moved"]
 
 _FLOATS = (
     OperandType.FLOAT32,
@@ -45,9 +43,6 @@ _TOLD = 3
 _FEW = 8
 _REDUCED = 0.05
 _STEPS_OF_ONE, _STEPS_OF_FEW = 1, 3
-_WIDE_STEPS = 256
-"""Steps of 16 bits count as so much less in a larger network."""
-_MAX_RMS, _MAX_STEPS, _CLASS_STEPS = 2.5, 64, 16
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -64,6 +59,7 @@ class _Distance:
         self.largest = 0.0
         self.same_class: bool | None = None
         self.fault = ""
+        self.is_of_one_shape = True
 
 
 def judge(
@@ -72,13 +68,17 @@ def judge(
     actual: Sequence[Sequence[Array]],
     *,
     is_reduced: bool,
+    moved: Sequence[Sequence[Array]] = (),
+    edges: int = 0,
 ) -> Judgement:
     """Compare the outputs of several runs, [run][output].
 
     `is_reduced`: the candidate computes floats with less than float32, as the application allows.
+    `moved` are the reference's outputs for inputs that were moved by a step, which a model wants
+    that `wants_moved`; the first `edges` runs are on inputs at edges of their range.
     """
     operands = [model.main.operands[index] for index in model.main.output_indexes]
-    size = sum(len(graph.operations) for graph in (model.main, *model.referenced))
+    size = _size(model)
     texts: list[str] = []
     for position, operand in enumerate(operands):
         distance = _Distance()
@@ -93,12 +93,32 @@ def judge(
                 share=_share(size, is_reduced=is_reduced),
                 relaxed=relaxed and not is_reduced,
             )
+        if distance.fault and _is_carried_on(operand, size) and distance.is_of_one_shape:
+            mine, his, noisy = (
+                [run[position] for run in runs] for runs in (expected, actual, moved)
+            )
+            distance.fault = fault_of(Distances(mine, his, noisy, edges))
         if distance.fault:
             return Judgement(False, _at(position, operands, distance.fault))
         texts.append(_told(operand, distance))
     told = list(dict.fromkeys(texts))
     more = f"; {len(told) - _TOLD} outputs more" if len(told) > _TOLD else ""
     return Judgement(True, "; ".join(told[:_TOLD]) + more)
+
+
+def wants_moved(model: Model) -> bool:
+    """Whether it is a network some of whose results are judged by what moved inputs do."""
+    operands = [model.main.operands[index] for index in model.main.output_indexes]
+    return any(_is_carried_on(operand, _size(model)) for operand in operands)
+
+
+def _size(model: Model) -> int:
+    return sum(len(graph.operations) for graph in (model.main, *model.referenced))
+
+
+def _is_carried_on(operand: Operand, size: int) -> bool:
+    """Whether it is quantised, and rounded many times on the way."""
+    return size > _FEW and operand.type not in (*_FLOATS, *_EXACT)
 
 
 def _share(size: int, *, is_reduced: bool) -> float:
@@ -126,16 +146,10 @@ def _compare(
         criterion = Criterion(_STEPS_OF_ONE if size <= 1 else _STEPS_OF_FEW)
     found = compare(actual, expected, operand.type, criterion)
     distance.largest = max(distance.largest, found.largest)
-    near = True
-    allowed = _CLASS_STEPS if expected.dtype.itemsize == 1 else _CLASS_STEPS * _WIDE_STEPS
-    if _is_row_of_classes(expected) and expected.shape == actual.shape:
-        same, near = _class_of(expected, actual, allowed)
-        distance.same_class = same and distance.same_class is not False
-    fault = found.fault
-    if fault and operand.type not in (*_FLOATS, *_EXACT) and size > _FEW:
-        unit = 1 if expected.dtype.itemsize == 1 else _WIDE_STEPS
-        fault = _beyond_steps(found.largest / unit, float(np.sqrt(found.mse)) / unit, near=near)
-    distance.fault = distance.fault or fault
+    distance.is_of_one_shape &= expected.shape == actual.shape
+    if is_row_of_classes(expected) and expected.shape == actual.shape:
+        distance.same_class = class_of(expected, actual)[0] and distance.same_class is not False
+    distance.fault = distance.fault or found.fault
 
 
 def _float_criterion(
@@ -146,26 +160,6 @@ def _float_criterion(
         return golden
     finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     return Criterion(golden.atol + share * float(finite.max(initial=0)), golden.rtol)
-
-
-def _beyond_steps(largest: float, rms: float, *, near: bool) -> str:
-    if largest > _MAX_STEPS or rms > _MAX_RMS:
-        return f"{largest:g} steps at most and {rms:.2g} in the mean square from the reference"
-    return "" if near else f"another top class, {largest:g} steps at most from the reference"
-
-
-def _class_of(expected: Array, actual: Array, allowed: float) -> tuple[bool, bool]:
-    """Whether the top class is the same, and whether it is nearly as good for the reference."""
-    wanted = expected.reshape(-1, expected.shape[-1])
-    got = actual.reshape(wanted.shape).argmax(axis=1)
-    chosen = wanted[np.arange(len(wanted)), got].astype(np.float64)
-    best = wanted.max(axis=1).astype(np.float64)
-    return bool((got == wanted.argmax(axis=1)).all()), bool((best - chosen <= allowed).all())
-
-
-def _is_row_of_classes(values: Array) -> bool:
-    """[batch, classes], with dimensions of 1 in between."""
-    return values.ndim >= 2 and values.shape[-1] > 1 and not any(n > 1 for n in values.shape[1:-1])
 
 
 def _told(operand: Operand, distance: _Distance) -> str:

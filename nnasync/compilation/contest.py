@@ -1,12 +1,16 @@
 """Contenders measured against each other: who agrees with the reference, and who is fastest.
 
-First every contender answers a few samples. Its answers are compared with the reference's, and the
-time they took rules out who is hopeless. The others then run in turns, a few milliseconds each, so
-that a slow moment of the machine hits them alike, until the budget is spent, and at least three
-times each. Who after a few was far from the fastest even in his best one has no more of them, which
-leaves the budget to the others. Whoever is then close to the fastest runs again, against its
-variants with more threads, unless a run is so short that a second thread, which sleeps by the time
-that a stream brings the next input, would cost to wake what it saves.
+First every contender answers the same samples, all of them however slow it is, so that who agrees
+does not depend on how busy the machine was. Its answers are compared with the reference's, and the
+time they took rules out who is hopeless. A contender that there was no time to judge on all of them
+is not judged: it never counts as one that agrees.
+
+The others then run in turns, a few milliseconds each, so that a slow moment of the machine hits
+them alike, until the budget is spent, and at least three times each. Who after a few was far from
+the fastest even in his best one has no more of them, which leaves the budget to the others. Whoever
+is then close to the fastest runs again, against its variants with more threads, unless a run is so
+short that a second thread, which sleeps by the time that a stream brings the next input, would cost
+to wake what it saves.
 
 A turn counts with the median of its runs, and a contender with the lower quartile of its turns:
 foreign load lasts for whole turns, and those that it spoils are the dear ones. In the end those
@@ -19,16 +23,18 @@ LOW_POWER, processor time counts instead of time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from nnasync.clock import now_ns
-from nnasync.compilation.agreement import judge
+from nnasync.compilation.agreement import judge, wants_moved
 from nnasync.compilation.cold import Chill
 from nnasync.compilation.contenders import Contender
 from nnasync.compilation.ranking import close, near, winner
-from nnasync.compilation.samples import sample
+from nnasync.compilation.samples import Samples, disturbed, samples_of
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Answer, Trial, Turn
 from nnasync.errors import GeneralFailure
@@ -41,8 +47,7 @@ SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
 
 
-_SAMPLES = 3
-_LONG_NS = 50_000_000
+_NO_TIME = "not judged: the time was over before it had answered all samples"
 _HOPELESS = 3.0
 _HOPELESS_NS = 50_000
 _MIN_TURNS = 3
@@ -92,8 +97,10 @@ async def contest(
     with them. Where time runs out before the measuring began the first contender is taken.
     """
     left_s = (limits.until_ns - now_ns()) / 1e9
+    _say_no_time(standings)
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
-        contest = _Contest(model, preference, limits)
+        samples = await to_thread.run_sync(samples_of, model, abandon_on_cancel=True)
+        contest = _Contest(model, preference, limits, samples)
         await contest.hear_reference(judge_by, standings)
         await contest.judge(standings)
         contest.rule_out(standings)
@@ -114,40 +121,41 @@ class _Contest:
     """One contest under way."""
 
     def __init__(
-        self,
-        model: Model,
-        preference: ExecutionPreference,
-        limits: Limits,
-        *,
-        samples: int = _SAMPLES,
+        self, model: Model, preference: ExecutionPreference, limits: Limits, samples: Samples
     ) -> None:
         self._model = model
         self._preference = preference
         self._limits = limits
-        self._samples = [sample(model, seed) for seed in range(samples)]
+        self._samples = samples
         self._expected: list[list[Array]] = []
+        self._moved: list[list[Array]] = []
         self._no_judge = ""
         self._judge_by: Contender | None = None
 
     async def hear_reference(
         self, judge_by: Contender | None, standings: Sequence[Standing]
     ) -> None:
-        """Note the answers of the reference, fewer where it is slow; or why there are none."""
+        """Note the answers of the reference, or why there are none."""
         self._judge_by = judge_by
         if judge_by is None:
             self._no_judge = "not judged: the reference does not take this model"
             return
         own = next((each for each in standings if each.contender is judge_by), None)
         standing = own or Standing(judge_by)
-        answers = await self._answers(standing)
-        if answers is None:
+        # The samples come last: runs are measured on the last of them, as they are for all others.
+        samples = await to_thread.run_sync(self._moved_samples, abandon_on_cancel=True)
+        moved = await self._asked(standing, samples)
+        answers = None if moved is None else await self._answers(standing)
+        if answers is None or moved is None:
             self._no_judge = f"not judged: the reference failed on samples: {standing.failure}"
             return
         self._expected = [answer.outputs for answer in answers]
+        self._moved = [answer.outputs for answer in moved]
         standing.agrees, standing.agreement = True, "is the reference"
 
     async def judge(self, standings: Sequence[Standing]) -> None:
         """Let everybody else answer the samples."""
+        _say_no_time(standings)
         for standing in standings:
             if standing.contender is self._judge_by:
                 continue
@@ -157,28 +165,44 @@ class _Contest:
             if not self._expected:
                 standing.agreement = self._no_judge
                 continue
-            judgement = judge(
+            compare = partial(
+                judge,
                 self._model,
-                self._expected[: len(answers)],
-                [answer.outputs for answer in answers[: len(self._expected)]],
+                self._expected,
+                [answer.outputs for answer in answers],
                 is_reduced=standing.contender.is_reduced,
+                moved=self._moved,
+                edges=self._samples.edges,
             )
+            judgement = await to_thread.run_sync(compare, abandon_on_cancel=True)
             standing.agrees, standing.agreement = judgement.agrees, judgement.text
 
     async def _answers(self, standing: Standing) -> list[Answer] | None:
         """Its answers to the samples; None, and its failure noted, if it has none."""
-        answers: list[Answer] = []
+        answers = await self._asked(standing, self._samples.inputs)
+        if answers is not None:
+            standing.impression_ns = float(min(answer.run_ns for answer in answers))
+        return answers
+
+    def _moved_samples(self) -> list[list[Array]]:
+        """The samples with moved inputs; none where they are no measure of anything."""
+        if not wants_moved(self._model):
+            return []
+        samples = enumerate(self._samples.inputs)
+        return [disturbed(self._model, inputs, seed) for seed, inputs in samples]
+
+    async def _asked(
+        self, standing: Standing, samples: Sequence[Sequence[Array]]
+    ) -> list[Answer] | None:
         try:
-            standing.trial = standing.contender.trial()
-            for inputs in self._samples:
+            trial = standing.trial = standing.trial or standing.contender.trial()
+            answers: list[Answer] = []
+            for inputs in samples:
                 with anyio.fail_after(self._limits.patience_s):
-                    answers.append(await standing.trial.answer(inputs))
-                if len(answers) > 1 and answers[-1].run_ns > _LONG_NS:
-                    break
+                    answers.append(await trial.answer(inputs))
         except Exception as error:
             self._fails(standing, error)
             return None
-        standing.impression_ns = float(min(answer.run_ns for answer in answers))
         return answers
 
     def rule_out(self, standings: Sequence[Standing]) -> None:
@@ -261,6 +285,13 @@ class _Contest:
         standing.verdict = f"failed: {standing.failure}"
 
 
+def _say_no_time(standings: Sequence[Standing]) -> None:
+    """What is said of their agreement unless they are judged."""
+    for standing in standings:
+        if standing.agrees is None:
+            standing.agreement = _NO_TIME
+
+
 def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
     """Another one begins each time."""
     first = number % len(rivals)
@@ -274,7 +305,9 @@ async def still_agrees(
 
     True where nobody can judge. The standing has the agreement, or the failure.
     """
-    contest = _Contest(model, ExecutionPreference.FAST_SINGLE_ANSWER, limits, samples=1)
+    samples = await to_thread.run_sync(samples_of, model, abandon_on_cancel=True)
+    last = Samples(samples.inputs[-1:], 0)
+    contest = _Contest(model, ExecutionPreference.FAST_SINGLE_ANSWER, limits, last)
     await contest.hear_reference(judge_by, [standing])
     await contest.judge([standing])
     return standing.failure is None and standing.agrees is not False

@@ -1,23 +1,32 @@
-"""Plausible inputs for a model, made up alike each time, and memory for its outputs.
+"""Inputs for a model that are made up, alike each time, and memory for its outputs.
 
-Engines are as fast on noise as on photographs, but a network answers noise with nothing in
-particular, where rounding decides. So images (rank 4, few channels) are smooth fields with a little
-noise, other floats are drawn from a narrow normal distribution, quantised ones use the range of
-their integers likewise, and integers, which often are indices, are 0 or 1. States are zero.
+Inputs that look like images (rank 4, few channels) are images of the kinds in `natural`, other ones
+are signals. They use the range of the input: that of its integers, or of the first layer if that
+quantises, since beyond it everything is cut off; floats of which nothing is known are in [-1, 1].
+Where the range is known there are edges too: all of the highest, of the lowest, and of the zero
+point, and a ramp from one end to the other. Plain integers, which often are indices, are 0 or 1.
+States are zero.
+
+A sample can be disturbed: each number is a step higher or lower, or stays. A step is one of 255 in
+the range. What a network makes of that is the scale for what roundings in other places may do to
+its results (`agreement`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 
+from nnasync.compilation.natural import IMAGES, SIGNALS, ramp
+from nnasync.compilation.ranges import Range, is_measured, is_plain, ranges_of
 from nnasync.hal import (
     Array,
     DataLocation,
     Model,
     Operand,
-    OperandType,
     Request,
     RequestArgument,
     Shape,
@@ -29,10 +38,12 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool, layout
 
-__all__ = ["SampleMemory", "can_sample", "sample"]
+__all__ = ["SampleMemory", "Samples", "can_sample", "disturbed", "sample", "samples_of"]
 
-_COARSE = 8
-_IMAGE_CHANNELS = 4
+_COUNT, _COUNT_OF_FLOATS = 6, 5
+_EDGES = 4
+_STEPS = 255
+_IMAGE_CHANNELS, _LEAST_SIDE = 4, 8
 _MAX_BYTES = 1 << 30
 
 
@@ -46,13 +57,40 @@ def can_sample(model: Model) -> bool:
     return sum(byte_size(each.type, each.dimensions) for each in operands) <= _MAX_BYTES
 
 
+class Samples(msgspec.Struct, frozen=True):
+    """Inputs of runs, of which the first `edges` are at edges of their range."""
+
+    inputs: list[list[Array]]
+    edges: int
+
+
+def samples_of(model: Model) -> Samples:
+    """All samples of a model, always the same; runs are measured on the last, which is natural."""
+    if not any(span is not None and span.is_known for span in ranges_of(model)):
+        return Samples([sample(model, seed) for seed in range(_COUNT_OF_FLOATS)], 0)
+    edges = [_sample(model, edge, 0) for edge in range(_EDGES)]
+    return Samples(edges + [sample(model, seed) for seed in range(_COUNT)], _EDGES)
+
+
 def sample(model: Model, seed: int) -> list[Array]:
-    """Inputs of a model, states included."""
+    """Natural inputs of a model, states included."""
+    return _sample(model, None, seed)
+
+
+def _sample(model: Model, edge: int | None, seed: int) -> list[Array]:
     random = np.random.default_rng(seed)
-    states = {pair.input for pair in model.state}
     return [
-        _zeros(operand) if position in states else _values(operand, random)
-        for position, operand in enumerate(_inputs(model))
+        _zeros(operand) if span is None else _values(operand, span, edge, seed, random)
+        for operand, span in zip(_inputs(model), ranges_of(model), strict=True)
+    ]
+
+
+def disturbed(model: Model, inputs: Sequence[Array], seed: int) -> list[Array]:
+    """A sample with each number moved by a step at most, but for states and plain integers."""
+    random = np.random.default_rng(seed)
+    return [
+        values if span is None or is_plain(operand) else _moved(values, span, random)
+        for values, operand, span in zip(inputs, _inputs(model), ranges_of(model), strict=True)
     ]
 
 
@@ -103,42 +141,45 @@ def _shape_of(operand: Operand) -> Shape:
 def _zeros(operand: Operand) -> Array:
     """The zero of an operand's numbers."""
     dtype = dtype_of(operand.type)
-    return np.full(_shape_of(operand), operand.zero_point if _is_quantized(operand) else 0, dtype)
+    return np.full(_shape_of(operand), operand.zero_point if is_measured(operand) else 0, dtype)
 
 
-def _values(operand: Operand, random: np.random.Generator) -> Array:
-    dtype = dtype_of(operand.type)
-    shape = _shape_of(operand)
-    if dtype.kind == "b" or (dtype.kind in "iu" and not _is_quantized(operand)):
+def _values(
+    operand: Operand, span: Range, edge: int | None, seed: int, random: np.random.Generator
+) -> Array:
+    """An input of an edge, which one of unknown range has not, or of a natural sample."""
+    dtype, shape = dtype_of(operand.type), _shape_of(operand)
+    if is_plain(operand):
         return random.integers(0, 2, shape).astype(dtype)
-    unit = np.clip(_field(shape, random), -1, 1)
-    if dtype.kind == "f":
-        return unit.astype(dtype)
-    limits = np.iinfo(dtype)
-    span = (unit + 1) / 2 * (int(limits.max) - int(limits.min)) + int(limits.min)
-    return np.rint(span).astype(dtype)
+    levels = (span.highest, span.lowest, span.zero)
+    if edge is None or not span.is_known:
+        values = span.lowest + _field(shape, seed, random) * (span.highest - span.lowest)
+    elif edge < len(levels):
+        values = np.full(shape, levels[edge])
+    else:
+        values = span.lowest + ramp(shape) * (span.highest - span.lowest)
+    return _rounded(values, dtype)
 
 
-def _is_quantized(operand: Operand) -> bool:
-    plain = (OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32)
-    return dtype_of(operand.type).kind in "iu" and operand.type not in plain
+def _moved(values: Array, span: Range, random: np.random.Generator) -> Array:
+    step = (span.highest - span.lowest) / _STEPS
+    moved = values + random.integers(-1, 2, values.shape) * step
+    return _rounded(np.clip(moved, span.lowest, span.highest), values.dtype)
 
 
-def _field(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """Numbers around 0, most of them within [-1, 1]; smooth where they look like an image."""
-    if len(shape) != 4 or shape[3] > _IMAGE_CHANNELS or min(shape[1:3]) < _COARSE:
-        return random.normal(0, 0.5, tuple(shape))
-    batch, height, width, channels = shape
-    coarse = random.normal(0, 0.5, (batch, _COARSE, _COARSE, channels))
-    rows = _stretched(coarse, height)
-    smooth = _stretched(rows.swapaxes(1, 2), width).swapaxes(1, 2)
-    return smooth + random.normal(0, 0.1, tuple(shape))
+def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
+    rounded: Array = (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+    return rounded
 
 
-def _stretched(values: Array, length: int) -> Array:
-    """Values interpolated linearly along axis 1."""
-    places = np.linspace(0, values.shape[1] - 1, length)
-    below = np.minimum(places.astype(np.int64), values.shape[1] - 2)
-    share = (places - below)[None, :, None, None]
-    stretched: Array = values[:, below] * (1 - share) + values[:, below + 1] * share
-    return stretched
+def _field(shape: Sequence[int], seed: int, random: np.random.Generator) -> Array:
+    """Numbers in [0, 1]: an image where the shape is that of one, with channels first or last."""
+    if len(shape) == 4 and min(shape[1], shape[3]) <= _IMAGE_CHANNELS:
+        make = IMAGES[seed % len(IMAGES)]
+        if shape[3] <= _IMAGE_CHANNELS and min(shape[1:3]) >= _LEAST_SIDE:
+            return np.stack([make(shape[1:], random) for _ in range(shape[0])])
+        if shape[1] <= _IMAGE_CHANNELS and min(shape[2:4]) >= _LEAST_SIDE:
+            sizes = (*shape[2:], shape[1])
+            images = [make(sizes, random).transpose(2, 0, 1) for _ in range(shape[0])]
+            return np.stack(images)
+    return SIGNALS[seed % len(SIGNALS)](shape, random)

@@ -26,7 +26,7 @@ from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]
 
-_FORMAT = 4
+_FORMAT = 5
 _MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation.agreement import Judgement, judge
+from nnasync.compilation.agreement import Judgement, judge, wants_moved
 from nnasync.hal import Array
 from tests.compilation.rig import chain
 from tests.rigs import calculator, doubler, quantized
@@ -99,29 +99,56 @@ def scores(**changes: int) -> Array:
     return values
 
 
+def moved(by: float, seed: int = 0) -> Array:
+    """The scores with each of them moved by about so many steps, as moved inputs would do it."""
+    noise = np.random.default_rng(seed).normal(0, by, scores().shape)
+    return np.clip(np.rint(scores() + noise), -128, 127).astype(np.int8)
+
+
 @pytest.mark.parametrize(
-    ("changes", "agrees", "text"),
+    ("changes", "noise", "agrees", "text"),
     [
-        ({}, True, "max 0 steps, same top class"),
-        ({"c3": 93}, True, "max 7 steps, same top class"),
-        ({"c5": 110}, True, "max 20 steps, nearly the same top class"),
-        ({"c9": 110}, False, "disagrees: another top class, 60 steps at most from the reference"),
-        ({"c20": -60}, False, "disagrees: 68 steps"),
+        ({}, 0, True, "max 0 steps, same top class"),
+        ({"c3": 93}, 0, True, "max 7 steps, same top class"),
+        ({"c5": 110}, 0, False, "disagrees: another top class, 10 steps worse"),
+        ({"c5": 110}, 4, True, "max 20 steps, nearly the same top class"),
+        ({"c9": 110}, 4, False, "disagrees: another top class, 50 steps worse"),
+        ({"c20": -60}, 0, False, "disagrees: 2.2 steps"),
+        ({"c20": -60}, 4, True, "max 68 steps, same top class"),
     ],
 )
-def test_a_quantised_network_by_distance_and_class(
-    changes: dict[str, int], agrees: bool, text: str
+def test_a_quantised_network_by_what_moved_inputs_do(
+    changes: dict[str, int], noise: float, agrees: bool, text: str
 ) -> None:
-    found = judged(deep(), scores(), scores(**changes))
+    found = judge(
+        deep(), [[scores()]], [[scores(**changes)]], is_reduced=False, moved=[[moved(noise)]]
+    )
     assert found.agrees is agrees
     assert found.text.startswith(text)
 
 
-def test_a_quantised_network_that_is_off_everywhere_disagrees() -> None:
+@pytest.mark.parametrize(("noise", "agrees"), [(2.0, False), (6.0, True)])
+def test_a_sensitive_network_may_be_farther_off(noise: float, agrees: bool) -> None:
     actual = scores() + np.int8(5)
-    found = judged(deep(), scores(), actual)
-    assert not found.agrees
-    assert "mean square" in found.text
+    found = judge(deep(), [[scores()]], [[actual]], is_reduced=False, moved=[[moved(noise)]])
+    assert found.agrees is agrees
+    assert agrees or "root mean square" in found.text
+
+
+@pytest.mark.parametrize("edge", [False, True])
+def test_an_edge_counts_by_itself(edge: bool) -> None:
+    """What one sample may be off does not make room for the others."""
+    off = scores() + np.int8(20)
+    expected, actual = [[scores()]] * 4, [[off], *[[scores()]] * 3]
+    noise = [[moved(30 if edge else 1)], *[[moved(1, seed)] for seed in (1, 2, 3)]]
+    found = judge(deep(), expected, actual, is_reduced=False, moved=noise, edges=1)
+    assert found.agrees is edge
+    assert edge or "at an edge" in found.text
+
+
+def test_which_models_want_moved_inputs() -> None:
+    assert wants_moved(deep())
+    assert not any(wants_moved(model) for model in (deep(5), chain(30), quantized()))
 
 
 def test_truth_and_integers_must_be_the_same() -> None:

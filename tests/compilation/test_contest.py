@@ -13,6 +13,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.compilation import compile_model
+from nnasync.compilation.samples import samples_of
 from nnasync.engine import StopFlag
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import (
@@ -430,6 +431,61 @@ async def test_several_outputs_are_all_compared(clock: ManualClock) -> None:
         assert won(net)[0] == "b"
         line = next(each for each in net.report().candidates if each.device == "half")
         assert line.agreement.startswith("output 1 disagrees")
+
+
+class Late(FakeEngine):
+    """Right, but for the run of a number, counted from 1, of each plan."""
+
+    wrong_run = 0
+
+    def compile(self, *arguments: Any) -> Any:
+        plan, runs = super().compile(*arguments), itertools.count(1)
+        bind = plan.bind
+
+        def bound(inputs: Any, outputs: Any) -> Any:
+            call = bind(inputs, outputs)
+            inner = call.run
+
+            def run(stop: StopFlag) -> bool:
+                finished = bool(inner(stop))
+                outputs[0][...] += next(runs) == self.wrong_run
+                return finished
+
+            call.run = run
+            return call
+
+        plan.bind = bound
+        return plan
+
+
+@pytest.mark.parametrize("us", [1, 60_000, 5_000_000])
+async def test_all_samples_are_judged_however_slow_runs_are(clock: ManualClock, us: int) -> None:
+    wrong, right = Late("wrong", clock, way(us=us)), FakeEngine("right", clock, way(us=2 * us))
+    wrong.wrong_run = len(samples_of(doubler()).inputs)
+    async with competing(wrong, right) as rt:
+        net = await rt.compile(doubler())
+        assert won(net)[0] == "right"
+        assert verdict_of(net.report(), "wrong") == "disagrees with the reference"
+
+
+async def test_who_was_not_judged_on_all_samples_does_not_agree(clock: ManualClock) -> None:
+    let_go, runs = threading.Event(), itertools.count(1)
+    slow = FakeEngine("slow", clock, way(us=1))
+
+    def hang(stop: StopFlag) -> None:
+        if next(runs) == len(samples_of(doubler()).inputs):
+            let_go.wait()
+
+    slow.before_run = hang
+    async with competing(FakeEngine("judged", clock), slow) as rt:
+        try:
+            net = await rt.compile(doubler(), deadline=nn.within(ms=1000))
+        finally:
+            let_go.set()
+        lines = {each.device: each for each in net.report().candidates}
+        assert lines["judged"].agreement.startswith("max 0")
+        assert lines["slow"].agreement.startswith("not judged")
+        assert won(net)[0] == "judged"
 
 
 async def test_long_models_compete_too(clock: ManualClock) -> None:

@@ -41,15 +41,17 @@ from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import loading_ns
 
 if TYPE_CHECKING:
-    from nnasync.drivers.openvino import form, unsupported
+    from nnasync.drivers.openvino import form, saturation, unsupported
     from nnasync.drivers.openvino import graph as graphs
     from nnasync.drivers.openvino.lowering import products
     from nnasync.engine import narrowing
+    from nnasync.kernels import Tensor
 else:
     form = deferred("nnasync.drivers.openvino.form")
     graphs = deferred("nnasync.drivers.openvino.graph")
     products = deferred("nnasync.drivers.openvino.lowering.products")
     narrowing = deferred("nnasync.engine.narrowing")
+    saturation = deferred("nnasync.drivers.openvino.saturation")
     unsupported = deferred("nnasync.drivers.openvino.unsupported")
 
 __all__ = ["OpenVinoEngine"]
@@ -109,7 +111,8 @@ class OpenVinoEngine:
         """Float32 first; bfloat16 where the processor has it, bytes where the model can have them.
 
         Quantised networks whose weights are too large for signed bytes are taken too where copies
-        of channels make them fit (`narrowing`).
+        of channels make them fit (`narrowing`). On a processor whose products of bytes saturate
+        there are bytes only for weights with which they do not (`saturation`).
         """
         fast = preference == ExecutionPreference.FAST_SINGLE_ANSWER and self.cores > 1
         reduces = _has_floats(model) and not model.relax_computation_float32_to_float16
@@ -250,13 +253,23 @@ def _suits_bytes(model: Model, without: int | None = None) -> bool:
     """
     tensors = validation.subgraph_tensors(model, model.main)
     filters = [
-        tensor
+        _is_exact_in_bytes(operation.type, image, filter)
         for operation in model.main.operations
         if operation.type in products.RULES
         and operation.type != without
-        and (tensor := tensors[operation.inputs[1]])
+        and (image := tensors[operation.inputs[0]])
+        and (filter := tensors[operation.inputs[1]])
     ]
-    return 2 * sum(map(products.are_signed_bytes, filters)) > len(filters)
+    return 2 * sum(filters) > len(filters)
+
+
+def _is_exact_in_bytes(type: int, image: Tensor, filter: Tensor) -> bool:
+    """Whether OpenVINO can compute with bytes, and exactly, by what the processor says."""
+    if not products.are_signed_bytes(filter):
+        return False
+    if not saturation.lacks_wide_sums() or products.is_by_depth(type, image, filter):
+        return True
+    return type != OperationType.FULLY_CONNECTED and products.fit_16_bits(filter)
 
 
 def _has_floats(model: Model) -> bool:

@@ -1,7 +1,8 @@
 """SVDF of org.nnasync.tflite: 8-bit data, and time weights and state of 8 or of 16 bits.
 
 Unlike the HAL's, the state that comes out is not moved yet: its last entry is the newest feature,
-and the next run moves it first. That is how TFLite keeps it.
+and the next run moves it first. That is how TFLite keeps it. Its sums have 32 bits, as in TFLite's
+kernels: what is beyond loses its upper bits.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ class _Layer:
         self.bias = -state.zero_point * time.reshape(sizes.units, -1).sum(axis=1).astype(np.int64)
         if arguments.has(_BIAS):
             self.bias = self.bias + arguments.value(_BIAS)
+        most = np.abs(self.state_limits[0] - state.zero_point)
+        largest = most * np.abs(time).reshape(sizes.units, -1).sum(axis=1) + np.abs(self.bias)
+        self.overflows = bool(largest.max(initial=0) > np.iinfo(np.int32).max)
         self.output_zero = np.asarray(output.zero_point)
         lowest, highest = quantized_bounds(activation(arguments, _ACTIVATION), output)
         self.output_limits = np.asarray(lowest), np.asarray(highest)
@@ -99,6 +103,7 @@ class _Layer:
             ArraySpec(self.sizes.state, np.float64),
             ArraySpec(units, np.float64),
             *[ArraySpec(units, np.int64)] * 2,
+            ArraySpec(units, np.int32),
         ]
 
     def new_state(
@@ -120,13 +125,14 @@ class _Layer:
 
     def output(self, state: Array, output: Array, scratch: Sequence[Array]) -> list[Call]:
         """Calls from the state to the output."""
-        products, sums, wide, work = scratch
+        products, sums, wide, work, words = scratch
         return [
             copy(products, state),
             (np.multiply, (products, self.by_time, products)),
             (np.add.reduce, (products.reshape(*sums.shape, -1), -1, None, sums)),
             copy(wide, sums),
             (np.add, (wide, self.bias, wide)),
+            *([copy(words, wide), copy(wide, words)] if self.overflows else []),
             *self.to_output.calls(wide, work),
             (np.add, (wide, self.output_zero, wide)),
             saturate(wide, self.output_limits),

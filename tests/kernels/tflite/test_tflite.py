@@ -117,6 +117,11 @@ def test_softmax_refuses() -> None:
         run(SOFTMAX, x, scalar(1.0), scale=0.1)
 
 
+def in_32_bits(value: int) -> int:
+    """What 32 bits keep of a sum."""
+    return (int(value) + 2**31) % 2**32 - 2**31
+
+
 class Layer:
     """Random operands of an SVDF, and what they must give."""
 
@@ -174,7 +179,7 @@ class Layer:
         ]
         outputs = [
             [
-                max(lowest, min(highest, scaled(total + bias, second) - 20))
+                max(lowest, min(highest, scaled(in_32_bits(total + bias), second) - 20))
                 for total, bias in zip(row, biases, strict=True)
             ]
             for row in totals
@@ -201,6 +206,16 @@ def test_svdf(
     wanted_state, wanted = layer.expected(0.236, activation)
     assert after.tolist() == wanted_state
     assert output.tolist() == wanted
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([BYTES, WORDS]), SEEDS)
+def test_sums_of_an_svdf_have_32_bits(state: OperandType, seed: int) -> None:
+    layer = Layer(state, seed)
+    layer.bias = np.array([2**31 - 1, -(2**31), 2**31 - 1000], np.int32)
+    operands = layer.operands(0)
+    _, output = run(SVDF, *operands, runtime=(0, 4), scale=0.236, zero_point=-20)
+    assert output.tolist() == layer.expected(0.236, 0)[1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 from nnasync.drivers.openvino.form import BYTES, Build, Rule, Rules, Unsupported, one
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
 from nnasync.drivers.openvino.lowering.rescale import rescale
+from nnasync.drivers.openvino.saturation import adds_in_16_bits, fits_16_bits
 from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope, is_float, zero_point
 from nnasync.hal import Array, OperandType, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
@@ -23,7 +24,7 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["RULES", "are_signed_bytes"]
+__all__ = ["RULES", "are_signed_bytes", "fit_16_bits", "is_by_depth"]
 
 _I32 = (OperandType.TENSOR_INT32,)
 Product = Callable[[Scope, Node, Node], Node]
@@ -33,12 +34,18 @@ Product = Callable[[Scope, Node, Node], Node]
 class _Weights:
     """Weights in the order that an operation of OpenVINO wants, constant or not."""
 
-    __slots__ = ("_order", "_shape", "_split")
+    __slots__ = ("_is_by_depth", "_order", "_shape", "_split")
 
     def __init__(
-        self, order: Sequence[int], shape: Sequence[int] = (), split: Sequence[int] = ()
+        self,
+        order: Sequence[int],
+        shape: Sequence[int] = (),
+        split: Sequence[int] = (),
+        *,
+        is_by_depth: bool = False,
     ) -> None:
         """The filter is reshaped to `split`, transposed to `order`, reshaped to `shape`."""
+        self._is_by_depth = is_by_depth
         self._split = tuple(split)
         self._order = tuple(order)
         self._shape = tuple(shape)
@@ -56,8 +63,16 @@ class _Weights:
         scope.is_product_of_reals = not are_signed_bytes(tensor)
         if not scope.uses_bytes or scope.is_product_of_reals:
             return scope.constant(whole.astype(np.float32))
+        if not self._needs_no_wide_sums(tensor) and adds_in_16_bits():
+            scope.is_product_of_reals = True
+            return scope.constant(whole.astype(np.float32))
         wide = scope.op.convert(scope.constant(whole.astype(np.int8)), "f32")
         return scope.op.multiply(wide, scope.number(1))
+
+    def _needs_no_wide_sums(self, tensor: Tensor) -> bool:
+        """Whether it can be in bytes without VNNI, where OpenVINO fails with some matrices."""
+        is_matrix = len(self._order) == 2
+        return self._is_by_depth or (not is_matrix and fit_16_bits(tensor))
 
     def _arranged(self, value: Array) -> Array:
         value = value.reshape(self._split) if self._split else value
@@ -71,6 +86,18 @@ def are_signed_bytes(weights: Tensor) -> bool:
         return False
     zero = zero_point(weights)
     return int(weights.value.min()) - zero >= -128 and int(weights.value.max()) - zero <= 127
+
+
+def fit_16_bits(weights: Tensor) -> bool:
+    """Whether constant weights that are signed bytes can do without sums of 32 bits."""
+    if weights.value is None:
+        return False
+    return fits_16_bits(weights.value.astype(np.int16) - np.int16(zero_point(weights)))
+
+
+def is_by_depth(type: int, image: Tensor, filter: Tensor) -> bool:
+    """Whether each channel has one filter of its own, so that no two products are added at once."""
+    return type == OperationType.DEPTHWISE_CONV_2D and filter.shape[-1:] == image.shape[-1:]
 
 
 def _check_types(arguments: Arguments) -> None:
@@ -188,7 +215,8 @@ def _depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     def product(scope: Scope, image: Node, weights: Node) -> Node:
         return scope.op.group_convolution(image, weights, *geometry)
 
-    return _image(arguments, outputs[0], _Weights((3, 0, 1, 2), shape), product)
+    weights = _Weights((3, 0, 1, 2), shape, is_by_depth=channels == inputs)
+    return _image(arguments, outputs[0], weights, product)
 
 
 def _grouped(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
