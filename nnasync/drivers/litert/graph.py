@@ -16,6 +16,7 @@ from nnasync.drivers.litert.file import NO_OPTIONS, FileTensor, FileWriter, Opti
 from nnasync.drivers.litert.node import Node, Unsupported, is_final
 from nnasync.drivers.litert.operands import HALVES, file_tensor, reshaped
 from nnasync.drivers.litert.program import Copy, Feed, Fetch, ShapeRule
+from nnasync.drivers.litert.scales import check_multipliers
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, Shape, Subgraph
 from nnasync.kernels import Tensor
 
@@ -136,7 +137,16 @@ class Graph:
         table: str = "",
         options: Options = NO_OPTIONS,
     ) -> None:
-        """Add an operator; `table` and `options` have the schema's names."""
+        """Add an operator; `table` and `options` have the schema's names.
+
+        Raises Unsupported for scales that its kernel does not survive.
+        """
+        tensors = self.file.tensors
+        check_multipliers(
+            name,
+            [tensors[index] for index in inputs if index >= 0],
+            [tensors[index] for index in outputs],
+        )
         self.file.operator(name, inputs, outputs, table, options)
 
     def quantized(self, source: int, target: Tensor) -> int:
@@ -149,7 +159,8 @@ class Graph:
         """A quantised value, of which this is known, in float32."""
         if tensor.value is not None:
             zero_point = np.float32(tensor.zero_point)
-            real = (tensor.value.astype(np.float32) - zero_point) * np.float32(tensor.scale)
+            with np.errstate(all="ignore"):
+                real = (tensor.value.astype(np.float32) - zero_point) * np.float32(tensor.scale)
             return self.constant(real)
         result = self.like(Tensor(type=OperandType.TENSOR_FLOAT32, shape=tensor.shape))
         self.emit("DEQUANTIZE", [source], [result], "DequantizeOptions")

@@ -10,6 +10,7 @@ import numpy as np
 from nnasync import hal
 from nnasync.drivers.litert.file import FileTensor
 from nnasync.drivers.litert.node import Unsupported
+from nnasync.drivers.litert.scales import check_scales
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
 
@@ -78,4 +79,5 @@ def file_tensor(tensor: Tensor) -> FileTensor:
         words = tensor.type == OperandType.TENSOR_QUANT16_ASYMM
         scales = (tensor.scale,)
         zero_points = (tensor.zero_point - _OFFSET_OF_WORDS * words,)
+    check_scales(scales)
     return FileTensor(name, tensor.shape, scales, zero_points, dimension, value)

@@ -8,6 +8,7 @@ from nnasync.drivers.litert.file import FileTensor
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.program import Copy
+from nnasync.drivers.litert.scales import check_scales
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import OperandType
 
@@ -73,6 +74,8 @@ def _intermediates(graph: Graph, node: Node) -> list[int]:
     ]
     zero_point = node.integer("hidden_state_zero_point")
     hidden = FileTensor("INT8", (), (node.number("hidden_state_scale"),), (zero_point,))
+    for tensor in (*gates, hidden):
+        check_scales(tensor.scales)
     return [graph.file.tensor(tensor) for tensor in (*gates, hidden)]
 
 
