@@ -39,7 +39,7 @@ def _built(builder: nn.ModelBuilder, result: Value) -> Model:
 
 
 def _given(builder: nn.ModelBuilder, name: str, tensor: Tensor) -> Value:
-    return builder.input(name, tensor.shape, type=tensor.type, scale=tensor.scale)
+    return builder.input(name, tensor.shape, type=OperandType(tensor.type), scale=tensor.scale)
 
 
 def _pair(
