@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from nnasync import errors, hal
 from nnasync.clock import now_ns
 from nnasync.deferred import deferred
+from nnasync.endings import joined_at_exit
 from nnasync.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -318,7 +319,9 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
             outcome.error = error
         waiter.wake()
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    joined_at_exit(thread)
     await waiter
     if outcome.error is not None:
         raise outcome.error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from nnasync import tracing
 from nnasync.clock import Alarm, Watchdog, now_ns
+from nnasync.endings import close_at_exit, joined_at_exit
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -90,6 +91,7 @@ class Workers:
         self._closed = False
         self._ageing: Alarm | None = None
         self._hot = 0
+        close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
         if vlog.is_on("execution") or vlog.is_on("manager"):
             tracer.add(tracing.Narrator())
@@ -366,6 +368,7 @@ class Workers:
                 worker.thread.start()
         except RuntimeError as error:
             raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
+        joined_at_exit(worker.thread)
         self._workers.append(worker)
 
     # -- ageing: work that is due gets a thread, and keeps it for a while; the lock is held
