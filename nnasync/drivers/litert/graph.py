@@ -22,6 +22,8 @@ from nnasync.kernels import Tensor
 
 __all__ = ["Graph", "Lower"]
 
+_ACTIVATION, _LAST_ACTIVATION = "FusedActivationFunction", 5
+
 
 class Graph:
     """A file under construction, for the operands of one model.
@@ -139,8 +141,12 @@ class Graph:
     ) -> None:
         """Add an operator; `table` and `options` have the schema's names.
 
-        Raises Unsupported for scales that its kernel does not survive.
+        Raises Unsupported for scales that its kernel does not survive, and for an activation that
+        the schema does not have.
         """
+        activation = options.get(_ACTIVATION, 0)
+        if not 0 <= activation <= _LAST_ACTIVATION:
+            raise Unsupported(f"activation {activation}, which is none")
         tensors = self.file.tensors
         check_multipliers(
             name,

@@ -16,6 +16,7 @@ __all__ = ["LOWERINGS"]
 
 _TANH = 4
 _WORDS = OperandType.TENSOR_QUANT16_SYMM
+_WEIGHTS, _NORMS = range(1, 18), range(20, 24)
 _INTERMEDIATE = ("input", "forget", "cell", "output")
 
 
@@ -45,10 +46,15 @@ def _svdf(graph: Graph, node: Node) -> None:
 
 
 def _lstm(graph: Graph, node: Node) -> None:
+    """The engine adds up constant weights before the first run, and takes others for those too."""
+    for position in (*_WEIGHTS, *_NORMS):
+        tensor = node.arguments.optional(position)
+        if tensor is not None and tensor.value is None:
+            raise Unsupported(f"input {position} is only known in a run")
     inputs = graph.inputs(node, *range(18))
     inputs.append(graph.state(node, 18, 1, Copy.BYTES))
     inputs.append(graph.state(node, 19, 2, Copy.BYTES))
-    norm = graph.inputs(node, *range(20, 24))
+    norm = graph.inputs(node, *_NORMS)
     inputs += norm if any(weights >= 0 for weights in norm) else []
     options = {
         "FusedActivationFunction": _TANH,

@@ -50,9 +50,11 @@ def _l2(graph: Graph, node: Node) -> None:
 
 
 def _local_response(graph: Graph, node: Node) -> None:
+    """Beyond the last channel the engine adds nothing, one step at a time."""
+
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         options = {
-            "Radius": node.integer("radius"),
+            "Radius": min(node.integer("radius"), given.shape[-1] - 1),
             **{name.capitalize(): node.number(name) for name in ("bias", "alpha", "beta")},
         }
         name, table = "LOCAL_RESPONSE_NORMALIZATION", "LocalResponseNormalizationOptions"
