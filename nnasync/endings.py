@@ -33,6 +33,7 @@ class _Closable(Protocol):
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def close_at_exit(open: _Closable) -> None:
@@ -47,11 +48,8 @@ def joined_at_exit(thread: threading.Thread) -> threading.Thread:
 
 
 def renewed_in_child(lock: Lock) -> Lock:
-    """A lock of a module, which is free in each child of a fork."""
-    # There is no public way that keeps the object; the standard library does the same.
-    renew: Any = getattr(lock, "_at_fork_reinit", None)
-    if renew is not None and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=renew)
+    """A lock that is free in each child of a fork."""
+    _locks.add(lock)
     return lock
 
 
@@ -71,6 +69,9 @@ def _forget() -> None:
     """In a child nothing of the parent is closed, and none of its threads is there."""
     global _open, _threads
     _open, _threads = weakref.WeakSet(), weakref.WeakSet()
+    for lock in tuple(_locks):
+        # There is no public way that keeps the object; the standard library does the same.
+        lock._at_fork_reinit()
 
 
 atexit.register(_end)

@@ -30,10 +30,10 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "buffers", "workers"},
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
-    {"tracing", "clock", "timeslice", "os_threads", "packages", "endings"},
+    {"tracing", "clock", "timeslice", "os_threads", "packages"},
     {"errors"},
     {"hal"},
-    {"deferred"},
+    {"deferred", "endings"},
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nnasync.clock import Alarm, now_ns
-from nnasync.endings import joined_at_exit
+from nnasync.endings import joined_at_exit, renewed_in_child
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Priority
@@ -167,7 +167,7 @@ class Task(Job):
             shielded(callback)
 
 
-_RELEASE_LOCK = threading.Lock()
+_RELEASE_LOCK = renewed_in_child(threading.Lock())
 
 
 def shielded(work: Callable[[], object]) -> None:

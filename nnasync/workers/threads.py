@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from nnasync import tracing
 from nnasync.clock import Alarm, Watchdog, now_ns
-from nnasync.endings import close_at_exit, joined_at_exit
+from nnasync.endings import close_at_exit, joined_at_exit, renewed_in_child
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -68,7 +68,7 @@ class Workers:
         self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
         self._nursery = Nursery() if self._giving_way.has_threads else None
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
-        self._lock = threading.Lock()
+        self._lock = renewed_in_child(threading.Lock())
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
         self._workers: list[Worker] = []
         self._running = Running()

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from nnasync.drivers.openvino.requests import Request, run_interruptibly
+from nnasync.endings import renewed_in_child
 from nnasync.os_threads import give_way, ran_ns, threads_of_others
 from nnasync.timeslice import PROMPTNESS
 from nnasync.workers import ABORT, StopFlag
@@ -138,7 +139,7 @@ class Network:
 
 
 _NETWORKS: weakref.WeakSet[Network] = weakref.WeakSet()
-_NETWORKS_LOCK = threading.Lock()
+_NETWORKS_LOCK = renewed_in_child(threading.Lock())
 _LOWERED: dict[int, weakref.ref[Network]] = {}
 
 
