@@ -60,3 +60,12 @@ def test_weights_that_only_a_run_tells_are_declined() -> None:
     inputs = (*model.main.input_indexes, index)
     main = replace(model.main, operands=tuple(operands), input_indexes=inputs)
     assert reasons(replace(model, main=main)) == ["input 2 is only known in a run"]
+
+
+@pytest.mark.parametrize("radius", [-1, -(2**31)])
+def test_a_radius_below_zero_is_declined(radius: int) -> None:
+    builder = nn.ModelBuilder("local response")
+    x = builder.input("x", (1, 2, 2, 6))
+    y = builder.operation(OperationType.LOCAL_RESPONSE_NORMALIZATION, x, radius, 9.0, 4.0, 0.5)
+    builder.output("y", y)
+    assert reasons(builder.build()) == [f"a radius of {radius}"]
