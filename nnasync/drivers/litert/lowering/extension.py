@@ -16,6 +16,7 @@ __all__ = ["LOWERINGS"]
 
 _TANH = 4
 _WORDS = OperandType.TENSOR_QUANT16_SYMM
+_STATE, _CELLS = 18, 19
 _WEIGHTS, _NORMS = range(1, 18), range(20, 24)
 _INTERMEDIATE = ("input", "forget", "cell", "output")
 
@@ -51,9 +52,12 @@ def _lstm(graph: Graph, node: Node) -> None:
         tensor = node.arguments.optional(position)
         if tensor is not None and tensor.value is None:
             raise Unsupported(f"input {position} is only known in a run")
+    outputs, cells = node.tensor(_STATE).shape[-1], node.tensor(_CELLS).shape[-1]
+    if outputs > cells:
+        raise Unsupported("a projection to more numbers than there are cells: memory is short")
     inputs = graph.inputs(node, *range(18))
-    inputs.append(graph.state(node, 18, 1, Copy.BYTES))
-    inputs.append(graph.state(node, 19, 2, Copy.BYTES))
+    inputs.append(graph.state(node, _STATE, 1, Copy.BYTES))
+    inputs.append(graph.state(node, _CELLS, 2, Copy.BYTES))
     norm = graph.inputs(node, *_NORMS)
     inputs += norm if any(weights >= 0 for weights in norm) else []
     options = {
