@@ -121,7 +121,7 @@ class Graph:
         return self.add(msgspec.structs.replace(tensor, shape=wanted, value=None))
 
     def integers(self, values: Sequence[int]) -> int:
-        """A constant of one dimension; raises Unsupported for numbers that take more than 32 bits."""
+        """A constant of one dimension; raises Unsupported for what takes more than 32 bits."""
         if any(not -(2**31) <= value < 2**31 for value in values):
             raise Unsupported(f"{list(values)}, of which the engine takes 32 bits")
         return self.constant(np.asarray(values, np.int32))

@@ -91,7 +91,7 @@ def test_a_projection_to_more_numbers_than_cells_is_declined() -> None:
     operation = model.main.operations[0]
     operands = list(model.main.operands)
     state, cells = operation.inputs[18], operation.inputs[19]
-    batches, outputs = operands[state].dimensions
+    _, outputs = operands[state].dimensions
     assert outputs == operands[cells].dimensions[1]
     sizes = {index: operands[index].dimensions for index in operation.inputs}
     wider = {5: 1, 6: 1, 7: 1, 8: 1, 18: 1}
