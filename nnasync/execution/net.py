@@ -345,10 +345,6 @@ class Net:
     def close(self) -> Closing:
         """Close the network at once; may be awaited until what was in flight is answered."""
         self._closed = True
-        if self._wakeup.is_inherited:
-            nothing = Fence()  # What is in flight is the parent's.
-            nothing.signal()
-            return Closing(nothing)
         self._slots.close()
         return self._on_close(self)
 

@@ -409,7 +409,8 @@ class Runtime:
         upkeep.cancel()
         fence = Fence()
         reference = weakref.ref(net)
-        if reference in self._nets and self._state == "open":
+        is_ours = self._state == "open" and not self._wakeup.is_inherited
+        if reference in self._nets and is_ours:
             self._nets.discard(reference)
             self._tasks.start(_close_prepared, net.prepared, fence)
         else:
