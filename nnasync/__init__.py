@@ -24,7 +24,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     tracing, clock, timeslice, os_threads, packages    hooks; time; the system; what is installed
     errors                                     the exception tree
     hal                                        the words of HAL 1.3
-    collecting, deferred                       garbage put off, late imports
+    collecting, deferred, endings              garbage put off; late imports; ends of processes
 
 The names of this module are loaded when they are first used, so importing it costs next to nothing.
 """

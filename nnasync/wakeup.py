@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import sys
 import threading
 import types
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from nnasync import errors, hal
 from nnasync.clock import now_ns
 from nnasync.deferred import deferred
+from nnasync.endings import joined_at_exit, renewed_in_child
 from nnasync.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class _Cache(threading.local):
 
 _cache = _Cache()
 _registry: weakref.WeakKeyDictionary[Any, Wakeup] = weakref.WeakKeyDictionary()
-_registry_lock = threading.Lock()
+_registry_lock = renewed_in_child(threading.Lock())
 
 
 class Wakeup:
@@ -93,7 +95,7 @@ class Wakeup:
     )
 
     def __init__(self, home: Any, *, is_trio: bool) -> None:
-        self._home = weakref.ref(home)
+        self._home: Callable[[], Any] = weakref.ref(home)
         self._queue: deque[Callable[[], object]] = deque()
         self._gate = threading.Lock()
         self.is_trio = is_trio
@@ -116,7 +118,10 @@ class Wakeup:
         return _find(home)
 
     def is_current(self) -> bool:
-        """Whether it is that of the loop that runs in this thread."""
+        """Whether it is that of the loop that runs in this thread.
+
+        Raises BadState in a child of the process whose loop it is.
+        """
         home = _running_loop()
         if (
             home is not None
@@ -125,7 +130,29 @@ class Wakeup:
             and "trio" not in sys.modules
         ):
             return True
+        self.check_process()
         return Wakeup.current() is self
+
+    def check_process(self) -> None:
+        """Raise BadState in a child of the process whose loop it is."""
+        if self.is_inherited:
+            raise errors.BadState(
+                "this belongs to the process that this one was forked from: open a runtime here,"
+                " and compile the model again"
+            )
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether its loop is that of the process that this one was forked from."""
+        return self._home is _nowhere
+
+    def leave_to_parent(self) -> None:
+        """Have nothing reach the loop any more: this is a child of its process."""
+        # The thread that forked has the same number in the child, and perhaps the same loop.
+        self._home = _nowhere
+        self.thread_id = 0
+        self._queue = deque()
+        self._gate = threading.Lock()
 
     def post(self, callback: Callable[[], object]) -> bool:
         """Have `callback` called on the loop soon, from any thread; False if the loop is closed."""
@@ -191,6 +218,22 @@ def _find(home: Any) -> Wakeup:
     wakeup.thread_id = _get_ident()
     _cache.wakeup = wakeup
     return wakeup
+
+
+def _nowhere() -> None:
+    """The loop of a way in that was inherited by a fork."""
+
+
+def _leave_all_to_parent() -> None:
+    global _registry
+    for wakeup in list(_registry.values()):
+        wakeup.leave_to_parent()
+    _registry = weakref.WeakKeyDictionary()
+    _cache.wakeup = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 class Waiter:
@@ -318,7 +361,9 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
             outcome.error = error
         waiter.wake()
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    joined_at_exit(thread)
     await waiter
     if outcome.error is not None:
         raise outcome.error

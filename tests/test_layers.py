@@ -36,7 +36,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"tracing", "clock", "timeslice", "os_threads", "packages"},
     {"errors"},
     {"hal"},
-    {"collecting", "deferred"},
+    {"collecting", "deferred", "endings"},
 ]
 HEIGHT = {name: -row for row, names in enumerate(LAYERS) for name in names}
 FACADE = {"__init__", "__main__"}

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from nnasync.endings import renewed_in_child
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.gathering import reads_in_place
 from nnasync.errors import CallerError, DeviceError, GeneralFailure, NNError, Refused
@@ -46,7 +47,7 @@ RETRY_EVERY = 32
 """Of the runs that do, each of this number is tried on the device all the same."""
 
 # Reentrant: a health that is dropped takes it, perhaps in the midst of another that holds it.
-_lock = threading.RLock()
+_lock = renewed_in_child(threading.RLock())
 
 
 class Health:

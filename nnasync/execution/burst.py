@@ -217,6 +217,8 @@ class Burst:
         if not self._open:
             return
         self._open = False
+        if self._wakeup.is_inherited:
+            return  # What is in flight is the parent's.
         error = DeviceUnavailable("the burst was closed while this call was in flight")
         with self._lock:
             pending, self._pending = list(self._pending), deque()

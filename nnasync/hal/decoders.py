@@ -14,11 +14,13 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from nnasync.endings import renewed_in_child
+
 __all__ = ["json_decoder", "msgpack_decoder"]
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = renewed_in_child(threading.Lock())
 _msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 _json: dict[Any, msgspec.json.Decoder[Any]] = {}
 

@@ -16,6 +16,7 @@ import weakref
 
 import msgspec
 
+from nnasync.endings import renewed_in_child
 from nnasync.errors import InvalidArgument, ResourceExhaustedTransient
 
 __all__ = [
@@ -35,7 +36,7 @@ _EXHAUSTED = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 
 _live: dict[int, tuple[bool, int]] = {}
 _copied = [0]
-_copying = threading.Lock()
+_copying = renewed_in_child(threading.Lock())
 
 
 class MemoryStatistics(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import sys
 import threading
 
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
+from nnasync.endings import renewed_in_child
 from nnasync.hal import Priority
 from nnasync.os_threads import give_way
 from nnasync.runtime.options import Options
@@ -35,7 +36,7 @@ class ProcessSettings:
     """What open runtimes need of the process: one BLAS thread a call, a short switch interval."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = renewed_in_child(threading.Lock())
         self._open = 0
         self._interval_s = 0.0
 

@@ -182,6 +182,8 @@ class Runtime:
         trace: TracebackType | None,
     ) -> None:
         self._state = "closed"
+        if self._wakeup.is_inherited:
+            return  # Devices, threads and tasks are those of the process that was forked.
         try:
             with shield():
                 await self._close()
@@ -431,14 +433,15 @@ class Runtime:
     def _check_open(self) -> None:
         if self._state != "open":
             raise BadState(f"the runtime is not open ({self._state}); use it inside `async with`")
-        if Wakeup.current() is not self._wakeup:
+        if not self._wakeup.is_current():
             raise BadState("the runtime belongs to another event loop")
 
     def _closing(self, upkeep: _Upkeep, net: Net) -> Closing:
         upkeep.cancel()
         fence = Fence()
         reference = weakref.ref(net)
-        if reference in self._nets and self._state == "open":
+        is_ours = self._state == "open" and not self._wakeup.is_inherited
+        if reference in self._nets and is_ours:
             self._nets.discard(reference)
             self._tasks.start(_close_prepared, net.prepared, fence)
         else:

@@ -85,7 +85,13 @@ class _TrioTasks:
 
     async def close(self) -> None:
         self._group.cancel_scope.cancel()
-        await self._group.__aexit__(None, None, None)
+        try:
+            await self._group.__aexit__(None, None, None)
+        except BaseExceptionGroup as group:
+            # trio raises Ctrl-C in any task, perhaps in one of ours, of which nobody knows.
+            if len(group.exceptions) != 1:
+                raise
+            raise group.exceptions[0] from None
 
 
 async def _inside(scope: anyio.CancelScope, work: Work, args: tuple[Any, ...]) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 
 import msgspec
 
+from nnasync.endings import renewed_in_child
 from nnasync.errors import ModelError
 from nnasync.hal import (
     DataLocation,
@@ -60,7 +61,7 @@ class View(Struct, frozen=True):
 
 _Kept = dict[HalVersion, View]
 _kept: dict[int, tuple[weakref.ref[Model], _Kept]] = {}
-_lock = threading.Lock()
+_lock = renewed_in_child(threading.Lock())
 
 
 def view_of(model: Model, version: HalVersion) -> View:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from nnasync.clock import Deadline, Watchdog
+from nnasync.endings import joined_at_exit
 from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlinePersistent,
@@ -176,6 +177,7 @@ class Aside:
             return
         thread = threading.Thread(target=self._serve, name="nnasync-aside", daemon=True)
         thread.start()
+        joined_at_exit(thread)
         self._threads.add(thread)
 
     def _serve(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nnasync.clock import Alarm, now_ns
+from nnasync.endings import joined_at_exit, renewed_in_child
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Priority
@@ -72,6 +73,8 @@ class StopFlag:
             thread.start()
         except RuntimeError:
             self.interrupt()
+        else:
+            joined_at_exit(thread)
 
     def interrupt(self) -> None:
         """Interrupt a run that is armed."""
@@ -164,7 +167,7 @@ class Task(Job):
             shielded(callback)
 
 
-_RELEASE_LOCK = threading.Lock()
+_RELEASE_LOCK = renewed_in_child(threading.Lock())
 
 
 def shielded(work: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from nnasync import tracing
 from nnasync.clock import Alarm, Watchdog, now_ns
+from nnasync.endings import close_at_exit, joined_at_exit, renewed_in_child
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -68,7 +69,7 @@ class Workers:
         self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
         self._nursery = Nursery() if self._giving_way.has_threads else None
         self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
-        self._lock = threading.Lock()
+        self._lock = renewed_in_child(threading.Lock())
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
         self._workers: list[Worker] = []
         self._running = Running()
@@ -92,6 +93,7 @@ class Workers:
         self._closed = False
         self._ageing: Alarm | None = None
         self._hot = 0
+        close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
         if vlog.is_on("execution") or vlog.is_on("manager"):
             tracer.add(tracing.Narrator())
@@ -369,6 +371,7 @@ class Workers:
                 worker.thread.start()
         except RuntimeError as error:
             raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
+        joined_at_exit(worker.thread)
         self._workers.append(worker)
 
     # -- ageing: work that is due gets a thread, and keeps it for a while; the lock is held

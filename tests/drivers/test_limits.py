@@ -91,6 +91,17 @@ def test_a_plan_that_takes_more_memory_than_the_limit() -> None:
         ReferenceEngine(memory_limit_bytes=7000).compile(model, FAST)
 
 
+def test_an_operation_that_takes_more_memory_than_the_limit_is_not_supported() -> None:
+    m = nn.ModelBuilder()
+    x = m.relu(m.input("x", (VALUES,)))
+    m.output("y", m.operation(OperationType.TILE, x, np.array([4], np.int32)))
+    model = m.build()
+    ask = [(2, [False] * 2), (4, [True, False]), (16, [True] * 2)]
+    for times, supported in ask:
+        engine = ReferenceEngine(memory_limit_bytes=times * VALUES)
+        assert engine.supported_operations(model) == supported
+
+
 def keeping(count: int) -> Model:
     """Copies of an input of unknown size that all live to the end."""
     m = nn.ModelBuilder()

@@ -10,9 +10,17 @@ import pytest
 
 from nnasync import importers
 from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.engine import StopFlag
 from nnasync.errors import ModelError
 from nnasync.extensions import TFLITE, TfliteOperation, extension_of
-from nnasync.hal import ExtensionNameAndPrefix, Model, Operand, OperandLifeTime, OperandType
+from nnasync.hal import (
+    ExecutionPreference,
+    ExtensionNameAndPrefix,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+)
 from nnasync.kernels import EXTENSION_OPERATIONS
 from nnasync.model import load_nnm, save
 from nnasync.validation import operand_value, validate_model
@@ -115,9 +123,23 @@ def test_words_with_a_zero_point_are_refused_outside(tmp_path: Path, inward: boo
         load_parts(tmp_path, parts if inward else parts[::-1], [Op("QUANTIZE", (0,), (1,))])
 
 
-def test_integers_need_a_scale(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="1 x QUANTIZE of INT32 without one scale"):
-        load_parts(tmp_path, [words(1, 4), T("INT32", (1, 4))], [Op("QUANTIZE", (0,), (1,))])
+@pytest.mark.parametrize("scales", [(), (0.0,), (float("nan"),), (1.0, 2.0)])
+def test_integers_need_a_scale(tmp_path: Path, scales: tuple[float, ...]) -> None:
+    parts = [words(1, 4), T("INT32", (1, 4), None, scales, (0,) * len(scales))]
+    for tensors in (parts, parts[::-1]):
+        with pytest.raises(ModelError, match="1 x QUANTIZE of INT32 without one scale"):
+            load_parts(tmp_path, tensors, [Op("QUANTIZE", (0,), (1,))])
+
+
+def test_integers_of_the_model_keep_their_scale(tmp_path: Path) -> None:
+    numbers = np.array([[-9, 0, 7, 1000]], np.int32)
+    parts = [T("INT32", (1, 4), None, (0.5,), (0,)), words(1, 4, scale=0.25)]
+    model = load_parts(tmp_path, parts, [Op("QUANTIZE", (0,), (1,))])
+    assert operand(model, 0).scale == 0.5
+    target = np.zeros((1, 4), np.int16)
+    plan = ReferenceEngine().compile(model, ExecutionPreference.SUSTAINED_SPEED)
+    assert plan.bind([numbers], [target]).run(StopFlag())
+    assert target.tolist() == [[-18, 0, 14, 2000]]
 
 
 def weight(*shape: int, type: str = "INT8", zero: int = 0) -> T:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from nnasync.endings import renewed_in_child
+
 __all__ = ["ONE_BLAS_THREAD", "OneBlasThread"]
 
 
@@ -18,7 +20,7 @@ class OneBlasThread:
     """The limit of BLAS to one thread, while somebody holds it; thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = renewed_in_child(threading.Lock())
         self._holders = 0
         self._limits: dict[int, Any] = {}
 

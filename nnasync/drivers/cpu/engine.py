@@ -67,12 +67,15 @@ class ReferenceEngine:
         self._memory_limit_bytes = memory_limit_bytes
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph, with what it refers to, has kernels."""
+        """Whether each operation of the main subgraph, with what it refers to, has kernels.
+
+        One whose outputs alone take more memory than an execution may is not supported either.
+        """
         try:
             check_nesting(model)
         except ModelError:
             return [False] * len(model.main.operations)
-        return resolve.supported_operations(model)
+        return resolve.supported_operations(model, self._memory_limit_bytes)
 
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
         """Packs all constants and binds a first lane.

@@ -26,27 +26,35 @@ def operation_at(model: Model, subgraph: Subgraph, position: int) -> Operation:
     return known
 
 
-def supported_operations(model: Model) -> list[bool]:
+def supported_operations(model: Model, limit_bytes: int) -> list[bool]:
     """Whether each operation of the main subgraph, with what it refers to, can run.
 
     Subgraphs must not nest deeper than `limits.check_nesting` allows.
+    An operation whose outputs take more than `limit_bytes` cannot.
     """
-    return _supported(model, model.main, {})
+    return _supported(model, model.main, {}, limit_bytes)
 
 
-def _supported(model: Model, subgraph: Subgraph, known: dict[int, bool]) -> list[bool]:
+def _supported(
+    model: Model, subgraph: Subgraph, known: dict[int, bool], limit_bytes: int
+) -> list[bool]:
     """The answers for a subgraph; `known` are those for referenced subgraphs as a whole."""
     tensors = subgraph_tensors(model, subgraph)
     return [
-        _refers_to_supported(model, subgraph, operation, known)
+        _refers_to_supported(model, subgraph, operation, known, limit_bytes)
         if operation.type in _CONTROL_FLOW
         else _is_supported(model, subgraph, operation, tensors)
+        and _size_of_outputs(tensors, operation) <= limit_bytes
         for operation in subgraph.operations
     ]
 
 
 def _refers_to_supported(
-    model: Model, subgraph: Subgraph, operation: hal.Operation, known: dict[int, bool]
+    model: Model,
+    subgraph: Subgraph,
+    operation: hal.Operation,
+    known: dict[int, bool],
+    limit_bytes: int,
 ) -> bool:
     targets = [
         subgraph.operands[index].location.offset
@@ -55,7 +63,7 @@ def _refers_to_supported(
     ]
     for target in targets:
         if target not in known:
-            known[target] = all(_supported(model, model.referenced[target], known))
+            known[target] = all(_supported(model, model.referenced[target], known, limit_bytes))
     return all(known[target] for target in targets)
 
 
@@ -78,6 +86,12 @@ def _is_supported(
         if rule.is_known and not given.is_known:
             tensors[index] = msgspec.structs.replace(given, shape=rule.shape, exact=rule.exact)
     return True
+
+
+def _size_of_outputs(tensors: Sequence[Tensor | None], operation: hal.Operation) -> int:
+    """Bytes of the outputs whose shape is known; an execution holds them all at once."""
+    outputs = [tensors[index] for index in operation.outputs]
+    return sum(each.size * each.dtype.itemsize for each in outputs if each and each.is_known)
 
 
 def declared(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> list[Tensor]:

@@ -16,10 +16,13 @@ from nnasync.drivers.litert.file import NO_OPTIONS, FileTensor, FileWriter, Opti
 from nnasync.drivers.litert.node import Node, Unsupported, is_final
 from nnasync.drivers.litert.operands import HALVES, file_tensor, reshaped
 from nnasync.drivers.litert.program import Copy, Feed, Fetch, ShapeRule
+from nnasync.drivers.litert.scales import check_multipliers
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, Shape, Subgraph
 from nnasync.kernels import Tensor
 
 __all__ = ["Graph", "Lower"]
+
+_ACTIVATION, _LAST_ACTIVATION = "FusedActivationFunction", 5
 
 
 class Graph:
@@ -118,7 +121,9 @@ class Graph:
         return self.add(msgspec.structs.replace(tensor, shape=wanted, value=None))
 
     def integers(self, values: Sequence[int]) -> int:
-        """A constant of one dimension."""
+        """A constant of one dimension; raises Unsupported for what takes more than 32 bits."""
+        if any(not -(2**31) <= value < 2**31 for value in values):
+            raise Unsupported(f"{list(values)}, of which the engine takes 32 bits")
         return self.constant(np.asarray(values, np.int32))
 
     def constant(self, value: Array) -> int:
@@ -136,7 +141,20 @@ class Graph:
         table: str = "",
         options: Options = NO_OPTIONS,
     ) -> None:
-        """Add an operator; `table` and `options` have the schema's names."""
+        """Add an operator; `table` and `options` have the schema's names.
+
+        Raises Unsupported for scales that its kernel does not survive, and for an activation that
+        the schema does not have.
+        """
+        activation = options.get(_ACTIVATION, 0)
+        if not 0 <= activation <= _LAST_ACTIVATION:
+            raise Unsupported(f"activation {activation}, which is none")
+        tensors = self.file.tensors
+        check_multipliers(
+            name,
+            [tensors[index] for index in inputs if index >= 0],
+            [tensors[index] for index in outputs],
+        )
         self.file.operator(name, inputs, outputs, table, options)
 
     def quantized(self, source: int, target: Tensor) -> int:
@@ -149,7 +167,8 @@ class Graph:
         """A quantised value, of which this is known, in float32."""
         if tensor.value is not None:
             zero_point = np.float32(tensor.zero_point)
-            real = (tensor.value.astype(np.float32) - zero_point) * np.float32(tensor.scale)
+            with np.errstate(all="ignore"):
+                real = (tensor.value.astype(np.float32) - zero_point) * np.float32(tensor.scale)
             return self.constant(real)
         result = self.like(Tensor(type=OperandType.TENSOR_FLOAT32, shape=tensor.shape))
         self.emit("DEQUANTIZE", [source], [result], "DequantizeOptions")

@@ -10,6 +10,7 @@ import numpy as np
 from nnasync import hal
 from nnasync.drivers.litert.file import FileTensor
 from nnasync.drivers.litert.node import Unsupported
+from nnasync.drivers.litert.scales import check_scales
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
 
@@ -33,6 +34,7 @@ _TYPES: dict[int, str] = {
 }
 HALVES = (OperandType.FLOAT16, OperandType.TENSOR_FLOAT16)
 _OFFSET_OF_WORDS = 1 << 15
+_LARGEST_SIZE = 2**31 - 1
 
 
 def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -63,6 +65,8 @@ def file_tensor(tensor: Tensor) -> FileTensor:
     name = _TYPES.get(tensor.type)
     if name is None:
         raise Unsupported(f"the engine has no {hal.type_name(tensor.type)}")
+    if any(size > _LARGEST_SIZE for size in tensor.shape):
+        raise Unsupported(f"shape {list(tensor.shape)}, whose sizes the engine has in 32 bits")
     value = tensor.value
     if value is not None and value.dtype == np.float16:
         value = value.astype(np.float32)
@@ -78,4 +82,5 @@ def file_tensor(tensor: Tensor) -> FileTensor:
         words = tensor.type == OperandType.TENSOR_QUANT16_ASYMM
         scales = (tensor.scale,)
         zero_points = (tensor.zero_point - _OFFSET_OF_WORDS * words,)
+    check_scales(scales)
     return FileTensor(name, tensor.shape, scales, zero_points, dimension, value)

@@ -106,6 +106,8 @@ def _refusal(graph: Graph, model: Model, node: Node | str) -> str | None:
         return f"{error}"
     except NotConstant:
         return "a parameter that only the run tells"
+    except OverflowError as error:
+        return f"the engine takes numbers of 32 bits: {error}"
     return None
 
 
@@ -116,7 +118,7 @@ def _becomes_products(graph: Graph, node: Node) -> bool:
         return False
     try:
         lower(graph, node)
-    except (Unsupported, ModelError, NotConstant):
+    except (Unsupported, ModelError, NotConstant, OverflowError):
         return False
     return True
 

@@ -65,6 +65,8 @@ class Session:
 
     def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
         """What a run does: copies before, the call, copies after; some copies convert."""
+        if self._program.shape_rules:
+            self._look_again()
         before: list[tuple[Array, Array]] = []
         after: list[tuple[Array, Array]] = []
         first: list[_Step] = []
@@ -87,6 +89,10 @@ class Session:
             else:
                 last.append(_delivery(fetch, target, tensor))
         return self.invoke, _joined(before), _joined(after), tuple(first), tuple(last)
+
+    def _look_again(self) -> None:
+        """Find the inputs where they lie now: a result of another size moves all tensors."""
+        self.tensors = {place: self.tensor(place) for place in self.tensors}
 
     def places(self, sources: Sequence[Array | None]) -> Places:
         """Where inputs like these are written, for a program that `reads_plainly`."""

@@ -17,11 +17,13 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from nnasync.drivers.openvino.requests import Request, run_interruptibly
+from nnasync.endings import renewed_in_child
 from nnasync.os_threads import give_way, ran_ns, threads_of_others
 from nnasync.timeslice import PROMPTNESS
 from nnasync.workers import ABORT, StopFlag
@@ -41,6 +43,7 @@ which nobody else can have the interpreter lock."""
 _PATIENCE, _GRACE_NS = 3, 10_000_000
 _SHARE_OF_RUN = 0.6
 _SEARCHES = 5
+_MOST_RETIRED = 4
 _OWN_THREADS = 3
 """So many threads begin with a network at most: one runs it, one tells of it, and once a third."""
 
@@ -91,8 +94,9 @@ class Network:
         """`threads` began while it was made; one of them may be the one that runs it.
 
         Those that began with another network, too, belong to nobody: nothing tells whose they are.
-        The engine hands threads of a network that is gone to the next one: where there are lowered
-        ones of that sort this network `may_give_way` without having been asked to.
+        The engine hands threads of a network that is gone to the next one. So a few with lowered
+        threads are kept when they are dropped; where there were more, and their threads live, this
+        network `may_give_way` without having been asked to.
         """
         self.compiled = compiled
         self.threads = threads
@@ -131,20 +135,34 @@ class Network:
         if len(busy) == 1 and give_way(busy[0]):
             self._thread, self.gives_way = busy[0], True
             self.may_give_way = True
-            _LOWERED[busy[0]] = weakref.ref(self)
+            lowered = {busy[0]}
             for thread, ns in ran.items():
-                if ns > 0 and len(ran) <= _OWN_THREADS:
-                    give_way(thread)
+                if ns > 0 and len(ran) <= _OWN_THREADS and give_way(thread):
+                    lowered.add(thread)
+            weakref.finalize(self, _retire, self.compiled, lowered).atexit = False
 
 
 _NETWORKS: weakref.WeakSet[Network] = weakref.WeakSet()
-_NETWORKS_LOCK = threading.Lock()
-_LOWERED: dict[int, weakref.ref[Network]] = {}
+_NETWORKS_LOCK = renewed_in_child(threading.Lock())
+_RETIRED: deque[tuple[Any, set[int]]] = deque()
+"""Networks that nobody has any more, and their lowered threads, which the engine keeps for them."""
+_LEFT_OVER: set[int] = set()
+"""Lowered threads of networks that are gone."""
+
+
+def _retire(compiled: Any, threads: set[int]) -> None:
+    """Keep a network whose threads were lowered, in place of the one that was kept for longest."""
+    # Called by the collector, at any place: no lock, and one step after the other.
+    _RETIRED.append((compiled, threads))
+    if len(_RETIRED) > _MOST_RETIRED:
+        _LEFT_OVER.update(_RETIRED.popleft()[1])
 
 
 def _is_any_left_over() -> bool:
-    """Whether a thread was lowered whose network is gone, so that another may have it."""
-    return any(network() is None for network in tuple(_LOWERED.values()))
+    """Whether a thread lives that was lowered and whose network is gone: another may have it."""
+    if _LEFT_OVER:
+        _LEFT_OVER.intersection_update(threads_of_others())
+    return bool(_LEFT_OVER)
 
 
 def watched(make: Callable[[], Any]) -> Network:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.drivers.openvino.package import module
+from nnasync.endings import joined_at_exit
 
 __all__ = ["SHARED", "Networks", "in_engine"]
 
@@ -58,6 +59,7 @@ class Networks:
             # Without a thread executions take turns, and the next of them tries again.
             try:
                 thread.start()
+                joined_at_exit(thread)
             except RuntimeError:
                 self._copying = None
 

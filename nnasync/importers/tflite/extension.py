@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from nnasync.extensions import TFLITE, TfliteOperation
 from nnasync.formats.tflite import ACTIVATIONS
 from nnasync.hal import OperandType
@@ -39,13 +41,14 @@ def _requantize(tensors: Tensors, operator: OperatorInfo) -> None:
 def _refuse_requantize(graph: Graph, operator: OperatorInfo) -> str | None:
     for index in (*operator.inputs, *operator.outputs):
         info = graph.tensors[index]
-        if (
-            index >= 0
-            and info.type == "INT32"
-            and (len(info.quantization.scales) != 1 or any(info.quantization.zero_points))
-        ):
+        if index >= 0 and info.type == "INT32" and not _has_one_scale(info.quantization):
             return "of INT32 without one scale and zero point 0"
     return None
+
+
+def _has_one_scale(quantization: Quantization) -> bool:
+    scales = quantization.scales
+    return len(scales) == 1 and 0 < scales[0] < math.inf and not any(quantization.zero_points)
 
 
 def _dequantize(tensors: Tensors, operator: OperatorInfo) -> None:

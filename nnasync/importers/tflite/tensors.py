@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nnasync import hal
@@ -32,6 +33,11 @@ class Tensors:
         self.builder = ModelBuilder(name)
         self._pool = pool
         self._values: dict[int, Value] = {}
+        self._scaled_integers = {
+            operator.inputs[0]
+            for operator in graph.operators
+            if operator.name == "QUANTIZE" and operator.inputs
+        }
 
     def add_input(self, index: int, position: int) -> None:
         """Make a tensor an input of the model."""
@@ -215,8 +221,14 @@ class Tensors:
             )
 
     def _stored(self, index: int) -> Tensor:
-        """What the file says of a tensor that is seen from outside, so that its bytes matter."""
+        """What the file says of a tensor that is seen from outside, so that its bytes matter.
+
+        One of INT32 has a scale where an operator asks for it; elsewhere that says nothing.
+        """
         tensor = self.described(index)
+        if tensor.type == OperandType.TENSOR_INT32 and index in self._scaled_integers:
+            scale = self.graph.tensors[index].quantization.scales[0]
+            return msgspec.structs.replace(tensor, scale=scale)
         if tensor.type == OperandType.TENSOR_QUANT16_ASYMM:
             info = self.graph.tensors[index]
             raise ModelError(

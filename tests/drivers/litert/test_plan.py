@@ -15,7 +15,7 @@ from nnasync.engine import BoundCall, Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError, OutputInsufficientSize
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
-from tests.drivers.litert.rig import UNSIGNED, agree, need_litert, plan
+from tests.drivers.litert.rig import BUILTIN, UNSIGNED, XNNPACK, agree, need_litert, plan
 
 need_litert()
 
@@ -136,6 +136,30 @@ def test_a_shape_that_the_values_of_a_run_decide() -> None:
         found = buffer.array(buffer.shape)
         assert found is not None
         assert (found == np.tile(row(1, 2, 3), counts)).all()
+
+
+@pytest.mark.parametrize("lowering", [XNNPACK, BUILTIN], ids=lambda each: each.name)
+def test_tensors_that_move_when_a_result_grows(lowering: Lowering) -> None:
+    builder = nn.ModelBuilder("tiled, and more")
+    x, multiples = builder.input("x", (1, 3)), builder.input("n", (2,), type=I32)
+    z = builder.input("z", (64, 1024))
+    open_shape = Tensor(type=OperandType.TENSOR_FLOAT32)
+    y = builder.operation(OperationType.TILE, x, multiples, output=open_shape)
+    builder.output("y", y)
+    largest = builder.operation(OperationType.MAXIMUM, z, z)
+    builder.output("w", builder.operation(OperationType.MINIMUM, largest, z))
+    inputs = [np.zeros((1, 3), np.float32), np.ones(2, np.int32), np.zeros((64, 1024), np.float32)]
+    buffer = OutputBuffer(np.zeros(1 << 16, np.uint8), np.dtype(np.float32), ())
+    w = np.zeros_like(inputs[2])
+    call = plan(builder.build(), lowering).bind(inputs, [buffer, w])
+    for number in (1, 7, 3, 9):
+        inputs[0][:], inputs[1][:], inputs[2][:] = number, number, -number
+        assert call.run(StopFlag())
+        found = buffer.array(buffer.shape)
+        assert found is not None
+        assert found.shape == (number, 3 * number)
+        assert (found == number).all()
+        assert (w == -number).all()
 
 
 def test_what_would_not_fit_or_is_not_legal_never_gets_to_the_engine() -> None:

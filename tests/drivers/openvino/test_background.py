@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 import time
+import weakref
+from collections import deque
 from functools import partial
 from typing import Any, cast
 
@@ -35,7 +37,8 @@ SEARCHES = 300
 @pytest.fixture(autouse=True)
 def nothing_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks of later tests are not to be careful for what these lower."""
-    monkeypatch.setattr(module, "_LOWERED", {})
+    monkeypatch.setattr(module, "_RETIRED", deque())
+    monkeypatch.setattr(module, "_LEFT_OVER", set())
 
 
 def proven(quiet: Quiet, run_ns: int = 5 * MS) -> Quiet:
@@ -319,19 +322,42 @@ def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
         assert (y == expected).all()
 
 
-def test_a_network_after_a_lowered_one_that_is_gone_may_have_its_thread(
+def test_networks_after_a_lowered_one_that_is_gone_run_as_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The engine hands it on, and an ordinary run must not go there."""
-    network = lowered_by_its_run(monkeypatch)
+    """The engine has its threads until it is gone for good; so it is kept."""
+    compiled = Compiled()
+    kept = weakref.ref(compiled)
+    network = lowered_by_its_run(monkeypatch, compiled)
     assert network.may_give_way
-    assert not Network(None).may_give_way
-    del network
+    del network, compiled
     gc.collect()
+    assert kept() is not None
+    assert not Network(None).may_give_way
+
+
+def test_only_a_few_are_kept_and_threads_of_others_may_be_handed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = Compiled()
+    kept = weakref.ref(compiled)
+    lowered_by_its_run(monkeypatch, compiled)
+    del compiled
+    for _ in range(4):
+        lowered_by_its_run(monkeypatch)
+    gc.collect()
+    assert kept() is None
     assert Network(None).may_give_way
+    monkeypatch.setattr(module, "threads_of_others", frozenset[int])  # They have ended.
+    assert not Network(None).may_give_way
+    assert (len(module._RETIRED), module._LEFT_OVER) == (4, set())
 
 
-def lowered_by_its_run(monkeypatch: pytest.MonkeyPatch) -> Network:
+class Compiled:
+    """Stands for what the engine compiled."""
+
+
+def lowered_by_its_run(monkeypatch: pytest.MonkeyPatch, compiled: object = None) -> Network:
     times = {1: 0}
     monkeypatch.setattr(module, "ran_ns", times.get)
     monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
@@ -340,7 +366,7 @@ def lowered_by_its_run(monkeypatch: pytest.MonkeyPatch) -> Network:
     def run() -> None:
         times[1] += 10**12
 
-    network = Network(None, frozenset(times))
+    network = Network(compiled, frozenset(times))
     network.lower_thread_that_runs(run)
     return network
 

@@ -8,6 +8,7 @@ from nnasync.drivers.litert.file import FileTensor
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.program import Copy
+from nnasync.drivers.litert.scales import check_scales
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import OperandType
 
@@ -15,6 +16,8 @@ __all__ = ["LOWERINGS"]
 
 _TANH = 4
 _WORDS = OperandType.TENSOR_QUANT16_SYMM
+_STATE, _CELLS = 18, 19
+_WEIGHTS, _NORMS = range(1, 18), range(20, 24)
 _INTERMEDIATE = ("input", "forget", "cell", "output")
 
 
@@ -44,10 +47,18 @@ def _svdf(graph: Graph, node: Node) -> None:
 
 
 def _lstm(graph: Graph, node: Node) -> None:
+    """The engine adds up constant weights before the first run, and takes others for those too."""
+    for position in (*_WEIGHTS, *_NORMS):
+        tensor = node.arguments.optional(position)
+        if tensor is not None and tensor.value is None:
+            raise Unsupported(f"input {position} is only known in a run")
+    outputs, cells = node.tensor(_STATE).shape[-1], node.tensor(_CELLS).shape[-1]
+    if outputs > cells:
+        raise Unsupported("a projection to more numbers than there are cells: memory is short")
     inputs = graph.inputs(node, *range(18))
-    inputs.append(graph.state(node, 18, 1, Copy.BYTES))
-    inputs.append(graph.state(node, 19, 2, Copy.BYTES))
-    norm = graph.inputs(node, *range(20, 24))
+    inputs.append(graph.state(node, _STATE, 1, Copy.BYTES))
+    inputs.append(graph.state(node, _CELLS, 2, Copy.BYTES))
+    norm = graph.inputs(node, *_NORMS)
     inputs += norm if any(weights >= 0 for weights in norm) else []
     options = {
         "FusedActivationFunction": _TANH,
@@ -73,6 +84,8 @@ def _intermediates(graph: Graph, node: Node) -> list[int]:
     ]
     zero_point = node.integer("hidden_state_zero_point")
     hidden = FileTensor("INT8", (), (node.number("hidden_state_scale"),), (zero_point,))
+    for tensor in (*gates, hidden):
+        check_scales(tensor.scales)
     return [graph.file.tensor(tensor) for tensor in (*gates, hidden)]
 
 

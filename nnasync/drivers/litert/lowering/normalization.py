@@ -8,7 +8,7 @@ import numpy as np
 
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.lowering.layout import axis_last, channels_last
-from nnasync.drivers.litert.node import Node
+from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.operands import reshaped
 from nnasync.hal import OperationType
 from nnasync.kernels import Tensor
@@ -50,9 +50,14 @@ def _l2(graph: Graph, node: Node) -> None:
 
 
 def _local_response(graph: Graph, node: Node) -> None:
+    """Beyond the last channel the engine adds nothing, one step at a time."""
+    radius = node.integer("radius")
+    if radius < 0:
+        raise Unsupported(f"a radius of {radius}")
+
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         options = {
-            "Radius": node.integer("radius"),
+            "Radius": min(radius, given.shape[-1] - 1),
             **{name.capitalize(): node.number(name) for name in ("bias", "alpha", "beta")},
         }
         name, table = "LOCAL_RESPONSE_NORMALIZATION", "LocalResponseNormalizationOptions"

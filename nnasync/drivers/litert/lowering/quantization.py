@@ -32,7 +32,8 @@ def _dequantize(graph: Graph, node: Node) -> None:
         shape[tensor.channel_quant.channel_dim] = -1
         scale = np.asarray(tensor.channel_quant.scales, np.float32).reshape(shape)
     if not graph.is_seen(node.outputs[0]):
-        real = (tensor.value.astype(np.float32) - zero_point) * scale
+        with np.errstate(all="ignore"):
+            real = (tensor.value.astype(np.float32) - zero_point) * scale
         graph.define(node, graph.constant(real))
         return
     numbers, centred = (
