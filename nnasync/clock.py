@@ -173,8 +173,11 @@ class Watchdog:
         with self._lock:
             return len(self._heap) - self._dead
 
-    def close(self) -> None:
-        """Drop all alarms and end the thread; idempotent, waits for a callback in progress."""
+    def close(self, patience_s: float | None = None) -> None:
+        """Drop all alarms and end the thread; idempotent.
+
+        Waits for a callback in progress, for `patience_s` at most where that is given.
+        """
         with self._lock:
             self._closed = True
             self._heap.clear()
@@ -183,7 +186,7 @@ class Watchdog:
             if thread is not None:
                 self._rouse()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(patience_s)
 
     def _rouse(self) -> None:
         if self._thread is None:

@@ -308,7 +308,10 @@ def shield() -> contextlib.AbstractContextManager[object]:
 
 
 async def in_thread(work: Callable[[], T], name: str) -> T:
-    """What `work` returns or raises on a daemon thread of its own, which is named."""
+    """What `work` returns or raises on a daemon thread of its own, which is named.
+
+    Raises ResourceExhaustedTransient where no thread can be started.
+    """
     waiter, outcome = Waiter(), _Outcome[T]()
 
     def run() -> None:
@@ -318,7 +321,10 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
             outcome.error = error
         waiter.wake()
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise errors.ResourceExhaustedTransient(f"no thread for {name}: {error}") from error
     await waiter
     if outcome.error is not None:
         raise outcome.error

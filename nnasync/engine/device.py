@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 import weakref
@@ -56,6 +57,8 @@ else:
     buffers = deferred("nnasync.buffers")
 
 __all__ = ["EngineDevice"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -366,7 +369,10 @@ class EngineDevice:
         """Close the device, its prepared models and its buffers."""
         self.closed = True
         for prepared in self._all_prepared():
-            await prepared.close()
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("%s: a prepared model was not closed well", self.name)
         if self._buffers is not None:
             self._buffers.close()
 

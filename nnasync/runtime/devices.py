@@ -21,8 +21,8 @@ from nnasync.drivers import (
 )
 from nnasync.engine import Engine, EngineDevice, LateEngine
 from nnasync.errors import InvalidArgument, NNError
+from nnasync.runtime.closing import close_device
 from nnasync.runtime.options import Options
-from nnasync.wakeup import shield
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
@@ -95,9 +95,8 @@ class Devices:
         try:
             self.all = await self._found(wanted)
         except BaseException:
-            with shield():
-                for device in self.services:
-                    await device.close()
+            for device in self.services:
+                await close_device(device)
             raise
 
     async def _found(

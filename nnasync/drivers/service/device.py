@@ -220,8 +220,10 @@ class ServiceDevice(KnownDevice):
     async def close(self) -> None:
         """End the connection; a service that was started for it ends too."""
         self._closed = True
-        await self._supervisor.traces.finish()
-        self._supervisor.close()
+        try:
+            await self._supervisor.traces.finish()
+        finally:
+            self._supervisor.close()
         await self._supervisor.ended()
 
     async def _prepared(
