@@ -72,7 +72,7 @@ class ServedBurst:
         self._closed = False
 
     def begin(self, context: BurstContext, device: Device) -> None:
-        """Serve from now on."""
+        """Serve from now on; raises ResourceExhaustedTransient where no thread is left."""
         self._context = context
         if self._closed:
             context.close()
@@ -106,7 +106,10 @@ class ServedBurst:
                 logger.exception("a burst ends")
                 self.end()
 
-        threading.Thread(target=run, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=run, name=name, daemon=True).start()
+        except RuntimeError as error:
+            raise ResourceExhaustedTransient(f"no thread for a burst: {error}") from error
 
     def end(self) -> None:
         """End the burst, from any thread."""

@@ -401,10 +401,10 @@ class Holdings:
         async def work() -> None:
             try:
                 context = await prepared.configure_execution_burst(burst, burst, burst)
+                burst.begin(context, self._device)
             except BaseException:
                 self._end_burst(message.burst)
                 raise
-            burst.begin(context, self._device)
 
         return work
 

@@ -95,7 +95,8 @@ class Supervisor:
     async def connected(self) -> Session:
         """The session, a new one where the last is over.
 
-        Raises DeviceUnavailable where none can be had.
+        Raises DeviceUnavailable where none can be had, ResourceExhaustedTransient where no thread
+        or descriptor is left for it now.
         """
         while True:
             session = self._session
@@ -142,10 +143,19 @@ class Supervisor:
             elif session is not None and session.link.error is None:
                 fence.signal()
             else:
-                self._under_way = fence
-                name = "nnasync-supervisor"
-                threading.Thread(target=self._run, args=(fence,), name=name, daemon=True).start()
+                self._run_apart(fence)
             return fence
+
+    def _run_apart(self, fence: Fence) -> None:
+        """Begin a session on a thread; the next who asks tries again where none can be started."""
+        name = "nnasync-supervisor"
+        thread = threading.Thread(target=self._run, args=(fence,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            fence.fail(ResourceExhaustedTransient(f"no thread to start {self.name} on: {error}"))
+        else:
+            self._under_way = fence
 
     def _run(self, fence: Fence) -> None:
         """On a thread of its own: begin a session, once the last process was seen off."""
