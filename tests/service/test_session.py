@@ -15,6 +15,7 @@ import nnasync as nn
 from nnasync import errors
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.drivers.null import NullEngine
+from nnasync.drivers.service.launched import RemoteExecution
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.messages import (
     MAGIC,
@@ -494,3 +495,19 @@ async def test_other_versions_are_told_so(magic: str, protocol: int, version: st
 def _form(memory: int) -> bytes:
     request = request_on(Slot().pool)
     return encode(Form(request.inputs, request.outputs, (memory,)))
+
+
+async def test_each_who_waits_has_an_error_of_its_own_at_the_end() -> None:
+    async with served() as it:
+        link, dependency = it.device.link, Fence()
+        dependency.fail(errors.GeneralFailure("the stage before"))
+        behind = RemoteExecution(link, "behind", [dependency], None)
+        alone = RemoteExecution(link, "alone", [], None)
+        calls = [link.begin(GetStatus) for _ in range(2)]
+        link.close()
+        found = [each.fence.error for each in (behind, alone, *calls)]
+        assert len(set(map(id, found))) == 4
+        assert {type(each) for each in found} == {errors.DeviceUnavailable}
+        assert [each.__cause__ for each in found if each] == [dependency.error, None, None, None]
+        assert link.error is not None
+        assert link.error.__cause__ is None

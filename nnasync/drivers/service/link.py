@@ -76,7 +76,7 @@ class Listener(Protocol):
         """Called on the thread of the link."""
 
     def died(self, error: NNError) -> None:
-        """The last that is heard; on any thread."""
+        """The last that is heard, on any thread; the error is the listener's own."""
 
 
 class Spare(Protocol):
@@ -356,9 +356,10 @@ class Link:
             calls, self._calls = self._calls, {}
             listeners, self._listeners = self._listeners, {}
         for call in calls.values():
-            call.fence.fail(error)
+            call.fence.fail(fresh(error))
         for listener in listeners.values():
-            listener.died(error)
+            twin = fresh(error)
+            listener.died(twin if isinstance(twin, NNError) else error)
 
     def _give_back(self) -> None:
         """Undo the start of a link that nobody reads; a process of ours is seen off."""
