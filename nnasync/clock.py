@@ -248,5 +248,6 @@ class Watchdog:
 def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
-    except Exception:
+    except BaseException:
+        # On our own thread, which goes on (`callbacks`).
         logger.exception("a deadline's callback raised")

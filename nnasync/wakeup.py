@@ -161,17 +161,20 @@ class Wakeup:
     def _drain(self) -> None:
         self.wakeups += 1
         queue = self._queue
-        if self.tracer is not None:
-            for hook in self.tracer.loop_woken:
-                hook(now_ns(), len(queue))
-        for _ in range(len(queue)):
-            try:
-                queue.popleft()()
-            except Exception:
-                logger.exception("a callback posted to the loop raised")
-        self._gate.release()
-        if queue and self._gate.acquire(False):
-            self._schedule()
+        try:
+            if self.tracer is not None:
+                for hook in self.tracer.loop_woken:
+                    hook(now_ns(), len(queue))
+            for _ in range(len(queue)):
+                try:
+                    queue.popleft()()
+                except Exception:
+                    logger.exception("a callback posted to the loop raised")
+        finally:
+            # Also where a callback ends the loop: it may run again, or go on all the same.
+            self._gate.release()
+            if queue and self._gate.acquire(False):
+                self._schedule()
 
 
 def _trio_token() -> Any:

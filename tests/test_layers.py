@@ -31,7 +31,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
     {"tracing", "clock", "timeslice", "os_threads", "packages"},
-    {"errors"},
+    {"errors", "callbacks"},
     {"hal"},
     {"deferred"},
 ]
