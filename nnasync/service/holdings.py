@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from nnasync.clock import Deadline
@@ -192,6 +193,8 @@ class Holdings:
         async def work() -> None:
             try:
                 model = await anyio.to_thread.run_sync(read, limiter=self._reading)
+                # A client that gave up meanwhile has forgotten it, and would not do so again.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 _check_new(message.model, self._models, "model")
             except BaseException:
                 self._usage.give(size)
@@ -422,6 +425,7 @@ class Holdings:
 
         async def work() -> Allocated:
             try:
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 buffer = await self._device.allocate(
                     message.desc, prepared, message.input_roles, message.output_roles
                 )
