@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +25,7 @@ from nnasync.engine.contract import (
     Plan,
 )
 from nnasync.engine.guarded import Health
+from nnasync.engine.heat import Heat
 from nnasync.engine.late import LateEngine
 from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.errors import (
@@ -91,6 +93,8 @@ class EngineDevice:
         if not isinstance(engine, LateEngine):
             _ = self._files
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
+        self._orphans: deque[list[Heat]] = deque()
+        """Fast states of bursts that were dropped together with their prepared model."""
         self._lock = threading.Lock()
         self._buffers: buffers.Buffers | None = None
 
@@ -328,6 +332,7 @@ class EngineDevice:
             tries_ahead=getattr(self.engine, "tries_ahead", False),
             buffers=lambda: self._buffers,
         )
+        weakref.finalize(prepared, self._orphans.append, prepared.heats).atexit = False
         with self._lock:
             self._prepared.add(prepared)
         return prepared
@@ -368,6 +373,7 @@ class EngineDevice:
     async def close(self) -> None:
         """Close the device, its prepared models and its buffers."""
         self.closed = True
+        self._cool()
         for prepared in self._all_prepared():
             try:
                 await prepared.close()
@@ -378,8 +384,15 @@ class EngineDevice:
 
     def trim(self) -> None:
         """Have every prepared model give back scratch that it has not used since the last call."""
+        self._cool()
         for prepared in self._all_prepared():
             prepared.trim()
+
+    def _cool(self) -> None:
+        """Leave the fast states that nobody is there for."""
+        while self._orphans:
+            for heat in self._orphans.popleft():
+                heat.leave()
 
     def _all_prepared(self) -> list[EnginePreparedModel]:
         # The watchdog's thread trims while the loop prepares.

@@ -309,6 +309,11 @@ class EnginePreparedModel:
         self._heats.append(heat)
         return context
 
+    @property
+    def heats(self) -> list[Heat]:
+        """The fast states of its bursts, a list that outlives it."""
+        return self._heats
+
     async def close(self) -> None:
         """Give the bindings and the plan's scratch back; what is in flight is answered."""
         plan, self._plan = self._plan, None

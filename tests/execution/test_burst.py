@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.burst import BurstController, LocalChannel
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import EngineDevice
 from nnasync.errors import (
@@ -530,3 +531,18 @@ async def test_cheap_burst_calls_run_on_the_thread_of_the_loop() -> None:
             threads.clear()
             assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
     assert threads == {threading.get_ident()}
+
+
+async def test_a_context_that_is_dropped_with_its_model_leaves_the_fast_state() -> None:
+    async with runtime() as rt:
+        device: Any = rt.devices[0]
+        for _ in range(3):
+            prepared = await device.prepare_model(doubler())
+            channels = LocalChannel(), LocalChannel()
+            controller = BurstController(*channels)
+            controller.attach(await prepared.configure_execution_burst(controller, *channels))
+            assert rt.statistics().workers.hot == 1
+            del prepared, channels, controller
+            gc.collect()
+            rt._trim()
+            assert rt.statistics().workers.hot == 0

@@ -391,6 +391,10 @@ class Link:
             logger.exception("the link to %s failed", self.who)
             self._fail(DeviceDied(f"the link to {self.who} failed: {failure}"))
         self.over.signal()
+        while self._chores:
+            # What finalizers left just before the end has no other chance.
+            with self._contained():
+                self._chores.popleft()()
         self._connection.close()
         for holder in self._holders():
             with self._contained():
