@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
@@ -90,6 +89,8 @@ class EngineDevice:
         self._capabilities = capabilities
         self._buffer_limit_bytes = buffer_limit_bytes
         self._state_directory = state_directory
+        self._making = threading.Lock()
+        self._parts: tuple[Engine, PlanFiles | None] | None = None
         if not isinstance(engine, LateEngine):
             _ = self._files
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
@@ -98,20 +99,27 @@ class EngineDevice:
         self._lock = threading.Lock()
         self._buffers: buffers.Buffers | None = None
 
-    @functools.cached_property
+    @property
     def engine(self) -> Engine:
-        """The engine, which uses as many cores as the workers have."""
-        engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
-        if isinstance(engine, LoweringEngine):
-            engine.cores = self.workers.cores
-        return engine
+        """The engine, which uses as many cores as the workers have; from any thread."""
+        return (self._parts or self._made())[0]
 
-    @functools.cached_property
+    @property
     def _files(self) -> PlanFiles | None:
-        engine = self.engine
-        if not isinstance(engine, CachingEngine):
-            return None
-        return PlanFiles(engine, self._state_directory)
+        return (self._parts or self._made())[1]
+
+    def _made(self) -> tuple[Engine, PlanFiles | None]:
+        """The engine and what keeps its plans, made once, whoever comes first."""
+        with self._making:
+            if self._parts is None:
+                engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
+                if isinstance(engine, LoweringEngine):
+                    engine.cores = self.workers.cores
+                files = None
+                if isinstance(engine, CachingEngine):
+                    files = PlanFiles(engine, self._state_directory)
+                self._parts = engine, files
+            return self._parts
 
     @property
     def name(self) -> str:
