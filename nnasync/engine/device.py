@@ -340,7 +340,7 @@ class EngineDevice:
             tries_ahead=getattr(self.engine, "tries_ahead", False),
             buffers=lambda: self._buffers,
         )
-        weakref.finalize(prepared, self._orphans.append, prepared.heats).atexit = False
+        weakref.finalize(prepared, _orphan, self._orphans, prepared.heats).atexit = False
         with self._lock:
             self._prepared.add(prepared)
         return prepared
@@ -480,6 +480,12 @@ class EngineDevice:
     def _check_open(self) -> None:
         if self.closed:
             raise DeviceUnavailable(f"{self.name} is closed")
+
+
+def _orphan(orphans: deque[list[Heat]], heats: list[Heat]) -> None:
+    """A prepared model is no more; on any thread, amidst anything."""
+    if heats:
+        orphans.append(heats)
 
 
 def _check_token(token: bytes) -> None:
