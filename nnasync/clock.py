@@ -178,8 +178,11 @@ class Watchdog:
         with self._lock:
             return len(self._heap) - self._dead
 
-    def close(self) -> None:
-        """Drop all alarms and end the thread; idempotent, waits for a callback in progress."""
+    def close(self, patience_s: float | None = None) -> None:
+        """Drop all alarms and end the thread; idempotent.
+
+        Waits for a callback in progress, for `patience_s` at most where that is given.
+        """
         with self._lock:
             self._closed = True
             self._heap.clear()
@@ -188,7 +191,7 @@ class Watchdog:
             if thread is not None:
                 self._rouse()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(patience_s)
 
     def _rouse(self) -> None:
         if self._thread is None:
@@ -250,5 +253,6 @@ class Watchdog:
 def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
-    except Exception:
+    except BaseException:
+        # On our own thread, which goes on (`callbacks`).
         logger.exception("a deadline's callback raised")

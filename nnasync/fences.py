@@ -2,7 +2,7 @@
 
 A fence is pending until its producer signals it or fails it with an error; the first one wins.
 Callbacks run on the signaling thread, so a chain of dependent work needs no event loop; a loop is
-woken only for a task that awaits.
+woken only for a task that awaits. One that raises keeps no other from being called (`callbacks`).
 
 Between processes a fence travels as the read end of a pipe, one pipe per recipient. The producer
 writes one byte and closes when the fence is signaled, and closes without the byte on an error: so a
@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from nnasync import errors
+from nnasync.callbacks import after_raise
 from nnasync.deferred import deferred
 from nnasync.wakeup import Waiter
 
@@ -97,7 +98,9 @@ class Fence:
                 else:
                     self._callbacks.append(callback)
                 return
-        _call(callback, self)
+        raised = _call(callback, self)
+        if raised is not None:
+            raise raised
 
     def remove_callback(self, callback: Callable[[Fence], object]) -> bool:
         """Take one registration back; False if there is none, or it is being called."""
@@ -173,8 +176,11 @@ class Fence:
             callbacks = self._callbacks
             self._callbacks = None
         if callbacks is not None:
+            raised = None
             for callback in callbacks:
-                _call(callback, self)
+                raised = _call(callback, self) or raised
+            if raised is not None:
+                raise raised
         return True
 
 
@@ -218,11 +224,13 @@ def fresh(error: Exception) -> Exception:
 _new_lock = threading.Lock
 
 
-def _call(callback: Callable[[Fence], object], fence: Fence) -> None:
+def _call(callback: Callable[[Fence], object], fence: Fence) -> BaseException | None:
+    """Call back; what is to be raised when the others were called, too (`callbacks`)."""
     try:
         callback(fence)
-    except Exception:
-        logger.exception("a callback of %r raised", fence)
+    except BaseException as error:
+        return after_raise(error, logger, f"a callback of {fence!r}")
+    return None
 
 
 class _Gate:

@@ -10,6 +10,7 @@ and no privilege is needed. Other systems ignore the wish.
 from __future__ import annotations
 
 import ctypes
+import functools
 import platform
 import struct
 import sys
@@ -33,7 +34,7 @@ def set_time_slice(slice_ns: int) -> int | None:
     if calls is None:
         return None
     set_call, get_call = calls
-    syscall: Any = ctypes.CDLL(None, use_errno=True).syscall
+    syscall = _syscall()
     buffer = ctypes.create_string_buffer(_LAYOUT.size)
     if syscall(get_call, 0, buffer, _LAYOUT.size, 0) != 0:
         return None
@@ -44,6 +45,12 @@ def set_time_slice(slice_ns: int) -> int | None:
     if syscall(set_call, 0, _LAYOUT.pack(*fields), 0) != 0:
         return None
     return old_ns
+
+
+@functools.cache
+def _syscall() -> Any:
+    """The C library's; looked up once, since it takes longer than the calls."""
+    return ctypes.CDLL(None, use_errno=True).syscall
 
 
 class Promptness:

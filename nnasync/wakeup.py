@@ -188,17 +188,20 @@ class Wakeup:
     def _drain(self) -> None:
         self.wakeups += 1
         queue = self._queue
-        if self.tracer is not None:
-            for hook in self.tracer.loop_woken:
-                hook(now_ns(), len(queue))
-        for _ in range(len(queue)):
-            try:
-                queue.popleft()()
-            except Exception:
-                logger.exception("a callback posted to the loop raised")
-        self._gate.release()
-        if queue and self._gate.acquire(False):
-            self._schedule()
+        try:
+            if self.tracer is not None:
+                for hook in self.tracer.loop_woken:
+                    hook(now_ns(), len(queue))
+            for _ in range(len(queue)):
+                try:
+                    queue.popleft()()
+                except Exception:
+                    logger.exception("a callback posted to the loop raised")
+        finally:
+            # Also where a callback ends the loop: it may run again, or go on all the same.
+            self._gate.release()
+            if queue and self._gate.acquire(False):
+                self._schedule()
 
 
 def _trio_token() -> Any:
@@ -351,7 +354,10 @@ def shield() -> contextlib.AbstractContextManager[object]:
 
 
 async def in_thread(work: Callable[[], T], name: str) -> T:
-    """What `work` returns or raises on a daemon thread of its own, which is named."""
+    """What `work` returns or raises on a daemon thread of its own, which is named.
+
+    Raises ResourceExhaustedTransient where no thread can be started.
+    """
     waiter, outcome = Waiter(), _Outcome[T]()
 
     def run() -> None:
@@ -362,7 +368,10 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
         waiter.wake()
 
     thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise errors.ResourceExhaustedTransient(f"no thread for {name}: {error}") from error
     joined_at_exit(thread)
     await waiter
     if outcome.error is not None:

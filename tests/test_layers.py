@@ -34,7 +34,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
     {"tracing", "clock", "timeslice", "os_threads", "packages"},
-    {"errors"},
+    {"errors", "callbacks"},
     {"hal"},
     {"collecting", "deferred", "endings"},
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import sys
 import threading
@@ -80,3 +81,11 @@ def test_each_thread_asks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     other.start()
     other.join()
     assert asked == [500_000, 500_000]
+
+
+def test_the_c_library_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_time_slice(0)
+    looked_up: list[object] = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: looked_up.append(args))
+    set_time_slice(0)
+    assert not looked_up

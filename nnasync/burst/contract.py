@@ -15,6 +15,7 @@ __all__ = [
     "BurstCallback",
     "BurstContext",
     "Channel",
+    "GuardingCallback",
     "HeatedBurstContext",
     "InlineBurstContext",
     "LocalChannel",
@@ -68,6 +69,14 @@ class BurstCallback(Protocol):
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
         """The memory behind each slot; raises InvalidArgument if one is unknown."""
+
+
+@runtime_checkable
+class GuardingCallback(BurstCallback, Protocol):
+    """A client that is not trusted, as whose tokens only those of its own buffers count."""
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise InvalidArgument unless each stands for a buffer of this client."""
 
 
 class BurstContext(Protocol):

@@ -6,7 +6,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from nnasync.burst.contract import Begin, BurstCallback, Channel, Outcome, RunNow
+from nnasync.burst.contract import (
+    Begin,
+    BurstCallback,
+    Channel,
+    GuardingCallback,
+    Outcome,
+    RunNow,
+)
 from nnasync.burst.messages import (
     MAX_MESSAGE_BYTES,
     UNDECODABLE,
@@ -186,6 +193,8 @@ class BurstServer:
         unknown = sorted(
             {slot for slot in arguments.slots if slot >= 0 and slot not in self._memories}
         )
+        if isinstance(self._callback, GuardingCallback):
+            self._callback.check_tokens([-slot for slot in arguments.slots if slot < 0])
         memories = self._callback.get_memories(unknown) if unknown else ()
         with self._lock:
             self._memories.update(zip(unknown, memories, strict=True))

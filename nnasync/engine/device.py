@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,6 +24,7 @@ from nnasync.engine.contract import (
     Plan,
 )
 from nnasync.engine.guarded import Health
+from nnasync.engine.heat import Heat
 from nnasync.engine.late import LateEngine
 from nnasync.engine.prepared import EnginePreparedModel
 from nnasync.errors import (
@@ -58,6 +60,8 @@ else:
 
 __all__ = ["EngineDevice"]
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -86,31 +90,42 @@ class EngineDevice:
         self._capabilities = capabilities
         self._buffer_limit_bytes = buffer_limit_bytes
         self._state_directory = state_directory
+        self._making = threading.Lock()
+        self._parts: tuple[Engine, PlanFiles | None] | None = None
         if not isinstance(engine, LateEngine):
             _ = self._files
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
+        self._orphans: deque[list[Heat]] = deque()
+        """Fast states of bursts that were dropped together with their prepared model."""
         self._lock = threading.Lock()
         self._buffers: buffers.Buffers | None = None
 
-    @functools.cached_property
+    @property
     def engine(self) -> Engine:
-        """The engine, which uses as many cores as the workers have."""
-        engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
-        if isinstance(engine, LoweringEngine):
-            engine.cores = self.workers.cores
-        return engine
+        """The engine, which uses as many cores as the workers have; from any thread."""
+        return (self._parts or self._made())[0]
 
     @property
     def is_made(self) -> bool:
         """Whether the engine is there; a late one is not before it is asked something."""
-        return not isinstance(self.known, LateEngine) or "engine" in self.__dict__
+        return not isinstance(self.known, LateEngine) or self._parts is not None
 
-    @functools.cached_property
+    @property
     def _files(self) -> PlanFiles | None:
-        engine = self.engine
-        if not isinstance(engine, CachingEngine):
-            return None
-        return PlanFiles(engine, self._state_directory)
+        return (self._parts or self._made())[1]
+
+    def _made(self) -> tuple[Engine, PlanFiles | None]:
+        """The engine and what keeps its plans, made once, whoever comes first."""
+        with self._making:
+            if self._parts is None:
+                engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
+                if isinstance(engine, LoweringEngine):
+                    engine.cores = self.workers.cores
+                files = None
+                if isinstance(engine, CachingEngine):
+                    files = PlanFiles(engine, self._state_directory)
+                self._parts = engine, files
+            return self._parts
 
     @property
     def name(self) -> str:
@@ -335,6 +350,7 @@ class EngineDevice:
             tries_ahead=getattr(self.engine, "tries_ahead", False),
             buffers=lambda: self._buffers,
         )
+        weakref.finalize(prepared, _orphan, self._orphans, prepared.heats).atexit = False
         with self._lock:
             self._prepared.add(prepared)
         return prepared
@@ -375,13 +391,18 @@ class EngineDevice:
     async def close(self) -> None:
         """Close the device, its prepared models and its buffers."""
         self.closed = True
+        self._cool()
         for prepared in self._all_prepared():
-            await prepared.close()
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("%s: a prepared model was not closed well", self.name)
         if self._buffers is not None:
             self._buffers.close()
 
     def trim(self) -> None:
         """Have every prepared model give back scratch that it has not used since the last call."""
+        self._cool()
         for prepared in self._all_prepared():
             prepared.trim()
 
@@ -390,6 +411,12 @@ class EngineDevice:
         if not model.extension_name_to_prefix:
             return model
         return extensions.sized(model, self.engine.extensions, self.name)
+
+    def _cool(self) -> None:
+        """Leave the fast states that nobody is there for."""
+        while self._orphans:
+            for heat in self._orphans.popleft():
+                heat.leave()
 
     def _all_prepared(self) -> list[EnginePreparedModel]:
         # The watchdog's thread trims while the loop prepares.
@@ -470,6 +497,12 @@ class EngineDevice:
     def _check_open(self) -> None:
         if self.closed:
             raise DeviceUnavailable(f"{self.name} is closed")
+
+
+def _orphan(orphans: deque[list[Heat]], heats: list[Heat]) -> None:
+    """A prepared model is no more; on any thread, amidst anything."""
+    if heats:
+        orphans.append(heats)
 
 
 def _check_token(token: bytes) -> None:

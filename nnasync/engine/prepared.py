@@ -39,6 +39,7 @@ from nnasync.hal import (
     is_fully_specified,
 )
 from nnasync.scheduler import NEVER_NS, Estimate
+from nnasync.tracing import vlog
 from nnasync.validation import validate_request
 from nnasync.workers import Call, Task, Workers, contained
 
@@ -169,12 +170,15 @@ class EnginePreparedModel:
             return
         try:
             call = binding.take()
-            with contextlib.suppress(Exception):
+            try:
                 if is_known:
                     rehearsal.tried(call)
                 else:
                     rehearsal.measure(call, self._workers, self._estimate)
                 binding.give_back(call)
+            except Exception as error:
+                # Its inputs were no inputs; a run that matters tells its own failure.
+                vlog.driver("%s: a trial run failed: %s", self._name, error)
         finally:
             self._gate.leave()
 
@@ -308,6 +312,11 @@ class EnginePreparedModel:
         heat.belongs_to(context)
         self._heats.append(heat)
         return context
+
+    @property
+    def heats(self) -> list[Heat]:
+        """The fast states of its bursts, a list that outlives it."""
+        return self._heats
 
     async def close(self) -> None:
         """Give the bindings and the plan's scratch back; what is in flight is answered."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,7 +30,7 @@ from nnasync.burst import (
     LocalChannel,
     Outcome,
 )
-from nnasync.clock import Deadline, now_ns
+from nnasync.clock import Alarm, Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.errors import (
@@ -363,25 +363,27 @@ class Burst:
         return slot, ways, outs, mixed
 
     def _takes_lead(self, call: Call) -> bool:
-        """Whether the stream is idle and the call is to be sent; else it is queued and watched."""
+        """Whether the stream is idle and the call is to be sent; else it is queued, or answered."""
+        if call.deadline_ns != NEVER_NS and self._running is not None:
+            text = "the deadline passed while earlier calls of the burst were running"
+            try:
+                # Before it is queued: what nobody watches is not to run behind the caller's back.
+                call.alarm = self._alarm(
+                    call.deadline_ns, lambda: self._withdraw(call, MissedDeadlinePersistent(text))
+                )
+            except NNError as error:
+                call.answer(error)
+                return False
         with self._lock:
-            if self._running is None:
+            leads = self._running is None and not call.given_up
+            if leads:
                 self._running = call
                 self._last = None
-                return True
-            self._pending.append(call)
-        if call.deadline_ns != NEVER_NS:
-            text = "the deadline passed while earlier calls of the burst were running"
-            alarm = self._workers.watchdog.arm(
-                call.deadline_ns, lambda: self._withdraw(call, MissedDeadlinePersistent(text))
-            )
-            with self._lock:
-                waits = call in self._pending
-                if waits:
-                    call.alarm = alarm
-            if not waits:
-                alarm.disarm()  # It was sent meanwhile, and may have another alarm by now.
-        return False
+            else:
+                self._pending.append(call)
+        if leads and call.alarm is not None:
+            call.alarm.disarm()
+        return leads
 
     async def _turn_of(self, call: Call) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
@@ -435,19 +437,33 @@ class Burst:
         """Answer a call at its deadline for a device in another process, which may hang."""
         if self._prompt is None or call.deadline_ns == NEVER_NS:
             return
-        call.alarm = self._workers.watchdog.arm(
-            call.deadline_ns + _LATE_NS, lambda: self._expire(call)
-        )
+        try:
+            call.alarm = self._alarm(call.deadline_ns + _LATE_NS, lambda: self._expire(call))
+        except NNError as error:
+            self._expire(call, error)
+            return
         if call.outcome is not None or call.given_up:
             call.alarm.disarm()
 
-    def _expire(self, call: Call) -> None:
+    def _alarm(self, at_ns: int, ring: Callable[[], object]) -> Alarm:
+        """Have the deadline of a call watched; raises a typed error where nobody can."""
+        try:
+            return self._workers.watchdog.arm(at_ns, ring)
+        except BadState as error:
+            raise DeviceUnavailable("the runtime is closing") from error
+        except RuntimeError as error:
+            text = f"no thread for the deadlines of a burst: {error}"
+            raise ResourceExhaustedTransient(text) from error
+
+    def _expire(self, call: Call, error: NNError | None = None) -> None:
+        """Answer a call that was sent; the device is told, and does not change the stream."""
         with self._lock:
             if call.outcome is not None or call.given_up:
                 return
             # At once: an answer that comes now does not count, and may not be seen either.
             call.given_up = True
-            error = MissedDeadlineTransient("the device did not answer by the deadline")
+            if error is None:
+                error = MissedDeadlineTransient("the device did not answer by the deadline")
             call.answer(error)
         if self._controller is not None:
             self._controller.cancel(call.serial)

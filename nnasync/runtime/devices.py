@@ -22,9 +22,9 @@ from nnasync.drivers import (
 from nnasync.engine import Engine, EngineDevice, LateEngine
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model, version_name
+from nnasync.runtime.closing import close_device
 from nnasync.runtime.options import Options
 from nnasync.tracing import vlog
-from nnasync.wakeup import shield
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
@@ -100,9 +100,8 @@ class Devices:
         try:
             self.all = await self._found(wanted)
         except BaseException:
-            with shield():
-                for device in self.services:
-                    await device.close()
+            for device in self.services:
+                await close_device(device)
             raise
         for each in self.all:
             level = version_name(each.feature_level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from nnasync.device import PreparedModel
 from nnasync.wakeup import Waiter, shield
@@ -42,14 +42,11 @@ class Leftovers:
         if self._waiter is not None:
             self._waiter.wake()
 
-    async def close_all(self) -> None:
-        """Close what comes, until cancelled."""
+    async def close_all(self, start: Callable[..., object]) -> None:
+        """Close what comes, until cancelled: each in a task of its own, since one may hang."""
         while True:
             self._waiter = Waiter()
             if not self._found:
                 await self._waiter
             while self._found:
-                try:
-                    await self._found.popleft().close()
-                except Exception:
-                    logger.exception("closing a prepared model failed")
+                start(self._found.popleft().close)

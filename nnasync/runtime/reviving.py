@@ -3,6 +3,8 @@
 Calls that were in flight have failed by then, and those that begin meanwhile fail too. When the new
 process is there and has the model, calls go to it. A burst ends with its process, and its state
 with it.
+
+Nothing that fails here is fatal: it is logged, and tried again or left as it is.
 """
 
 from __future__ import annotations
@@ -13,9 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
-from nnasync.compilation import Compilation
+from nnasync.compilation import Compilation, Report
 from nnasync.drivers.service import ServiceDevice
-from nnasync.errors import DeviceError, DeviceUnavailable, Refused
 from nnasync.execution import Net
 from nnasync.fences import Fence
 from nnasync.wakeup import Waiter
@@ -53,29 +54,55 @@ class Reviver:
             compilation = await self._compiled(name)
             net = reference()
             if net is None or not net.take_over(compilation):
-                with anyio.CancelScope(shield=True):
-                    await compilation.prepared.close()
+                await _close(compilation, name)
                 return
+            del net
             logger.info("network %r is there again", name)
             if compilation.later is not None:
-                net.optimised(await compilation.later())
+                await _optimise(reference, compilation.later, name)
 
     async def _compiled(self, name: str) -> Compilation:
         """Another compilation, as soon as there can be one."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s, told = _FIRST_PAUSE_S, ""
         while True:
             try:
                 for device in self._services:
                     await device.connected()
                 self._look()
                 return await self._again()
-            except (DeviceError, DeviceUnavailable, Refused) as error:
-                logger.warning("network %r is not there again yet: %s", name, error)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                level = logging.DEBUG if text == told else logging.WARNING
+                logger.log(level, "network %r is not there again yet: %s", name, text)
+                told = text
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _look(self) -> None:
         self._lost = {device.name: device.lost for device in self._services}
+
+
+async def _optimise(
+    reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]], name: str
+) -> None:
+    """Bring the best plan in; a network whose device dies meanwhile is compiled once more."""
+    try:
+        report = await later()
+    except Exception as error:
+        logger.warning("network %r keeps the plan it has: %s", name, error)
+        return
+    net = reference()
+    if net is not None:
+        net.optimised(report)
+
+
+async def _close(compilation: Compilation, name: str) -> None:
+    """Give back what came too late."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await compilation.prepared.close()
+    except Exception:
+        logger.exception("what network %r did not take was not closed", name)
 
 
 async def _any(fences: Sequence[Fence]) -> None:

@@ -31,12 +31,13 @@ from nnasync.device import Device, PreparedModel
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.engine import Engine, EngineDevice
 from nnasync.engine.caching import library_version
-from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline
+from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline, ResourceExhausted
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
+from nnasync.runtime.closing import close_device
 from nnasync.runtime.devices import Devices
 from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
@@ -159,7 +160,7 @@ class Runtime:
         )
         self._tasks = tasks_of_this_loop()
         await self._tasks.open()
-        self._tasks.start(self._leftovers.close_all)
+        self._tasks.start(self._leftovers.close_all, self._tasks.start)
         try:
             await self._devices.look_around()
             await self._devices.discover(self._errands_once)
@@ -462,6 +463,8 @@ class Runtime:
             self._watchdog.arm(now_ns() + int(IDLE_PERIOD_S * 1e9), self._trim)
         except BadState:
             logger.debug("the runtime closes; nothing is trimmed any more")
+        except RuntimeError as error:
+            logger.warning("no thread gives idle memory back: %s", error)
 
     def _trim(self) -> None:
         for net in self._open_nets():
@@ -482,17 +485,18 @@ class Runtime:
         self._nets.clear()
         self._workers.close()
         for device in self._devices.all:
-            try:
-                await device.close()
-            except Exception:
-                logger.exception("closing %s failed", device.name)
+            await close_device(device)
 
-        def join() -> int:
-            running = self._workers.join(CLOSE_GRACE_S)
-            self._watchdog.close()
+        def join(patience_s: float) -> int:
+            running = self._workers.join(patience_s)
+            self._watchdog.close(patience_s)
             return running
 
-        running = await in_thread(join, "nnasync-closing")
+        try:
+            running = await in_thread(functools.partial(join, CLOSE_GRACE_S), "nnasync-closing")
+        except ResourceExhausted as error:
+            logger.warning("the ends of the workers are not awaited: %s", error)
+            running = join(0)
         if running:
             logger.warning("%d executions still run on a device that does not stop", running)
 

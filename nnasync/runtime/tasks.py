@@ -3,11 +3,15 @@
 On asyncio they are those of an `asyncio.TaskGroup`: so a program that has no other use for anyio
 does not wait at its start until anyio's backend is imported, which takes longer than opening a
 runtime does. On trio they are tasks of a nursery.
+
+Both would cancel the application's task for an error in one of theirs. What is done in the
+background is never fatal: such an error is logged, and that task alone ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +25,8 @@ else:
 
 __all__ = ["Tasks", "tasks_of_this_loop"]
 
+logger = logging.getLogger(__name__)
+
 Work = Callable[..., Coroutine[Any, Any, object]]
 
 
@@ -31,7 +37,10 @@ class Tasks(Protocol):
         """Take tasks from now on."""
 
     def start(self, work: Work, *args: Any) -> Callable[[], object]:
-        """Start a task, from a task of the loop; what is returned cancels it."""
+        """Start a task, from a task of the loop; what is returned cancels it.
+
+        An Exception that the task ends with is logged, and disturbs nothing else.
+        """
 
     async def close(self) -> None:
         """Cancel all tasks, those that are started meanwhile too, and wait for their end."""
@@ -53,7 +62,7 @@ class _AsyncioTasks:
         await self._group.__aenter__()
 
     def start(self, work: Work, *args: Any) -> Callable[[], object]:
-        task = self._group.create_task(work(*args))
+        task = self._group.create_task(_contained(work, args))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._is_closing:
@@ -96,4 +105,11 @@ class _TrioTasks:
 
 async def _inside(scope: anyio.CancelScope, work: Work, args: tuple[Any, ...]) -> None:
     with scope:
+        await _contained(work, args)
+
+
+async def _contained(work: Work, args: tuple[Any, ...]) -> None:
+    try:
         await work(*args)
+    except Exception:
+        logger.exception("a task in the background of a runtime failed")

@@ -46,8 +46,12 @@ class ServedBurst:
         account: Account,
         *,
         polls: bool,
+        check_tokens: Callable[[Sequence[int]], object],
     ) -> None:
-        """Takes the descriptors over; raises InvalidArgument for what are no queues."""
+        """Takes the descriptors over; raises InvalidArgument for what are no queues.
+
+        `check_tokens` raises InvalidArgument for tokens that are not of the client's buffers.
+        """
         if len(fds) != 2 * Handover.COUNT:
             close_all(fds)
             raise InvalidArgument(f"{len(fds)} descriptors came for the two queues of a burst")
@@ -59,6 +63,7 @@ class ServedBurst:
             results.close()
             raise
         self._polls = polls
+        self._check_tokens = check_tokens
         if not polls:
             self._reader.polling_ns = 0
         self._number = number
@@ -72,7 +77,7 @@ class ServedBurst:
         self._closed = False
 
     def begin(self, context: BurstContext, device: Device) -> None:
-        """Serve from now on."""
+        """Serve from now on; raises ResourceExhaustedTransient where no thread is left."""
         self._context = context
         if self._closed:
             context.close()
@@ -106,7 +111,10 @@ class ServedBurst:
                 logger.exception("a burst ends")
                 self.end()
 
-        threading.Thread(target=run, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=run, name=name, daemon=True).start()
+        except RuntimeError as error:
+            raise ResourceExhaustedTransient(f"no thread for a burst: {error}") from error
 
     def end(self) -> None:
         """End the burst, from any thread."""
@@ -169,6 +177,10 @@ class ServedBurst:
             return tuple(self._slots[slot] for slot in slots)
         except KeyError as error:
             raise InvalidArgument(f"burst memory slot {error} is not in use") from None
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise InvalidArgument unless each stands for a buffer of this client."""
+        self._check_tokens(tokens)
 
     def send(self, message: bytes) -> None:
         """Send an answer; raises ResourceExhaustedTransient where the client does not read."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from nnasync.clock import Deadline
@@ -51,7 +52,7 @@ from nnasync.drivers.service.messages import (
 from nnasync.drivers.service.models import model_of
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
-from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, Model
+from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, Model, Request
 from nnasync.message_queue import Handover
 from nnasync.scheduler import NEVER_NS
 from nnasync.service.account import Account
@@ -96,6 +97,7 @@ class Holdings:
         self._forgotten: set[int] = set()
         self._bursts: dict[int, ServedBurst] = {}
         self._buffers: dict[int, Buffer | None] = {}
+        self._tokens: set[int] = set()
         self._reading = anyio.CapacityLimiter(2)
         self._answers: dict[type, Callable[[Any, Frame], Work]] = {
             GetStatus: self._status,
@@ -192,6 +194,8 @@ class Holdings:
         async def work() -> None:
             try:
                 model = await anyio.to_thread.run_sync(read, limiter=self._reading)
+                # A client that gave up meanwhile has forgotten it, and would not do so again.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 _check_new(message.model, self._models, "model")
             except BaseException:
                 self._usage.give(size)
@@ -294,7 +298,7 @@ class Holdings:
 
     def _execute(self, message: Execute, _frame: Frame) -> Work:
         prepared = self._prepared_model(message.prepared)
-        request = self._memories.request(message.form)
+        request = self._request(message.form)
         run = prepared.execute_synchronously if message.synchronously else prepared.execute
 
         async def work() -> Executed:
@@ -312,7 +316,7 @@ class Holdings:
         _check_new(message.launch, self._launches, "launch")
         self._limits.check("launches", len(self._launches))
         prepared = self._prepared_model(message.prepared)
-        request = self._memories.request(message.form)
+        request = self._request(message.form)
         # Those that it waits for, and that of its own fence.
         descriptors = max(message.fences, 0) + 1
         self._usage.take(0, descriptors)
@@ -391,7 +395,12 @@ class Holdings:
         try:
             fds = frame.take(len(frame.fds))
             burst = ServedBurst(
-                message.burst, self._memories, fds, self._account, polls=message.polls
+                message.burst,
+                self._memories,
+                fds,
+                self._account,
+                polls=message.polls,
+                check_tokens=self._check_tokens,
             )
         except BaseException:
             self._usage.give(0, 2 * Handover.COUNT)
@@ -401,10 +410,10 @@ class Holdings:
         async def work() -> None:
             try:
                 context = await prepared.configure_execution_burst(burst, burst, burst)
+                burst.begin(context, self._device)
             except BaseException:
                 self._end_burst(message.burst)
                 raise
-            burst.begin(context, self._device)
 
         return work
 
@@ -422,6 +431,7 @@ class Holdings:
 
         async def work() -> Allocated:
             try:
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 buffer = await self._device.allocate(
                     message.desc, prepared, message.input_roles, message.output_roles
                 )
@@ -429,6 +439,7 @@ class Holdings:
                 self._buffers.pop(message.buffer, None)
                 raise
             self._buffers[message.buffer] = buffer
+            self._tokens.add(buffer.token)
             return Allocated(buffer.token)
 
         return work
@@ -451,6 +462,7 @@ class Holdings:
         buffer = self._buffers.get(message.buffer)
         if buffer is not None:
             del self._buffers[message.buffer]
+            self._tokens.discard(buffer.token)
 
         async def work() -> None:
             if buffer is not None:
@@ -458,6 +470,16 @@ class Holdings:
                     await buffer.close()
 
         return work
+
+    def _check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise InvalidArgument for tokens of other clients, which are none here."""
+        if not self._tokens.issuperset(tokens):
+            raise InvalidArgument("a memory token of the request stands for no buffer (any more)")
+
+    def _request(self, form: bytes) -> Request:
+        request = self._memories.request(form)
+        self._check_tokens([each for each in request.pools if isinstance(each, int)])
+        return request
 
     # -- by number
 

@@ -5,7 +5,8 @@ lowest priority of the system dies when a core is free for it: measured up to 0.
 beside two busy processes. So one thread of ordinary priority takes the descriptor out of those that
 all threads share. It does nothing but hold it, dies first, and who holds the other end knows.
 
-Where the system does not allow that, the descriptor is closed with all others.
+Where the system does not allow that, or has no thread left, the descriptor is closed with all
+others.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def hold(fd: int) -> None:
             set_time_slice(_SLICE_NS)
             never.wait()
 
-    threading.Thread(target=run, name="nnasync-lifeline", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="nnasync-lifeline", daemon=True).start()
+    except RuntimeError:
+        return
     held.wait()
     if is_apart:
         os.close(fd)

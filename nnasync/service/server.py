@@ -10,7 +10,8 @@ import anyio
 import msgspec
 
 from nnasync.device import Device
-from nnasync.drivers.service.connection import peer_uid
+from nnasync.drivers.service.connection import peer_pid, peer_uid
+from nnasync.service.guests import Guests
 from nnasync.service.limits import Limits
 from nnasync.service.pace import Crowd
 from nnasync.service.process import most_descriptors
@@ -27,19 +28,17 @@ _LEAST_DESCRIPTORS = 128
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
     """Serve a device to whoever of this user connects, until cancelled."""
-    clients = 0
+    guests = Guests(limits.clients)
     crowd = Crowd()
     limits = _within_descriptors(limits)
 
-    async def attend(sock: socket.socket) -> None:
-        nonlocal clients
-        clients += 1
+    async def attend(session: Session) -> None:
         try:
-            await Session(device, sock, limits, trusts=False, crowd=crowd).run()
+            await session.run()
         except Exception:
             logger.exception("the session of a client failed")
         finally:
-            clients -= 1
+            guests.leave(session)
 
     async with anyio.create_task_group() as tasks:
         while True:
@@ -53,12 +52,14 @@ async def serve(device: Device, listener: socket.socket, limits: Limits) -> None
                 logger.warning("a client cannot be taken in: %s", error)
                 await anyio.sleep(_PAUSE_S)
                 continue
-            uid = peer_uid(sock)
-            if uid != os.geteuid() or clients >= limits.clients:
-                logger.warning("a client of user %d is turned away (%d clients)", uid, clients)
+            uid, pid = peer_uid(sock), peer_pid(sock)
+            if uid != os.geteuid() or not guests.has_room(pid):
+                logger.warning("a client of user %d is turned away (%d clients)", uid, len(guests))
                 sock.close()
                 continue
-            tasks.start_soon(attend, sock)
+            session = Session(device, sock, limits, trusts=False, crowd=crowd)
+            guests.come(session, pid)
+            tasks.start_soon(attend, session)
 
 
 async def serve_connected(device: Device, sock: socket.socket, limits: Limits) -> None:

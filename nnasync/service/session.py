@@ -77,6 +77,8 @@ class Session:
         self._written = anyio.Event()
         self._greeted = anyio.Event()
         self._hello_came = self._ended = False
+        self.has_asked = False
+        """Whether the client asked for anything after its handshake."""
         self._tasks: anyio.abc.TaskGroup
 
     async def run(self) -> None:
@@ -96,6 +98,15 @@ class Session:
             with anyio.CancelScope(shield=True):
                 await self._holdings.close()
             self._account.close()
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the handshake is over."""
+        return self._greeted.is_set()
+
+    def hang_up(self) -> None:
+        """End the connection, and so the session."""
+        self._connection.hang_up()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
         """Send something, from any thread; a client that takes nothing any more is dropped."""
@@ -190,6 +201,7 @@ class Session:
             return True
         if not self._greeted.is_set():
             raise GeneralFailure("a client has to say hello first")
+        self.has_asked = True
         call = getattr(message, "call", None)
         if isinstance(message, Cancel):
             scope = self._scopes.pop(message.call, None)

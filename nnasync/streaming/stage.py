@@ -13,12 +13,14 @@ the stage: what is queued or running is cancelled, so that nothing stays pending
 
 Iterating gives a `Result` for every item that left the queue, in order. Results that nobody takes
 hold the workers up once there are `backlog` of them; then the policy decides. With `backlog=0` they
-are not kept, for a user who needs only `on_settled` (called for every item, dropped ones too).
+are not kept, for a user who needs only `on_settled` (called for every item, dropped ones too; what
+it raises is treated by the rule of `callbacks`: an Exception is logged, and the stage goes on).
 """
 
 from __future__ import annotations
 
 import enum
+import logging
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable
 from types import TracebackType
@@ -35,6 +37,8 @@ from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamSta
 from nnasync.streaming.item import Item
 
 __all__ = ["Call", "Policy", "Result", "Stage"]
+
+logger = logging.getLogger(__name__)
 
 
 class Policy(enum.Enum):
@@ -377,10 +381,8 @@ class Stage:
         if self._on_settled is not None:
             try:
                 self._on_settled(work.result)
-            except Exception as raised:
-                self._on_settled = None
-                self._error = self._error or raised
-                self.end()
+            except Exception:
+                logger.exception("on_settled raised for item %d", work.item.index)
 
     def _close_account(self) -> None:
         for work in self._queue:

@@ -6,10 +6,14 @@
 Whoever connects is not trusted: a request has few bytes and little time, few are served at once,
 nothing of a request is given back, and one that names another host (a web page that had its own
 name resolve to this machine) is turned away.
+
+The application is not disturbed by what goes wrong here: a collector that raises is logged and the
+request answered with an error, and where no connection can be taken it is tried again.
 """
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -23,10 +27,14 @@ from nnasync.tracing.metrics import CONTENT_TYPE, Collector, Durations, Processe
 
 __all__ = ["Endpoint", "Measured", "serve_metrics"]
 
+logger = logging.getLogger(__name__)
+
 HOST = "127.0.0.1"
 MAX_HEADER_BYTES = 8192
 MAX_CLIENTS = 16
 TIMEOUT_S = 5.0
+_PAUSE_S = 0.1
+"""After a connection that could not be taken: no descriptor was left, for example."""
 
 _REASONS = {
     200: "OK",
@@ -35,6 +43,7 @@ _REASONS = {
     405: "Method Not Allowed",
     421: "Misdirected Request",
     431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
     503: "Service Unavailable",
 }
 
@@ -97,7 +106,7 @@ class Endpoint:
         self._source.tracer.add(self._durations)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(listener.serve, self._serve, self._tasks)
+        self._tasks.start_soon(self._listen, listener)
         return self
 
     async def __aexit__(
@@ -113,6 +122,14 @@ class Endpoint:
         if self._listener is not None:
             with anyio.CancelScope(shield=True):
                 await self._listener.aclose()
+
+    async def _listen(self, listener: anyio.abc.Listener[anyio.abc.SocketStream]) -> None:
+        while True:
+            try:
+                await listener.serve(self._serve, self._tasks)
+            except Exception as error:
+                logger.warning("metrics: a connection could not be taken: %r", error)
+                await anyio.sleep(_PAUSE_S)
 
     async def _serve(self, client: anyio.abc.SocketStream) -> None:
         self._clients += 1
@@ -137,6 +154,9 @@ class Endpoint:
             return _response(200, self.text())
         except BadState:
             return _response(503)
+        except Exception:
+            logger.exception("metrics: a collector failed")
+            return _response(500)
 
 
 async def _header(client: anyio.abc.SocketStream) -> bytes:

@@ -6,8 +6,9 @@ of the overridden ones only, so that reporting an event to nobody is a loop over
     for hook in tracer.task_started:
         hook(task, begun_ns)
 
-Hooks run on the thread where the event happens, and must be short. One that raises is logged, and
-its instrument removed. Times are nanoseconds of CLOCK_MONOTONIC.
+Hooks run on the thread where the event happens, and must be short. One that raises is treated as
+all callbacks are (`callbacks`), and its instrument removed. Times are nanoseconds of
+CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nnasync import errors
+from nnasync.callbacks import after_raise
 from nnasync.hal import Priority
 from nnasync.tracing.marks import Layer, Mark, Phase
 from nnasync.tracing.spans import listens
@@ -231,6 +233,9 @@ class _Hook:
     def __call__(self, *args: object) -> None:
         try:
             self._method(*args)
-        except Exception:
-            if self._tracer.remove(self._instrument):
-                logger.exception("removed %r: its hook raised", self._instrument)
+        except BaseException as error:
+            was_there = self._tracer.remove(self._instrument)
+            if was_there or not isinstance(error, Exception):
+                raised = after_raise(error, logger, f"a hook of {self._instrument!r}, now removed,")
+                if raised is not None:
+                    raise

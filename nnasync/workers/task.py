@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Priority
 from nnasync.scheduler import Estimate, Job
 
 __all__ = ["ABORT", "GO", "YIELD", "Call", "StopFlag", "Task", "contained", "shielded"]
+
+logger = logging.getLogger(__name__)
 
 GO, YIELD, ABORT = 0, 1, 2
 
@@ -81,8 +83,10 @@ class StopFlag:
         with self._lock:
             interrupt, self._interrupt = self._interrupt, None
             if interrupt is not None:
-                with contextlib.suppress(Exception):
+                try:
                     interrupt()
+                except Exception:
+                    logger.exception("a run could not be interrupted: it goes on to its end")
 
 
 class Call(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -102,3 +102,26 @@ def test_an_engine_that_is_late_gets_the_cores(workers: Workers) -> None:
     assert engine.cores == 1
     assert device.engine is engine
     assert engine.cores == 3
+
+
+def test_making_an_engine_holds_up_no_other_device(workers: Workers) -> None:
+    is_made, let_go = threading.Event(), threading.Event()
+
+    def slow() -> Engine:
+        is_made.set()
+        let_go.wait()
+        return ReferenceEngine()
+
+    def device(make: Callable[[], Engine]) -> EngineDevice:
+        return EngineDevice(LateEngine("late", "1", DeviceType.CPU, make), workers)
+
+    held, free = device(slow), device(ReferenceEngine)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: held.engine)
+        is_made.wait()
+        second = threads.submit(lambda: free.engine)
+        try:
+            assert isinstance(second.result(PATIENCE_S), ReferenceEngine)
+        finally:
+            let_go.set()
+        assert first.result(PATIENCE_S) is held.engine

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.burst import BurstController, LocalChannel
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import EngineDevice
 from nnasync.errors import (
@@ -293,6 +294,46 @@ async def test_the_answer_comes_at_the_deadline_although_the_device_hangs() -> N
             assert (statistics.failed, statistics.in_flight) == (2, 0)
 
 
+def balanced(burst: nn.Burst) -> bool:
+    """Whether each call was counted once."""
+    counts = burst.statistics()
+    return counts.submitted == counts.succeeded + counts.failed + counts.in_flight
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(RuntimeError, ResourceExhaustedTransient), (BadState, DeviceUnavailable)],
+)
+async def test_a_queued_call_whose_deadline_nobody_watches_never_runs(
+    watchdog: ManualWatchdog,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    kind: type[Exception],
+) -> None:
+    def refuse(at_ns: int, callback: object) -> Any:
+        raise error("no alarm")
+
+    engine = gated(count)
+    async with runtime(engine) as rt, anyio.create_task_group() as group:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            first = await attempt(group, lambda: burst(ROW))
+            await engine.when(lambda c: c.waiting == 1)
+            with monkeypatch.context() as patch:
+                patch.setattr(watchdog, "arm", refuse)
+                second = await attempt(group, lambda: burst(ONES, deadline=nn.within(**HOUR)))
+                assert type(await second.failure()) is kind
+            assert balanced(burst)
+            third = await attempt(group, lambda: burst(ROW, deadline=nn.within(**HOUR)))
+            engine.gate.open_wide()
+            await first.done.wait()
+            await third.done.wait()
+            assert third.result.tolist() == (2 * ROW).tolist()
+            assert total(burst) == (2 * ROW)[0].tolist()
+            assert engine.counters.run == 2
+            assert balanced(burst)
+
+
 # -- the life of a burst
 
 
@@ -490,3 +531,18 @@ async def test_cheap_burst_calls_run_on_the_thread_of_the_loop() -> None:
             threads.clear()
             assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
     assert threads == {threading.get_ident()}
+
+
+async def test_a_context_that_is_dropped_with_its_model_leaves_the_fast_state() -> None:
+    async with runtime() as rt:
+        device: Any = rt.devices[0]
+        for _ in range(3):
+            prepared = await device.prepare_model(doubler())
+            channels = LocalChannel(), LocalChannel()
+            controller = BurstController(*channels)
+            controller.attach(await prepared.configure_execution_burst(controller, *channels))
+            assert rt.statistics().workers.hot == 1
+            del prepared, channels, controller
+            gc.collect()
+            rt._trim()
+            assert rt.statistics().workers.hot == 0

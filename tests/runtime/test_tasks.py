@@ -104,6 +104,31 @@ async def test_one_task_is_cancelled_alone() -> None:
     assert ended == ["a", "b"]
 
 
+async def test_a_task_that_fails_is_logged_and_disturbs_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[str] = []
+
+    async def fails() -> None:
+        raise ValueError("no good")
+
+    async def works() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            told.append("ends")
+
+    tasks = tasks_of_this_loop()
+    await tasks.open()
+    tasks.start(works)
+    tasks.start(fails)
+    await anyio.wait_all_tasks_blocked()
+    assert told == []
+    assert "no good" in caplog.text
+    await tasks.close()
+    assert told == ["ends"]
+
+
 def test_outside_of_a_loop_there_are_none() -> None:
     with pytest.raises(BadState, match="no event loop"):
         tasks_of_this_loop()

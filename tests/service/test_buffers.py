@@ -1,4 +1,4 @@
-"""Buffers in a service: many readers, races of writers, and tokens of others."""
+"""Buffers in a service: many readers, races of writers, tokens of this client and of others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import numpy as np
 import pytest
 
 import nnasync as nn
 from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.drivers.service import ServiceDevice
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.errors import ResourceExhaustedTransient as Busy
 from nnasync.hal import BufferDesc, BufferRole, DataLocation, Request, RequestArgument
@@ -121,15 +123,15 @@ async def test_writers_that_race(place: str) -> None:
             assert one_value(await net(shared)) == 10
 
 
-class Stranger:
-    """A burst of another client, on a prepared model of its own."""
+class Stream:
+    """A burst and what it was answered."""
 
     def __init__(self) -> None:
         self.channels = LocalChannel(), LocalChannel()
         self.controller = BurstController(*self.channels)
         self.outcomes: list[Outcome] = []
 
-    async def open(self, prepared: Any) -> Stranger:
+    async def open(self, prepared: Any) -> Stream:
         self.controller.attach(
             await prepared.configure_execution_burst(self.controller, *self.channels)
         )
@@ -157,17 +159,62 @@ async def test_tokens_over_a_burst() -> None:
         def request(token: int) -> Request:
             return Request((whole,), (place,), (token, pool))
 
-        mine = await Stranger().open(first)
+        mine = await Stream().open(first)
         assert not isinstance(await mine.outcome(request(buffer.token)), NNError)
         assert pool.array(np.float32, rigs.SHAPE).tolist() == (2 * ROW).tolist()
         unknown = await mine.outcome(request(buffer.token ^ 1))
         assert isinstance(unknown, InvalidArgument)
-        second = await Stranger().open(await it.device.prepare_model(doubler()))
+        second = await Stream().open(await it.device.prepare_model(doubler()))
         refused = await second.outcome(request(buffer.token))
         assert isinstance(refused, InvalidArgument)
-        assert "no role" in str(refused)
+        assert "no role" in str(refused), "each prepared model has roles of its own"
         await buffer.close()
         gone = await mine.outcome(request(buffer.token))
         assert isinstance(gone, InvalidArgument)
         for each in (mine, second):
             each.controller.close(DeviceUnavailable("closed by the test"))
+
+
+@pytest.mark.parametrize("way", ["execute", "execute_synchronously", "execute_fenced", "burst"])
+async def test_tokens_of_another_client_are_none(way: str) -> None:
+    """Two connections, one device: a token counts for the client whose buffer it is."""
+    async with served(connections=2) as it:
+        other = await ServiceDevice.open(it.source, "other")
+        try:
+            mine, theirs = [await each.prepare_model(doubler()) for each in (it.device, other)]
+            role = [BufferRole(0, 0)]
+            buffer = await it.device.allocate(BufferDesc(), [mine], role, role)
+            pool = Pool.allocate(16)
+            pool.array(np.float32, rigs.SHAPE)[...] = ROW
+            await buffer.copy_from(pool)
+            whole = RequestArgument(location=DataLocation(0, 0, 0))
+            place = RequestArgument(location=DataLocation(1, 0, 16))
+            request = Request((whole,), (place,), (buffer.token, pool))
+            assert await answer(way, mine, request) is None
+            assert pool.array(np.float32, rigs.SHAPE).tolist() == (2 * ROW).tolist()
+            refused = await answer(way, theirs, request)
+            made_up = msgspec.structs.replace(request, pools=(buffer.token ^ 1, pool))
+            unknown = await answer(way, theirs, made_up)
+            assert isinstance(refused, InvalidArgument)
+            assert str(refused) == str(unknown), "nobody learns which tokens there are"
+            assert await answer(way, mine, request) is None
+            await buffer.close()
+            assert isinstance(await answer(way, mine, request), InvalidArgument)
+        finally:
+            await other.close()
+
+
+async def answer(way: str, prepared: Any, request: Request) -> Exception | None:
+    """What comes of a request on one of the ways; None where it succeeds."""
+    if way == "burst":
+        stream = await Stream().open(prepared)
+        outcome = await stream.outcome(request)
+        stream.controller.close(DeviceUnavailable("closed by the test"))
+        return outcome if isinstance(outcome, NNError) else None
+    try:
+        found = await getattr(prepared, way)(request)
+        if way == "execute_fenced":
+            await found.fence
+    except NNError as error:
+        return error.with_traceback(None)
+    return None

@@ -18,6 +18,7 @@ from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
+    ResourceExhaustedTransient,
 )
 from nnasync.execution import distant
 from nnasync.execution.distant import DistantState
@@ -242,3 +243,27 @@ class TestInAProcess:
                 monkeypatch.undo()
                 assert total(burst) == ROW[0].tolist()
                 assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
+
+
+async def test_a_call_whose_deadline_nobody_watches_leaves_the_state(monkeypatch: Any) -> None:
+    monkeypatch.setattr("nnasync.runtime.runtime.Watchdog", rigs.ManualWatchdog)
+
+    def refuse(at_ns: int, callback: object) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    engine = NullEngine(compute=count)
+    async with served(engine) as it, rigs.runtime(it.device) as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            await burst(ROW)
+            engine.hang()
+            try:
+                with monkeypatch.context() as patch:
+                    patch.setattr(rt._watchdog, "arm", refuse)
+                    with pytest.raises(ResourceExhaustedTransient, match="deadlines of a burst"):
+                        await burst(ONES, deadline=nn.within(**rigs.HOUR))
+            finally:
+                rigs.set_free(engine)
+            counts = burst.statistics()
+            assert (counts.submitted, counts.succeeded, counts.failed) == (2, 1, 1)
+            assert (await burst(ROW)).tolist() == (2 * ROW).tolist()

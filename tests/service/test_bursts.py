@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +22,7 @@ from nnasync.drivers.service import bursts as senders
 from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.messages import BurstMemory, OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import bursts, holdings
+from nnasync.service import Limits, bursts, holdings
 from nnasync.service.bursts import ServedBurst
 from tests import rigs
 from tests.rigs import ONES, ROW, attempt, count, counter
@@ -305,7 +306,7 @@ async def test_the_thread_does_not_wait_for_an_answer_that_another_has_taken() -
         client, slot = await opened(it), Slot()
         context: Any = client.controller._context
         wanted = Counting()
-        context._wanted, first = wanted, context._wanted
+        context._ends.wanted, first = wanted, context._ends.wanted
         first.set()
         await rigs.until(lambda: wanted.waits == 1)
         pulse: Any = it.device.link.pulse
@@ -374,7 +375,7 @@ class DyingReader:
     def try_read(self) -> bytes | None:
         packet: bytes | None = self._reader.try_read()
         if packet is not None:
-            self._burst.died(errors.DeviceDied("it died"))
+            self._burst.ear.died(errors.DeviceDied("it died"))
         return packet
 
     def __getattr__(self, name: str) -> Any:
@@ -430,3 +431,73 @@ async def test_who_has_rested_is_looked_for_longer(monkeypatch: pytest.MonkeyPat
         assert max(usual) < 2 * senders.WINDOW_NS
         burst.close()
         await prepared.close()
+
+
+def burst_threads() -> list[str]:
+    """The threads that wait for answers of bursts, on both sides."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("nnasync-burst")]
+
+
+async def test_a_burst_that_is_dropped_is_given_back() -> None:
+    async with served(limits=Limits(bursts=1, prepared=1)) as it:
+        for _ in range(3):
+            prepared, slot = await it.device.prepare_model(rigs.doubler()), Slot()
+            client = await Client().open(prepared)
+            client.send(slot)
+            await client.answered(1)
+            assert slot.y.tolist() == (2 * ROW).tolist()
+            assert burst_threads()
+            del prepared, client
+            gc.collect()
+            # The next round has room for a prepared model and a burst, the only ones.
+            await rigs.until(lambda: not burst_threads())
+
+
+async def test_a_dropped_burst_lets_what_is_in_flight_end() -> None:
+    engine = rigs.gated()
+    async with served(engine) as it:
+        prepared, slot = await it.device.prepare_model(rigs.doubler()), Slot()
+        client, outcomes = await Client().open(prepared), list[Outcome]()
+        client.outcomes = outcomes
+        client.send(slot)
+        await engine.when(lambda counters: counters.waiting == 1)
+        del client
+        gc.collect()
+        engine.gate.open_wide()
+        await rigs.until(lambda: len(outcomes) == 1)
+        assert slot.y.tolist() == (2 * ROW).tolist()
+        await rigs.until(lambda: gc.collect() >= 0 and not burst_threads())
+        await prepared.close()
+
+
+async def test_a_burst_that_is_dropped_as_the_link_ends_leaves_no_thread() -> None:
+    async with served() as it:
+        client = await opened(it)
+        link = it.device.link
+        link.close()
+        del client
+        gc.collect()
+        await link.ended
+        await rigs.until(lambda: not burst_threads())
+
+
+async def test_a_client_that_raises_at_an_answer_ends_its_burst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(senders.logger, "exception", lambda text, *_: told.append(text))
+    engine = rigs.gated()
+    async with served(engine) as it:
+        client, slots = await opened(it), [Slot(), Slot()]
+
+        def broken(outcome: Outcome) -> None:
+            raise SystemExit("of the client")
+
+        encode_of = client.controller.encode
+        client.controller.send(encode_of(slots[0].request), broken)
+        await engine.when(lambda counters: counters.waiting == 1)
+        client.send(slots[1])
+        engine.gate.open_wide()
+        await client.answered(1)
+        await rigs.until(lambda: not burst_threads())
+    assert told == ["the client of a burst of %s failed"]

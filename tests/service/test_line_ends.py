@@ -200,3 +200,15 @@ async def test_where_bursts_end_before_anything_is_sent_the_socket_serves(monkey
         assert len(tried) == 2
         assert len(over_the_socket) == 5
         await check_it_comes_back(it, prepared, slot)
+
+
+async def test_a_late_answer_frees_no_line_that_another_has() -> None:
+    async with served() as it:
+        prepared = await opened(it, Slot())
+        line: Any = prepared._line
+        first = line._holder = object()
+        second = line._holder = object()
+        line._let_go(first)
+        assert is_taken(prepared)
+        line._let_go(second)
+        assert not is_taken(prepared)

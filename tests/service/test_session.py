@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import struct
@@ -15,6 +16,7 @@ import nnasync as nn
 from nnasync import errors
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.drivers.null import NullEngine
+from nnasync.drivers.service.launched import RemoteExecution
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.messages import (
     MAGIC,
@@ -38,7 +40,7 @@ from nnasync.drivers.service.messages import (
 from nnasync.drivers.service.process import Peer
 from nnasync.engine.caching import library_version
 from nnasync.fences import Fence, FenceStatus
-from nnasync.hal import DeviceStatus, ErrorStatus
+from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus
 from nnasync.memory import Pool
 from nnasync.service import Limits
 from tests import rigs
@@ -494,3 +496,81 @@ async def test_other_versions_are_told_so(magic: str, protocol: int, version: st
 def _form(memory: int) -> bytes:
     request = request_on(Slot().pool)
     return encode(Form(request.inputs, request.outputs, (memory,)))
+
+
+async def test_each_who_waits_has_an_error_of_its_own_at_the_end() -> None:
+    async with served() as it:
+        link, dependency = it.device.link, Fence()
+        dependency.fail(errors.GeneralFailure("the stage before"))
+        behind = RemoteExecution(link, "behind", [dependency], None)
+        alone = RemoteExecution(link, "alone", [], None)
+        calls = [link.begin(GetStatus) for _ in range(2)]
+        link.close()
+        found = [each.fence.error for each in (behind, alone, *calls)]
+        assert len(set(map(id, found))) == 4
+        assert {type(each) for each in found} == {errors.DeviceUnavailable}
+        assert [each.__cause__ for each in found if each] == [dependency.error, None, None, None]
+        assert link.error is not None
+        assert link.error.__cause__ is None
+
+
+def offers_of(link: Link, monkeypatch: pytest.MonkeyPatch) -> list[OfferModel]:
+    """The models that are sent from now on."""
+    sent: list[OfferModel] = []
+    begin = link.begin
+
+    def noted(make: Any, fds: Any = ()) -> Any:
+        def made(number: int) -> Any:
+            message = make(number)
+            if isinstance(message, OfferModel):
+                sent.append(message)
+            return message
+
+        return begin(made, fds)
+
+    monkeypatch.setattr(link, "begin", noted)
+    return sent
+
+
+async def test_a_model_that_several_ask_for_at_once_is_sent_once(monkeypatch: Any) -> None:
+    async with served(limits=Limits(models=1)) as it:
+        sent = offers_of(it.device.link, monkeypatch)
+        for _ in range(3):  # A model that is gone leaves its place to the next.
+            model = rigs.doubler()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(it.device.get_supported_operations, model)
+            del model
+        assert len(sent) == 3
+
+
+async def test_one_who_gives_up_sending_a_model_leaves_it_to_the_next(monkeypatch: Any) -> None:
+    async with served(limits=Limits(models=1)) as it:
+        sent = offers_of(it.device.link, monkeypatch)
+        for _ in range(3):
+            model = rigs.doubler()
+            async with anyio.create_task_group() as tasks:
+                ask = functools.partial(it.device.get_supported_operations, model)
+                hasty = await rigs.attempt(tasks, ask)
+                tasks.start_soon(it.device.get_supported_operations, model)
+                hasty.scope.cancel()
+            assert await it.device.get_supported_operations(model) == (True,)
+            del ask, model, hasty
+        assert 3 <= len(sent) <= 6
+
+
+async def test_who_gives_up_allocating_a_buffer_leaves_none() -> None:
+    async with served(limits=Limits(buffers=2)) as it:
+        prepared, role = await prepared_by(it), [BufferRole(0, 0)]
+
+        async def allocate() -> Any:
+            return await it.device.allocate(BufferDesc(), [prepared], role, [])
+
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(allocate)
+                while not it.device.link.is_awaited():
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            buffer = await allocate()
+            await buffer.close()

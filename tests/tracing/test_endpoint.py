@@ -111,6 +111,39 @@ async def test_a_source_in_a_bad_state_is_unavailable() -> None:
         assert (await ask(served, GET)).startswith(b"HTTP/1.1 503 ")
 
 
+async def test_a_collector_that_raises_is_told_and_disturbs_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken:
+        def collect(self) -> Any:
+            raise ValueError("no figures today")
+
+    async with serve_metrics(Source(), collectors=(Broken(),)) as served:
+        for _ in range(2):
+            assert (await ask(served, GET)).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert "no figures today" in caplog.text
+
+
+async def test_connections_that_cannot_be_taken_are_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(endpoint, "_PAUSE_S", 0.0)
+    async with serve_metrics(Source()) as served:
+        listener: Any = served._listener
+        assert listener is not None
+    real, failures = type(listener).serve, [OSError(24, "Too many open files")] * 2
+
+    async def serve(self: Any, *arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await real(self, *arguments)
+
+    monkeypatch.setattr(type(listener), "serve", serve)
+    async with serve_metrics(Source()) as served:
+        assert (await ask(served, GET)).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert caplog.text.count("Too many open files") == 2
+
+
 async def test_the_silent_are_shown_out_and_the_many_turned_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

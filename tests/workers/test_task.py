@@ -33,7 +33,7 @@ def test_arming_after_the_abort_says_so() -> None:
     assert not flag.arm(lambda: None)
 
 
-def test_interrupt_that_fails_harms_nobody() -> None:
+def test_interrupt_that_fails_harms_nobody_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
     flag = StopFlag()
 
     def broken() -> None:
@@ -42,6 +42,7 @@ def test_interrupt_that_fails_harms_nobody() -> None:
     flag.arm(broken)
     flag.abort()
     assert flag.raised == ABORT
+    assert "RuntimeError: cannot" in caplog.text
 
 
 def test_an_engine_that_hangs_in_its_interrupt_holds_nobody_up() -> None:

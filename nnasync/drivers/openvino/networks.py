@@ -8,7 +8,7 @@ exports, so their results are the same; until they are there executions share wh
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +19,8 @@ from nnasync.drivers.openvino.package import module
 from nnasync.endings import joined_at_exit
 
 __all__ = ["SHARED", "Networks", "in_engine"]
+
+logger = logging.getLogger(__name__)
 
 SHARED = -1
 """Instead of a number: none is free, and the first is to be shared."""
@@ -66,10 +68,12 @@ class Networks:
     def _add(self) -> None:
         # What cannot be copied now never can be: the one that is there is shared for good.
         missing, self._missing = self._missing - 1, 0
-        with contextlib.suppress(Exception):
+        try:
             self.all.append(self._copy())
             self._free.append(len(self.all) - 1)
             self._missing = missing
+        except Exception as error:
+            logger.warning("executions of a network take turns: it cannot be copied: %s", error)
         self._copying = None
 
 

@@ -3,13 +3,18 @@
 What a slot holds is told in the same queue ahead of the first request that names it, so the service
 never has to ask. Who sends looks for the answer for a short while, if that was worth it lately; for
 what takes longer a thread waits, which sleeps while nothing is under way.
+
+Thread and link know a burst weakly while it rests: one that its client drops ends as if closed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -37,6 +42,7 @@ from nnasync.drivers.service.messages import (
 )
 from nnasync.drivers.service.placement import current_core, staying
 from nnasync.errors import (
+    BadState,
     DeviceDied,
     DeviceUnavailable,
     InvalidArgument,
@@ -46,6 +52,8 @@ from nnasync.errors import (
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.workers import contained
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["FREE", "PUT", "REQUEST", "RemoteBurst"]
 
@@ -67,6 +75,81 @@ _FULL = "the queue of a burst is full"
 
 _arguments = msgpack_decoder(Arguments)
 _requests = msgpack_decoder(BurstRequest | BurstCancel)
+
+
+class _Ends:
+    """What a burst has to give back: its ends of two queues, and the thread that waits."""
+
+    def __init__(self) -> None:
+        """Raises ResourceExhausted where there is no memory or descriptor for the queues."""
+        self.wanted = threading.Event()
+        self.are_shut = False
+        self.busy: RemoteBurst | None = None
+        """The burst while it awaits answers and the thread has not heard of that yet."""
+        self.writer, self.requests_there = QueueWriter.create(CAPACITY)
+        try:
+            self.reader, self.results_there = QueueReader.create(CAPACITY)
+        except BaseException:
+            self.requests_there.close()
+            self.writer.close()
+            raise
+
+    def shut(self) -> None:
+        """Close the queues and end the thread; idempotent."""
+        self.are_shut = True
+        for each in (self.reader, self.writer, self.requests_there, self.results_there):
+            each.close()
+        self.busy = None
+        self.wanted.set()
+
+    def want(self, burst: RemoteBurst) -> None:
+        """Have the thread take answers of a burst, which it keeps meanwhile."""
+        self.busy = burst
+        if self.are_shut:
+            self.busy = None  # There is no thread any more, and a finalizer knows this object.
+        self.wanted.set()
+
+    def wait(self, reference: weakref.ref[RemoteBurst]) -> None:
+        """What the thread does: have answers taken while there are some to come."""
+        while not self.are_shut:
+            self.wanted.wait()
+            self.wanted.clear()
+            busy, self.busy = self.busy, None
+            burst = busy or reference()
+            if burst is not None:
+                burst.take_answers()
+            del busy, burst
+
+
+class _Ear:
+    """Hears for a burst what link and client say, without keeping it alive while it rests."""
+
+    def __init__(self, burst: RemoteBurst, ends: _Ends) -> None:
+        self._burst = weakref.ref(burst)
+        self._ends = ends
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer is to come."""
+        burst = self._burst()
+        return burst is not None and burst.is_awaited
+
+    def receive(self, packet: bytes) -> None:
+        """A packet of the client; raises BadState where it has dropped the burst."""
+        burst = self._burst()
+        if burst is None:
+            raise BadState("the burst was dropped by its client")
+        burst.receive(packet)
+
+    def heard(self, message: LaunchEnded) -> None:
+        """Nothing is said about bursts."""
+
+    def died(self, error: NNError) -> None:
+        """Have what is under way answered, and everything given back."""
+        burst = self._burst()
+        if burst is not None:
+            burst.end(error)
+        self._ends.shut()
 
 
 class RemoteBurst:
@@ -102,25 +185,26 @@ class RemoteBurst:
         self._took_ns = self._looked_ns = 0
         self._decoder = ResultDecoder()
         self._reading = threading.Lock()
-        self._wanted = threading.Event()
-        self._writer, self._requests_there = QueueWriter.create(CAPACITY)
-        try:
-            self._reader, self._results_there = QueueReader.create(CAPACITY)
-        except BaseException:
-            self._requests_there.close()
-            self._writer.close()
-            raise
+        self._ends = ends = _Ends()
+        self._writer, self._reader = ends.writer, ends.reader
         self._reader.polling_ns = 0
+        self.ear = _Ear(self, ends)
+        """What hears for it, to be given to the link."""
+        waiting = threading.Thread(
+            target=ends.wait, args=(weakref.ref(self),), name="nnasync-burst", daemon=True
+        )
         try:
-            threading.Thread(target=self._wait, name="nnasync-burst", daemon=True).start()
+            waiting.start()
         except RuntimeError as error:
             self._shut()
             raise ResourceExhaustedTransient(f"no thread for a burst: {error}") from error
+        self._finalizer = weakref.finalize(self, _dropped, link, self.number, ends)
+        self._finalizer.atexit = False
 
     @contextlib.contextmanager
     def handovers(self) -> Iterator[list[int]]:
         """The descriptors for the service, which are closed afterwards."""
-        with self._requests_there as requests, self._results_there as results:
+        with self._ends.requests_there as requests, self._ends.results_there as results:
             yield [*requests.descriptors, *results.descriptors]
 
     def receive(self, packet: bytes) -> None:
@@ -212,26 +296,17 @@ class RemoteBurst:
             self._link.hush(self.number)
             self._link.tell(CloseBurst(self.number))
 
-    # -- what the link says
-
     @property
     def is_awaited(self) -> bool:
         """Whether an answer is to come."""
         return bool(self._sent)
-
-    def heard(self, message: LaunchEnded) -> None:
-        """Nothing is said about bursts."""
-
-    def died(self, error: NNError) -> None:
-        """Answer what is under way."""
-        self._end(error)
 
     # -- answers
 
     def _look(self, serial: int) -> BurstResult | None:
         """Look for one answer for a short while, and leave the rest to the thread."""
         if not (self._is_worth_looking() and self._reading.acquire(blocking=False)):
-            self._wanted.set()
+            self._ends.want(self)
             return None
         found, traces = None, self._link.traces
         try:
@@ -258,7 +333,7 @@ class RemoteBurst:
         finally:
             self._reading.release()
             if self._sent:
-                self._wanted.set()
+                self._ends.want(self)
         return found
 
     def _comes_by(self, until_ns: int) -> bytes | None:
@@ -305,23 +380,23 @@ class RemoteBurst:
         wanted_ns = min(max(2 * took_ns, WINDOW_NS), LONGEST_WINDOW_NS)
         self._window_ns += (wanted_ns - self._window_ns) // 8
 
-    def _wait(self) -> None:
-        """What the thread does: wait for answers while there are some to come."""
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            try:
-                while self._sent:
-                    self._link.pulse.expect()
-                    with self._reading:
-                        if not self._sent:
-                            break  # Who held it has taken the last one.
-                        packet = self._reader.read_blocking()
-                    self._taken(packet or b"")
-            except NNError as error:
-                self._end(self._link.error or error)
-            if self._closed:
-                return
+    def take_answers(self) -> None:
+        """On the thread: wait for answers while there are some to come."""
+        try:
+            while self._sent:
+                self._link.pulse.expect()
+                with self._reading:
+                    if not self._sent:
+                        return  # Who held it has taken the last one.
+                    packet = self._reader.read_blocking()
+                self._taken(packet or b"")
+        except NNError as error:
+            self.end(self._link.error or error)
+        except BaseException as error:
+            # The client's own: its burst ends, and nobody waits for an answer for ever.
+            logger.exception("the client of a burst of %s failed", self._link.who)
+            self.end(contained(error, "the client of a burst"))
+            self._link.tell_soon(CloseBurst(self.number))
 
     def _answer(self, packet: bytes) -> None:
         """Hand an answer to the client half; one that takes none ends its burst."""
@@ -330,7 +405,7 @@ class RemoteBurst:
         except NNError:
             self.close()
 
-    def _end(self, error: NNError) -> None:
+    def end(self, error: NNError) -> None:
         """Answer what is under way with an error, each once."""
         if not self._closed:
             self._shut()
@@ -343,9 +418,7 @@ class RemoteBurst:
 
     def _shut(self) -> None:
         self._closed = True
-        for each in (self._reader, self._writer, self._requests_there, self._results_there):
-            each.close()
-        self._wanted.set()
+        self._ends.shut()
 
     # -- requests
 
@@ -379,6 +452,18 @@ class RemoteBurst:
             self._known[encoded] = slots
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
+
+
+def _dropped(link: Link, number: int, ends: _Ends) -> None:
+    """A burst is no more; on any thread, amidst anything."""
+    if not ends.are_shut:
+        link.run_soon(functools.partial(_close, link, number, ends))
+
+
+def _close(link: Link, number: int, ends: _Ends) -> None:
+    ends.shut()
+    link.hush(number)
+    link.tell(CloseBurst(number))
 
 
 def _refusal(serial: int, error: NNError) -> bytes:

@@ -16,6 +16,7 @@ from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.messages import (
     Allocate,
     Allocated,
+    CloseBuffer,
     ClosePrepared,
     GetLowerings,
     GetStatus,
@@ -205,12 +206,17 @@ class ServiceDevice(KnownDevice):
                 raise InvalidArgument(f"a prepared model is not of this {self.name}")
             numbers.append(prepared.number)
         buffer = link.number()
-        answer: Allocated = await link.call(
-            lambda n: Allocate(
-                n, buffer, desc, tuple(numbers), tuple(input_roles), tuple(output_roles)
-            ),
-            answer=Allocated,
-        )
+        try:
+            answer: Allocated = await link.call(
+                lambda n: Allocate(
+                    n, buffer, desc, tuple(numbers), tuple(input_roles), tuple(output_roles)
+                ),
+                answer=Allocated,
+            )
+        except BaseException:
+            # It may have been allocated all the same.
+            link.tell_soon(CloseBuffer(0, buffer))
+            raise
         return RemoteBuffer(link, session.memories, buffer, answer.token)
 
     def observe(self, tracer: Tracer) -> None:
@@ -220,8 +226,10 @@ class ServiceDevice(KnownDevice):
     async def close(self) -> None:
         """End the connection; a service that was started for it ends too."""
         self._closed = True
-        await self._supervisor.traces.finish()
-        self._supervisor.close()
+        try:
+            await self._supervisor.traces.finish()
+        finally:
+            self._supervisor.close()
         await self._supervisor.ended()
 
     async def _prepared(

@@ -7,7 +7,6 @@ makes no detour through the application.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Sequence
@@ -78,7 +77,10 @@ class RemoteExecution:
         self._finalizer.atexit = False
 
     def limit(self, deadline_ns: int) -> None:
-        """Fail the fence soon after the deadline if the service does not."""
+        """Fail the fence soon after the deadline if the service does not.
+
+        Raises ResourceExhaustedTransient where there is no thread for that.
+        """
         if deadline_ns == NEVER_NS:
             return
         link, number, fence = self._link, self.number, self.fence
@@ -88,9 +90,8 @@ class RemoteExecution:
             if fence.fail(MissedDeadlineTransient(text)):
                 link.tell(CancelLaunch(number))
 
-        # Where the link is over, the fence has its error, or gets it now.
-        with contextlib.suppress(BadState):
-            alarm = link.watchdog.arm(deadline_ns + LATE_NS, expire)
+        alarm = link.alarm(deadline_ns + LATE_NS, expire)
+        if alarm is not None:
             fence.add_callback(lambda _: alarm.disarm())
 
     async def get_execution_info(self) -> Info:

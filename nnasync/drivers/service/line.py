@@ -98,7 +98,9 @@ class Line:
         self._controller: BurstController | None = None
         self._turns = Turns(_STALL_BUDGET_NS)
         self._calls = 0
-        self._taken = False
+        # Who has the line: taken by the loop, let go by whichever thread has the answer.
+        self._holder: object = None
+        self._holding = threading.Lock()
         self._closed = False
         # Who drops a request may be on any thread: what is known of them has a lock.
         self._lock = threading.Lock()
@@ -147,6 +149,16 @@ class Line:
         self.close()
         return True
 
+    @property
+    def _taken(self) -> bool:
+        return self._holder is not None
+
+    def _let_go(self, holder: object) -> None:
+        """Free the line, unless somebody else has it by now."""
+        with self._holding:
+            if self._holder is holder:
+                self._holder = None
+
     def _is_end(self, error: NNError) -> bool:
         """Whether only the burst is over."""
         return isinstance(error, DeviceDied) and self._link.error is None
@@ -160,11 +172,11 @@ class Line:
         controller = None
         if not self._taken:
             self._hang_up()
-            self._taken = True
+            holder = self._holder = object()
             try:
                 controller = await self._opened(deadline_ns)
             finally:
-                self._taken = False
+                self._let_go(holder)
         if was_sent and shares_memory(request.pools, request.inputs, request.outputs):
             raise DeviceUnavailable(
                 f"a burst of {self._link.who} ended while this was in flight, which may have "
@@ -209,7 +221,7 @@ class Line:
 
     async def _once(self, request: Request, *, measure: bool, deadline_ns: int) -> Outcome | None:
         """What comes of sending it once; None without a line that can take it."""
-        self._taken = True
+        holder = self._holder = object()
         outcome: Outcome | int | None = None
         try:
             if self._turns.is_half_spent():
@@ -234,21 +246,25 @@ class Line:
                 raise _NotSent from error
             self._turns.spend(now_ns() - began_ns)
         finally:
-            self._taken = isinstance(outcome, int)
-        return await self._followed(outcome, deadline_ns) if isinstance(outcome, int) else outcome
+            if not isinstance(outcome, int):
+                self._let_go(holder)
+        if isinstance(outcome, int):
+            return await self._followed(outcome, deadline_ns, holder)
+        return outcome
 
-    async def _followed(self, serial: int, deadline_ns: int) -> Outcome:
+    async def _followed(self, serial: int, deadline_ns: int, holder: object) -> Outcome:
         """Wait for an answer; the line is free again when it is there, whoever still waits."""
         over = Fence()
         outcomes: list[Outcome] = []
 
         def done(outcome: Outcome) -> None:
             outcomes.append(outcome)
-            self._taken = False
+            self._let_go(holder)
             over.signal()
 
         controller = self._controller
         if controller is None:
+            self._let_go(holder)
             self._link.check()
             raise DeviceUnavailable(f"{self._link.who} was closed")
         given_up = False
@@ -263,7 +279,7 @@ class Line:
             await self._link.settled(over, deadline_ns, give_up)
         except BaseException:
             if given_up or over.error is not None:
-                self._taken = False
+                self._let_go(holder)
                 self._start_over()
             raise
         return outcomes[0]

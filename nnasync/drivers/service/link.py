@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from nnasync.clock import Watchdog, now_ns
+from nnasync.clock import Alarm, Watchdog, now_ns
 from nnasync.drivers.service.connection import Connection, close_all
 from nnasync.drivers.service.messages import (
     Answer,
@@ -76,7 +76,7 @@ class Listener(Protocol):
         """Called on the thread of the link."""
 
     def died(self, error: NNError) -> None:
-        """The last that is heard; on any thread."""
+        """The last that is heard, on any thread; the error is the listener's own."""
 
 
 class Spare(Protocol):
@@ -117,7 +117,11 @@ class Link:
     """One connection to a service; ends with the service, or by `close`."""
 
     def __init__(self, source: Source, who: str) -> None:
-        """Opens the source, which may block."""
+        """Opens the source, which may block.
+
+        Raises DeviceUnavailable, OSError where no descriptor is left, ResourceExhaustedTransient
+        where no thread is.
+        """
         self.who = who
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -143,11 +147,18 @@ class Link:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self.peer = source.open()
-            self._connection = Connection(self.peer.socket, who, self._rouse)
         except BaseException:
             os.close(self._wake_fd)
             raise
-        threading.Thread(target=self._run, name="nnasync-service", daemon=True).start()
+        try:
+            self._connection = Connection(self.peer.socket, who, self._rouse)
+            threading.Thread(target=self._run, name="nnasync-service", daemon=True).start()
+        except BaseException as error:
+            self._give_back()
+            if isinstance(error, RuntimeError):
+                text = f"no thread for the connection to {who}: {error}"
+                raise ResourceExhaustedTransient(text) from error
+            raise
 
     @property
     def connection(self) -> Connection:
@@ -230,18 +241,16 @@ class Link:
 
         Raises what the answer is, MissedDeadlineTransient where there is none by the deadline.
         """
+
+        def expire() -> None:
+            text = f"{self.who} did not answer by the deadline"
+            if fence.fail(MissedDeadlineTransient(text)):
+                give_up()
+
         alarm = None
-        if deadline_ns != NEVER_NS and not fence.done:
-
-            def expire() -> None:
-                text = f"{self.who} did not answer by the deadline"
-                if fence.fail(MissedDeadlineTransient(text)):
-                    give_up()
-
-            # Where the link is over, the fence has its answer, or gets it now.
-            with contextlib.suppress(BadState):
-                alarm = self.watchdog.arm(deadline_ns + LATE_NS, expire)
         try:
+            if deadline_ns != NEVER_NS and not fence.done:
+                alarm = self.alarm(deadline_ns + LATE_NS, expire)
             await fence
         except BaseException:
             if not fence.done:
@@ -250,6 +259,19 @@ class Link:
         finally:
             if alarm is not None:
                 alarm.disarm()
+
+    def alarm(self, at_ns: int, callback: Callable[[], object]) -> Alarm | None:
+        """Have something called at a time; None where the link is over, which answers all.
+
+        Raises ResourceExhaustedTransient where there is no thread for it.
+        """
+        try:
+            return self.watchdog.arm(at_ns, callback)
+        except BadState:
+            return None
+        except RuntimeError as error:
+            text = f"no thread for the deadlines of {self.who}: {error}"
+            raise ResourceExhaustedTransient(text) from error
 
     def give_up(self, call: Call) -> None:
         """Tell the service that nobody waits for a call."""
@@ -334,9 +356,19 @@ class Link:
             calls, self._calls = self._calls, {}
             listeners, self._listeners = self._listeners, {}
         for call in calls.values():
-            call.fence.fail(error)
+            call.fence.fail(fresh(error))
         for listener in listeners.values():
-            listener.died(error)
+            twin = fresh(error)
+            listener.died(twin if isinstance(twin, NNError) else error)
+
+    def _give_back(self) -> None:
+        """Undo the start of a link that nobody reads; a process of ours is seen off."""
+        with self._wake_lock:
+            fd, self._wake_fd = self._wake_fd, -1
+            os.close(fd)
+        self.peer.socket.close()
+        self.peer.kill()
+        self.peer.see_off()
 
     def _rouse(self) -> None:
         with self._wake_lock:
@@ -359,6 +391,10 @@ class Link:
             logger.exception("the link to %s failed", self.who)
             self._fail(DeviceDied(f"the link to {self.who} failed: {failure}"))
         self.over.signal()
+        while self._chores:
+            # What finalizers left just before the end has no other chance.
+            with self._contained():
+                self._chores.popleft()()
         self._connection.close()
         for holder in self._holders():
             with self._contained():

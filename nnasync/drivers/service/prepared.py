@@ -260,7 +260,7 @@ async def _open_burst(
 ) -> RemoteBurst:
     burst = RemoteBurst(link, memories, callback, result_channel, owner, polls=polls)
     try:
-        link.listen(burst.number, burst)
+        link.listen(burst.number, burst.ear)
         with burst.handovers() as fds:
             await link.call(
                 lambda n: OpenBurst(n, burst.number, prepared, polls),
@@ -270,7 +270,7 @@ async def _open_burst(
     except BaseException:
         burst.close()
         raise
-    request_channel.listen(burst.receive)
+    request_channel.listen(burst.ear.receive)
     return burst
 
 

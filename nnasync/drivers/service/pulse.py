@@ -8,6 +8,7 @@ through the other half, too, is what `has_stopped` says. While nothing is awaite
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from nnasync.clock import Watchdog, now_ns
 from nnasync.errors import BadState
 
 __all__ = ["HANG_AFTER_S", "Pulse"]
+
+logger = logging.getLogger(__name__)
 
 HANG_AFTER_S = 10.0
 """For how long a service that is awaited may give no sign of life."""
@@ -97,3 +100,8 @@ class Pulse:
             self._watchdog.arm(since_ns + self._half_ns, self._look)
         except BadState:
             pass  # The link is over.
+        except RuntimeError as error:
+            # No thread: what is awaited next tries again.
+            logger.warning("nobody looks for signs of life of a service for now: %s", error)
+            with self._lock:
+                self._watching = False

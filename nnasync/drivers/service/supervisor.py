@@ -44,23 +44,43 @@ class Session:
         self.welcome = welcome
         self.memories = Memories(link)
         self._models: dict[int, tuple[weakref.ref[Model], int]] = {}
+        self._under_way: dict[int, Fence] = {}
 
     async def number_of(self, model: Model) -> int:
-        """The number of a model, which is sent if it is new to the service."""
-        known = self._models.get(id(model))
-        if known is not None:
-            return known[1]
-        offer = await anyio.to_thread.run_sync(Offer, model)
+        """The number of a model, which is sent if it is new to the service.
+
+        Several may ask at once: one sends it, and the next tries where that one did not succeed.
+        """
+        key = id(model)
+        while (known := self._models.get(key)) is None:
+            sent = self._under_way.get(key)
+            if sent is not None:
+                await sent
+                continue
+            self._under_way[key] = sent = Fence()
+            try:
+                await self._offer(model)
+            finally:
+                del self._under_way[key]
+                sent.signal()
+        return known[1]
+
+    async def _offer(self, model: Model) -> None:
+        offer = await _made(model)
         link, models, key = self.link, self._models, id(model)
         number = link.number()
-        await link.call(lambda n: offer.message(n, number), offer.fds)
+        try:
+            await link.call(lambda n: offer.message(n, number), offer.fds)
+        except BaseException:
+            # It may have come all the same.
+            link.tell_soon(ForgetModel(number))
+            raise
 
         def forget(_: object) -> None:
             models.pop(key, None)
             link.tell_soon(ForgetModel(number))
 
         models[key] = (weakref.ref(model, forget), number)
-        return number
 
 
 class Supervisor:
@@ -95,7 +115,8 @@ class Supervisor:
     async def connected(self) -> Session:
         """The session, a new one where the last is over.
 
-        Raises DeviceUnavailable where none can be had.
+        Raises DeviceUnavailable where none can be had, ResourceExhaustedTransient where no thread
+        or descriptor is left for it now.
         """
         while True:
             session = self._session
@@ -142,10 +163,19 @@ class Supervisor:
             elif session is not None and session.link.error is None:
                 fence.signal()
             else:
-                self._under_way = fence
-                name = "nnasync-supervisor"
-                threading.Thread(target=self._run, args=(fence,), name=name, daemon=True).start()
+                self._run_apart(fence)
             return fence
+
+    def _run_apart(self, fence: Fence) -> None:
+        """Begin a session on a thread; the next who asks tries again where none can be started."""
+        name = "nnasync-supervisor"
+        thread = threading.Thread(target=self._run, args=(fence,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            fence.fail(ResourceExhaustedTransient(f"no thread to start {self.name} on: {error}"))
+        else:
+            self._under_way = fence
 
     def _run(self, fence: Fence) -> None:
         """On a thread of its own: begin a session, once the last process was seen off."""
@@ -229,6 +259,14 @@ class Supervisor:
                 f"another device answers in place of {before.name} {before.device_version}: "
                 f"{welcome.name} {welcome.device_version}"
             )
+
+
+async def _made(model: Model) -> Offer:
+    """What is sent of a model, made on a thread; raises InvalidArgument, ResourceExhausted."""
+    try:
+        return await anyio.to_thread.run_sync(Offer, model)
+    except RuntimeError as error:
+        raise ResourceExhaustedTransient(f"no thread to send a model from: {error}") from error
 
 
 def _identity(welcome: Welcome) -> tuple[str, str]:

@@ -243,6 +243,9 @@ class _Reader:
             self._link.watchdog.arm(now_ns() + pause_ns, self._ask)
         except BadState:
             self._end()  # The link is over.
+        except RuntimeError as error:
+            logger.warning("%s is not traced any more: %s", self._traces.device, error)
+            self._end()
 
     def _explain(self, error: Exception) -> None:
         if isinstance(error, InvalidArgument):

@@ -61,7 +61,7 @@ def test_who_finds_none_free_shares_and_has_a_copy_made() -> None:
     assert networks.all == ["first", "second", "third"]
 
 
-def test_one_that_cannot_be_copied_is_shared_for_good() -> None:
+def test_one_that_cannot_be_copied_is_shared_for_good(caplog: pytest.LogCaptureFixture) -> None:
     tried: list[int] = []
 
     def copy() -> str:
@@ -74,6 +74,7 @@ def test_one_that_cannot_be_copied_is_shared_for_good() -> None:
         assert networks.take() == SHARED
         copies_made()
     assert len(tried) == 1
+    assert caplog.text.count("it cannot be exported") == 1
 
 
 def test_without_a_thread_the_next_one_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

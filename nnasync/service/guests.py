@@ -1,0 +1,88 @@
+"""Who is connected to a service, and whose connection gives way when there is no room.
+
+A connection that was never used keeps nobody out. One that has not finished its handshake gives way
+to whoever comes, also where many of them come at once; one that has, and asked for nothing since,
+to a client of another process that has fewer connections. Among several the process with the most
+connections loses one, its oldest: so a flood drives out its own. A client that was sent away while
+it rested is connected again when it asks for something.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["MOST_UNGREETED", "Guest", "Guests"]
+
+MOST_UNGREETED = 16
+"""How many connections may be amid their handshakes; more of them are a flood."""
+
+
+class Guest(Protocol):
+    """A connection (`service.session.Session` is one)."""
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether its handshake is over."""
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether it asked for anything since."""
+
+    def hang_up(self) -> None:
+        """End the connection."""
+
+
+class Guests:
+    """The connections of one service, in the order in which they came, with their processes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pids: dict[Guest, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._pids)
+
+    def has_room(self, pid: int) -> bool:
+        """Whether one more may come from this process; an idle connection may end for that."""
+        if len(self._among(_is_new)) >= MOST_UNGREETED:
+            self._send_away(self._among(_is_new))
+        if len(self) < self._most:
+            return True
+        if self._send_away(self._among(_is_new)):
+            return True
+        counts = Counter(self._pids.values())
+        idle = {
+            guest: of for guest, of in self._among(_is_idle).items() if counts[of] > counts[pid] + 1
+        }
+        return self._send_away(idle)
+
+    def come(self, guest: Guest, pid: int) -> None:
+        """Note one that was let in."""
+        self._pids[guest] = pid
+
+    def leave(self, guest: Guest) -> None:
+        """Forget one that has gone, or was sent away before."""
+        self._pids.pop(guest, None)
+
+    def _among(self, test: Callable[[Guest], bool]) -> dict[Guest, int]:
+        return {guest: pid for guest, pid in self._pids.items() if test(guest)}
+
+    def _send_away(self, guests: dict[Guest, int]) -> bool:
+        """End the oldest of the process that has most of these; whether there was one."""
+        if not guests:
+            return False
+        ((most, _),) = Counter(guests.values()).most_common(1)
+        oldest = next(guest for guest, pid in guests.items() if pid == most)
+        self.leave(oldest)
+        oldest.hang_up()
+        return True
+
+
+def _is_new(guest: Guest) -> bool:
+    return not guest.is_greeted
+
+
+def _is_idle(guest: Guest) -> bool:
+    return guest.is_greeted and not guest.has_asked

@@ -1,0 +1,171 @@
+"""Networks that are compiled again: whatever fails meanwhile, the application goes on."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from nnasync import errors
+from nnasync.fences import Fence
+from nnasync.runtime import reviving
+from nnasync.runtime.reviving import Reviver
+from nnasync.runtime.tasks import Tasks, tasks_of_this_loop
+from tests.rigs import GUARD_S, until
+
+pytestmark = pytest.mark.anyio
+
+FAILURES = [
+    errors.DeviceDied("died again"),
+    errors.InvalidArgument("no such model"),
+    OSError("the file is gone"),
+    RuntimeError("can't start new thread"),
+    ExceptionGroup("two", [ValueError("a"), ValueError("b")]),
+]
+
+
+@pytest.fixture(autouse=True)
+async def patience(anyio_backend: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """No test waits for ever, or long."""
+    monkeypatch.setattr(reviving, "_FIRST_PAUSE_S", 0.0)
+    with anyio.fail_after(GUARD_S):
+        yield
+
+
+class Service:
+    """An isolated device, as a reviver sees it."""
+
+    name = "isolated"
+
+    def __init__(self) -> None:
+        self.lost = Fence()
+        self.connections = 0
+
+    async def connected(self) -> None:
+        self.connections += 1
+
+    def die(self) -> None:
+        """End this connection; the next one is there at once."""
+        old, self.lost = self.lost, Fence()
+        old.signal()
+
+
+class Prepared:
+    """What a compilation made; `close` may fail."""
+
+    closing_error: Exception | None = None
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+        if self.closing_error is not None:
+            raise self.closing_error
+
+
+class Compiled:
+    """A compilation; `later` brings a better plan."""
+
+    def __init__(self, later: Callable[[], Awaitable[Any]] | None = None) -> None:
+        self.later = later
+        self.prepared = Prepared()
+
+
+class Network:
+    """A network, as a reviver sees it."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+        self.improved: list[Any] = []
+        self.is_open = True
+        self.model = type("Model", (), {"name": "net"})()
+
+    def report(self) -> Any:
+        """One part, on the isolated device."""
+        return type("Report", (), {"partitions": [Service]})
+
+    def take_over(self, compilation: Any) -> bool:
+        """Use another compilation, unless the network is closed."""
+        if self.is_open:
+            self.taken.append(compilation)
+        return self.is_open
+
+    def optimised(self, report: Any) -> None:
+        """Note the report of a better plan."""
+        self.improved.append(report)
+
+
+Service.device = "isolated"  # type: ignore[attr-defined]  # It stands for a part of a plan, too.
+
+
+class Rig:
+    """A reviver in the tasks of a runtime."""
+
+    def __init__(self) -> None:
+        self.service, self.net = Service(), Network()
+        self.outcomes: list[Any] = []
+        self.tasks: Tasks = tasks_of_this_loop()
+
+    async def again(self) -> Any:
+        """The next compilation, or error, that the test wants."""
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def __aenter__(self) -> Rig:
+        await self.tasks.open()
+        reviver: Any = Reviver([self.service], self.again)  # type: ignore[list-item]  # Stand-ins.
+        self.tasks.start(reviver.run, weakref.ref(self.net))
+        await anyio.wait_all_tasks_blocked()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.tasks.close()
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda error: type(error).__name__)
+async def test_a_death_while_the_better_plan_is_made_disturbs_nothing(
+    failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def later() -> Any:
+        raise failure.with_traceback(None)
+
+    async with Rig() as rig:
+        first, second = Compiled(later), Compiled()
+        rig.outcomes += [first, second]
+        rig.service.die()
+        await until(lambda: rig.net.taken == [first])
+        rig.service.die()
+        await until(lambda: rig.net.taken == [first, second])
+    assert rig.net.improved == []
+    assert "keeps the plan it has" in caplog.text
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda error: type(error).__name__)
+async def test_compiling_again_is_tried_again_whatever_it_failed_with(
+    failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Rig() as rig:
+        compiled = Compiled()
+        rig.outcomes += [failure.with_traceback(None)] * 3 + [compiled]
+        rig.service.die()
+        await until(lambda: rig.net.taken == [compiled])
+    warned = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warned) == 1, "the same failure is told once"
+
+
+async def test_what_a_closed_network_cannot_take_is_closed_even_if_that_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Rig() as rig:
+        compiled = Compiled()
+        compiled.prepared.closing_error = errors.DeviceDied("died again")
+        rig.outcomes.append(compiled)
+        rig.net.is_open = False
+        rig.service.die()
+        await until(lambda: compiled.prepared.closed)
+    assert "died again" in caplog.text
