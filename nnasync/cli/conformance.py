@@ -37,6 +37,7 @@ _CASES, _HAL = "cases", "hal"
 _ALL = "all"
 _SHOWN_PER_OPERATION = 3
 _SHOWN = 60
+_SHOWN_REASONS = 20
 _REASON_WIDTH = 240
 _TOLD_EVERY = 500
 
@@ -198,6 +199,8 @@ def _text(report: Report, device: str, duration_s: float) -> str:
         parts.append("\n".join(_told(report.failures)))
     parts += [f"known gap: {gap.name}: {gap.gap}" for gap in report.gaps[:_SHOWN]]
     parts += [f"{glob}: listed as a known gap, but passes" for glob in report.closed_gaps()]
+    if report.unsupported:
+        parts.append("\n".join(_declined(report.reasons())))
     counts = report.counts
     parts.append(
         f"{device}: {counts.passed} passed, {counts.failed} failed, "
@@ -211,6 +214,16 @@ def _cells(counts: Counts) -> tuple[str, ...]:
         str(number)
         for number in (counts.passed, counts.failed, counts.unsupported, counts.known_gaps)
     )
+
+
+def _declined(reasons: Sequence[tuple[str, int]]) -> list[str]:
+    """Why cases are not supported, in the order of how many."""
+    lines = [
+        f"unsupported: {count}: {textwrap.shorten(reason, _REASON_WIDTH, placeholder=' ...')}"
+        for reason, count in reasons[:_SHOWN_REASONS]
+    ]
+    left = len(reasons) - len(lines)
+    return [*lines, f"... and {left} more reasons, which --json lists"] if left else lines
 
 
 def _told(failures: Sequence[Failure]) -> list[str]:

@@ -165,7 +165,7 @@ class _Compiler:
                 self._failed_to_prepare(contender, error)
                 continue
             self._tell(contender, "chosen")
-            first = not self._field.rejections
+            first = not self._unprepared
             reason = "first device that takes the whole model" if first else _FALLBACK
             return Choosing(contender, reason)
         raise failure or self._nobody()
@@ -438,10 +438,7 @@ class _Compiler:
     def _nobody(self) -> NNError:
         """What to raise where nobody takes the model: that a device is gone, if one is."""
         names = ", ".join(device.name for device in self._devices) or "none"
-        reasons = [
-            f"{rejection.device}: operation {rejection.operation}: {rejection.reason}"
-            for rejection in self._field.rejections
-        ] + [
+        reasons = [str(rejection) for rejection in self._field.rejections] + [
             f"{candidate.device}, {candidate.lowering}: {candidate.verdict}"
             for candidate in self._field.candidates
             if candidate.verdict.startswith("not allowed")

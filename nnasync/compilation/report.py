@@ -50,6 +50,10 @@ class Rejection(msgspec.Struct, frozen=True):
     operation: int
     reason: str
 
+    def __str__(self) -> str:
+        where = "" if self.operation < 0 else f"operation {self.operation}: "
+        return f"{self.device}: {where}{self.reason}"
+
 
 class Fallback(msgspec.Struct, frozen=True):
     """Work of a device that the reference did, since the device failed.

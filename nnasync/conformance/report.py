@@ -44,11 +44,12 @@ class Failure(Struct, frozen=True):
 
 
 class Unsupported(Struct, frozen=True):
-    """A case that the device does not take, and the operations that are missing."""
+    """A case that the device does not take, the operations that are missing, and why."""
 
     name: str
     source: str
     missing: tuple[str, ...]
+    reason: str = ""
 
 
 class Report:
@@ -74,8 +75,10 @@ class Report:
             self._add_failure(result, gap)
             outcome = outcome if gap is None else "known_gaps"
         elif result.outcome is Outcome.UNSUPPORTED:
-            missing = result.runs[0].missing
-            self.unsupported.append(Unsupported(result.name, result.source, missing))
+            run = result.runs[0]
+            self.unsupported.append(
+                Unsupported(result.name, result.source, run.missing, run.reason)
+            )
         self._total[outcome] += 1
         for operation in result.operations:
             self._operations.setdefault(operation, Counter())[outcome] += 1
@@ -98,6 +101,10 @@ class Report:
             RunCounts(*key, count["passed"], count["failed"], count["unsupported"])
             for key, count in self._runs.items()
         ]
+
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why cases are not supported, and how many for each reason, the most frequent first."""
+        return Counter(each.reason for each in self.unsupported if each.reason).most_common()
 
     def closed_gaps(self) -> list[str]:
         """Globs of known gaps all of whose cases pass by now."""

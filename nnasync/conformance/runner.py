@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import anyio
 
-from nnasync import hal
 from nnasync.accuracy import compare, computes_in_half, golden_criterion
 from nnasync.clock import now_ns
 from nnasync.conformance.cases import Case
@@ -24,7 +23,9 @@ from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
 from nnasync.conformance.trial import Fault, Outputs, Trial, told
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
 from nnasync.device import Device, PreparedModel
+from nnasync.engine.reasons import explained
 from nnasync.errors import InvalidArgument, MissedDeadline, NNError
+from nnasync.extensions import operation_label
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, OperandType, OperationType, Timing
 from nnasync.runtime import Runtime
 
@@ -36,6 +37,7 @@ LIMIT_S = 120.0
 NO_CACHE = "the device has no compilation cache"
 NOT_KEPT = "the device does not keep this compilation"
 
+_TOLD_REASONS = 3
 _ENDLESS_LOOP_TIMEOUT_NS = 1_000_000
 
 
@@ -122,9 +124,9 @@ class Runner:
     ) -> PreparedModel | None:
         step = "get_supported_operations"
         try:
-            missing = await self._unsupported(case)
+            missing, why = await self._unsupported(case)
             if missing:
-                runs.append(Run(variant, Outcome.UNSUPPORTED, missing=missing))
+                runs.append(Run(variant, Outcome.UNSUPPORTED, reason=why, missing=missing))
                 return None
             step = "prepare_model"
             return await self._device.prepare_model(case.model)
@@ -132,18 +134,20 @@ class Runner:
             runs.append(Run(variant, Outcome.FAILED, reason=f"{step}: {told(error)}"))
             return None
 
-    async def _unsupported(self, case: Case) -> tuple[str, ...]:
-        """Names of the operations of the main subgraph that the device says it cannot run."""
-        answers = await self._device.get_supported_operations(case.model)
-        operations = case.model.main.operations
-        if len(answers) != len(operations):
-            raise Fault(f"{len(answers)} answers for {len(operations)} operations")
-        names = (
-            hal.operation_name(operation.type)
-            for operation, supported in zip(operations, answers, strict=True)
-            if not supported
-        )
-        return tuple(dict.fromkeys(names))
+    async def _unsupported(self, case: Case) -> tuple[tuple[str, ...], str]:
+        """Names of the operations that the device says it cannot run, and why."""
+        model = case.model
+        answers = await self._device.get_supported_operations(model)
+        if len(answers) != len(model.main.operations):
+            raise Fault(f"{len(answers)} answers for {len(model.main.operations)} operations")
+        reasons = await explained(self._device, model, answers)
+        missing = [
+            operation_label(model.extension_name_to_prefix, operation.type)
+            for operation, reason in zip(model.main.operations, reasons, strict=True)
+            if reason
+        ]
+        told = dict.fromkeys(reason for reason in reasons if reason)
+        return tuple(dict.fromkeys(missing)), "; ".join([*told][:_TOLD_REASONS])
 
     async def _through_runtime(self, trial: Trial, *, measure: bool) -> Run:
         try:
@@ -237,7 +241,7 @@ class Runner:
     async def _refusal(self, case: Case) -> tuple[bool, Exception | None]:
         """Whether the device says that it supports a model, or how it refuses to say."""
         try:
-            return not await self._unsupported(case), None
+            return not (await self._unsupported(case))[0], None
         except Exception as error:
             return False, error
 

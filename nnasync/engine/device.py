@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 import weakref
@@ -50,14 +51,17 @@ from nnasync.workers import Workers
 
 if TYPE_CHECKING:
     from nnasync import buffers
-    from nnasync.engine import buffer
+    from nnasync.engine import buffer, reasons
 else:
     buffer = deferred("nnasync.engine.buffer")
     buffers = deferred("nnasync.buffers")
+    reasons = deferred("nnasync.engine.reasons")
 
 __all__ = ["EngineDevice"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class EngineDevice:
@@ -158,6 +162,10 @@ class EngineDevice:
         An operation whose constants lie in memory that cannot be read is not supported.
         """
         return await self._in_thread(lambda: self._supported(model), None)
+
+    async def why_not(self, model: Model) -> tuple[str | None, ...]:
+        """For each operation why the engine does not take it, as far as it says so; None else."""
+        return await self._in_thread(lambda: self._why_not(model), None)
 
     async def prepare_model(
         self,
@@ -399,17 +407,39 @@ class EngineDevice:
         return engine.compile(model, preference, lowering)
 
     def _supported(self, model: Model) -> tuple[bool, ...]:
+        answers, fault = self._asked(model)
+        if fault:
+            logger.warning("%s: %s", self.name, fault)
+        return answers
+
+    def _asked(self, model: Model) -> tuple[tuple[bool, ...], str]:
+        """What of a model is supported, and what is wrong with what the engine said."""
         readable, have_memory = validation.supportable(model)
+        nothing = (False,) * len(have_memory)
         try:
             validation.validate_model(readable)
         except ModelError:
             if readable is model:
                 raise
-            return (False,) * len(have_memory)
+            return nothing, ""
         answers = tuple(map(bool, self.engine.supported_operations(readable)))
-        if len(answers) != len(have_memory):
-            return (False,) * len(have_memory)
-        return tuple(a and b for a, b in zip(answers, have_memory, strict=True))
+        if len(answers) != len(nothing):
+            return nothing, reasons.miscounted(len(answers), len(nothing))
+        return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
+
+    def _why_not(self, model: Model) -> tuple[str | None, ...]:
+        """Mistakes of the driver first, then memory that cannot be read, then what it says."""
+        answers, fault = self._asked(model)
+        if fault:
+            texts = reasons.reasons_of(model, answers, (fault,) * len(answers))
+            return tuple(texts)
+        readable, have_memory = validation.supportable(model)
+        said, note = reasons.asked(self.engine, readable)
+        texts = reasons.reasons_of(model, answers, said, note=note)
+        return tuple(
+            (text or None) if has_memory else reasons.NO_MEMORY
+            for text, has_memory in zip(texts, have_memory, strict=True)
+        )
 
     async def _written(
         self,

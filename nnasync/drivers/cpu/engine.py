@@ -74,6 +74,14 @@ class ReferenceEngine:
             return [False] * len(model.main.operations)
         return resolve.supported_operations(model)
 
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it cannot run; None if it can."""
+        try:
+            check_nesting(model)
+        except ModelError as error:
+            return [str(error)] * len(model.main.operations)
+        return resolve.reasons(model)
+
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
         """Packs all constants and binds a first lane.
 
