@@ -7,6 +7,7 @@ operation about which nothing is said is named, and nothing is invented.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from nnasync import hal
@@ -16,10 +17,23 @@ from nnasync.errors import NNError
 from nnasync.extensions import ONNX, OnnxOperation, extension_of, operation_label
 from nnasync.hal import Model
 
-__all__ = ["LONGEST", "NO_MEMORY", "asked", "explained", "miscounted", "one_line", "reasons_of"]
+__all__ = [
+    "LONGEST",
+    "MOST_SENT",
+    "NO_MEMORY",
+    "asked",
+    "explained",
+    "first_of",
+    "miscounted",
+    "one_line",
+    "reasons_of",
+]
 
 LONGEST = 400
 """Most characters of one reason of a driver; the rest is cut."""
+
+MOST_SENT = 256
+"""Most reasons for one model that one process tells another."""
 
 NO_MEMORY = "its constants lie in memory that cannot be read"
 """The reason for an operation that an engine was not asked about."""
@@ -58,6 +72,12 @@ def reasons_of(
         "" if taken else _reason(model, operation, text, note)
         for operation, taken, text in zip(model.main.operations, answers, texts, strict=True)
     )
+
+
+def first_of(reasons: Sequence[str]) -> tuple[str, ...]:
+    """Reasons as they are sent to another process, which is spared more than `MOST_SENT`."""
+    told = itertools.count()
+    return tuple(reason if reason and next(told) < MOST_SENT else "" for reason in reasons)
 
 
 def one_line(text: str) -> str:
