@@ -10,6 +10,7 @@ from typing import Any
 
 from nnasync.device import Device
 from nnasync.engine import Engine
+from nnasync.engine.problems import check_engine, seems_engine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnasync.hal import Struct
 from nnasync.packages import entry_points
@@ -75,6 +76,8 @@ def _checked(made: Any, offer: Offer) -> Made:
         is_engine, name = isinstance(made, Engine), getattr(made, "name", None)
     except Exception as error:
         raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {error}") from error
+    if seems_engine(made) and not isinstance(made, type):
+        check_engine(made, f"{offer}: what its factory returns")
     if isinstance(made, type) or not (is_engine or hasattr(made, "prepare_model")):
         kind = made.__name__ if isinstance(made, type) else type(made).__name__
         raise InvalidArgument(f"{offer}: its factory must return an engine or a device, not {kind}")

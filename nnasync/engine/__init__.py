@@ -25,6 +25,7 @@ from nnasync.engine.contract import fit as fit
 from nnasync.engine.device import EngineDevice as EngineDevice
 from nnasync.engine.late import LateEngine as LateEngine
 from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
+from nnasync.engine.problems import problems as problems
 from nnasync.workers import StopFlag as StopFlag
 
 __all__ = [
@@ -43,4 +44,5 @@ __all__ = [
     "Target",
     "deliver",
     "fit",
+    "problems",
 ]

@@ -26,6 +26,7 @@ from nnasync.engine.contract import (
 from nnasync.engine.guarded import Health
 from nnasync.engine.late import LateEngine
 from nnasync.engine.prepared import EnginePreparedModel
+from nnasync.engine.problems import check_plan
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -299,8 +300,8 @@ class EngineDevice:
 
         def compiled() -> Plan:
             if lowering is not None and isinstance(engine, LoweringEngine):
-                return engine.compile(model, preference, lowering)
-            return engine.compile(model, preference)
+                return check_plan(engine.compile(model, preference, lowering), self.name)
+            return check_plan(engine.compile(model, preference), self.name)
 
         return await self._in_thread(compiled, deadline)
 
@@ -394,7 +395,7 @@ class EngineDevice:
         """A plan of the engine, in a lowering that it offers."""
         engine = self.engine
         if lowering is None:
-            return engine.compile(model, preference)
+            return check_plan(engine.compile(model, preference), self.name)
         if not isinstance(engine, LoweringEngine):
             raise InvalidArgument(f"{self.name} knows one way to run a model, not {lowering.name}")
         offered = engine.lowerings(model, preference)
@@ -404,7 +405,7 @@ class EngineDevice:
                 f"{self.name} does not offer {lowering.name[:40]} with {lowering.threads} threads "
                 f"for this model, but: {names}"
             )
-        return engine.compile(model, preference, lowering)
+        return check_plan(engine.compile(model, preference, lowering), self.name)
 
     def _supported(self, model: Model) -> tuple[bool, ...]:
         answers, fault = self._asked(model)
