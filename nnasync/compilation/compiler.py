@@ -42,6 +42,8 @@ __all__ = ["choose", "first_stage"]
 
 _MARGIN_NS = 2_000_000
 _FALLBACK = "fallback"
+_FASTEST = "fastest whose results agree"
+_DISTURBED = " (other work disturbed the measuring)"
 _AGREEING = ("slower", "equal", "chosen")
 """How the verdicts on those begin whose results agree."""
 
@@ -198,7 +200,7 @@ class _Compiler:
                 disturbed=before + 1 if is_disturbed(standings) else 0,
             )
             await anyio.to_thread.run_sync(keep)
-        reason = "fastest whose results agree"
+        reason = _FASTEST + (_DISTURBED if is_disturbed(standings) else "")
         return Choosing(winner.contender, reason, winner.median_ns, is_final=bool(is_final))
 
     async def _measured(self, standings: list[Standing]) -> Standing:
@@ -253,7 +255,7 @@ class _Compiler:
         except (DeviceError, Refused):
             return None
         self._field.candidates = list(verdict.candidates)
-        reason = "fastest whose results agree, as measured before"
+        reason = f"{_FASTEST}, as measured before{_DISTURBED if verdict.disturbed else ''}"
         return Choosing(contender, reason, _chosen_ns(verdict.candidates))
 
     async def _prepared(self, contenders: Sequence[Contender]) -> list[Contender]:

@@ -16,7 +16,15 @@ import numpy as np
 
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at
-from nnasync.engine.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
+from nnasync.engine.arena import (
+    Arena,
+    Block,
+    MemoryPlan,
+    PlannedBlock,
+    aligned,
+    lay_out,
+    lower_bound,
+)
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
@@ -128,7 +136,7 @@ class Program:
             ),
             operations=tuple(node.name for node in self._nodes),
             total=self._total,
-            unshared=sum(block.nbytes for block in self._blocks),
+            unshared=sum(aligned(block.nbytes) for block in self._blocks),
             lower_bound=lower_bound(self._blocks),
         )
 
