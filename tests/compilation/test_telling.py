@@ -84,6 +84,7 @@ def test_numbers_are_told_as_ranges(numbers: tuple[int, ...], told: str) -> None
 
 
 @pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning")
 async def test_a_network_tells_it() -> None:
     adder = NullEngine("adder", operation_types=[nn.OperationType.ADD])
     async with runtime(adder, REFERENCE) as rt:
