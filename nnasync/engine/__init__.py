@@ -11,6 +11,9 @@ so executing the same request again costs a dictionary look-up. Dropping the req
 binding, and its memory goes with the last run that still uses it.
 """
 
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import names
 from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import CacheFiles as CacheFiles
 from nnasync.engine.contract import CachingEngine as CachingEngine
@@ -28,7 +31,13 @@ from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
 from nnasync.engine.problems import problems as problems
 from nnasync.workers import StopFlag as StopFlag
 
+if TYPE_CHECKING:
+    from nnasync.engine.reading import Argument as Argument
+    from nnasync.engine.reading import arguments as arguments
+    from nnasync.engine.reading import resolved as resolved
+
 __all__ = [
+    "Argument",
     "BoundCall",
     "CacheFiles",
     "CachingEngine",
@@ -42,7 +51,13 @@ __all__ = [
     "Plan",
     "StopFlag",
     "Target",
+    "arguments",
     "deliver",
     "fit",
     "problems",
+    "resolved",
 ]
+
+__getattr__ = names(
+    __name__, {"Argument": "reading", "arguments": "reading", "resolved": "reading"}
+)
