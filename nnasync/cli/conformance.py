@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.arguments import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
@@ -64,7 +64,13 @@ def add_parser(commands: Any) -> None:
         default=_CASES,
         help="the cases of CASES_DIR, or the direct tests of the HAL (cases)",
     )
-    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        type=device,
+        required=True,
+        help="the device to run them on: its name, or module:factory of one that is not installed",
+    )
     parser.add_argument(
         "--isolate", action="store_true", help="run the device in a process of its own"
     )

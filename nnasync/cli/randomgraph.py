@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.arguments import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
 from nnasync.conformance.driver import driver_facts
@@ -63,8 +63,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
+        type=device,
         required=True,
-        help=f"the device to run them on; {TEAM}: each graph is shared among all that are there",
+        help="the device to run them on: its name, or module:factory of one that is not installed; "
+        f"{TEAM}: each graph is shared among all that are there",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seeds", metavar="A:B", type=_seeds, help="seeds from A up to B, without B")
@@ -116,7 +118,7 @@ async def _replay(arguments: argparse.Namespace) -> int:
     options = Options(cores=1)
     wanted = TeamEngine() if arguments.device == TEAM else arguments.device
     async with open_runtime(devices=[wanted], options=options) as runtime:
-        found = await examine(graph, runtime.device(arguments.device))
+        found = await examine(graph, runtime.devices[0])
     print(f"{graph.name or arguments.replay}: {_told_examination(found)}")
     return int(found.verdict is Verdict.FAILED)
 

@@ -59,7 +59,7 @@ async def run_plan(
         )
         runner = Runner(
             runtime,
-            runtime.device(plan.device),
+            runtime.devices[0],
             paths=plan.paths,
             timing=plan.timing,
             exact_coupling=exact,

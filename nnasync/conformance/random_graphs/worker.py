@@ -41,7 +41,7 @@ async def _serve(channel: int) -> None:
     assignment = msgspec.json.decode(await _read_line(), type=Assignment)
     wanted = TeamEngine() if assignment.device == TEAM else assignment.device
     async with open_runtime(devices=[wanted], options=Options(cores=1)) as runtime:
-        device = runtime.device(assignment.device)
+        device = runtime.devices[0]
         inspector = Inspector(device, Path(assignment.folder))
         while line := await _read_line():
             result = await inspector.carry_out(_orders.decode(line))
