@@ -21,15 +21,22 @@ from nnasync.conformance.random_graphs import (
     TEAM,
     Assignment,
     Examination,
+    Menu,
     Order,
     Result,
     Size,
     TeamEngine,
     Verdict,
     examine,
+    generated_operations,
     load_graph,
+    menu_of,
     run_fleet,
+    survey,
 )
+from nnasync.conformance.random_graphs.examination import REFERENCE
+from nnasync.errors import InvalidArgument
+from nnasync.hal import OperationType
 from nnasync.runtime import Options, open_runtime, run
 
 __all__ = ["add_parser"]
@@ -37,6 +44,7 @@ __all__ = ["add_parser"]
 _EXAMPLES = """examples:
   nnasync randomgraph --device nnasync-reference --seeds 0:100
   nnasync randomgraph --device nnasync-reference --seeds 0:1000 --size large --type quant8
+  nnasync randomgraph --device litert-cpu --seeds 0:100 --operations CONV_2D,ADD,RELU
   nnasync randomgraph --device all --seeds 0:100
   nnasync randomgraph --device nnasync-reference --replay failures/random_graph_small_seed_7.nnm
 """
@@ -81,6 +89,13 @@ def add_parser(commands: Any) -> None:
         "--type", choices=list(KINDS), help="the type of data that all operations work on (any)"
     )
     parser.add_argument(
+        "--operations",
+        metavar="A,B",
+        type=_operations,
+        help="draw from these operations, or from all; without it from those that the device takes "
+        "(it is asked first)",
+    )
+    parser.add_argument(
         "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"
     )
     parser.add_argument(
@@ -98,6 +113,16 @@ def _seeds(text: str) -> range:
     if not separator or not seeds or seeds.start < 0:
         raise argparse.ArgumentTypeError(f"{text} is no range of seeds; 0:100 is one")
     return seeds
+
+
+def _operations(text: str) -> str:
+    names = {each.name for each in generated_operations()}
+    unknown = [] if text == _ALL else [name for name in text.split(",") if name not in names]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown)}: random graphs have no such operation; CONV_2D,ADD is a list"
+        )
+    return text
 
 
 def _command(arguments: argparse.Namespace) -> int:
@@ -135,18 +160,55 @@ def _told_examination(found: Examination) -> str:
 async def _run(arguments: argparse.Namespace) -> int:
     sizes = list(Size) if arguments.size == _ALL else [Size(arguments.size)]
     tally = _Tally(len(sizes) * len(arguments.seeds))
+    menu = await _menu(arguments)
     started_s = time.monotonic()
     async with interruptible() as interruption:
         await run_fleet(
-            Assignment(arguments.device, arguments.save),
+            Assignment(arguments.device, arguments.save, menu),
             _orders(sizes, arguments.seeds, arguments.type),
             arguments.jobs or Options().cores,
             tally.done,
         )
     tally.close()
     duration_s = time.monotonic() - started_s
+    if menu is not None:
+        print(_drawn(menu, sizes))
     print(_text(tally, sizes, arguments, duration_s))
     return interruption.exit_code or int(bool(tally.failures))
+
+
+async def _menu(arguments: argparse.Namespace) -> Menu | None:
+    """What to draw from; None for everything, which the reference and all together take."""
+    if arguments.operations == _ALL:
+        return None
+    if arguments.operations is not None:
+        menu = menu_of([OperationType[name] for name in arguments.operations.split(",")])
+        kind = arguments.type
+        if kind is not None and not any(type == KINDS[kind] for _, type in menu.single):
+            raise InvalidArgument(f"none of {arguments.operations} works on {kind}")
+        return menu
+    if arguments.device in (TEAM, REFERENCE):
+        return None
+    async with open_runtime(devices=[arguments.device], options=Options(cores=1)) as runtime:
+        menu = await survey(runtime.devices[0], arguments.type)
+    if not menu.single:
+        raise InvalidArgument(
+            f"{arguments.device} takes none of the operations that random graphs have"
+        )
+    return menu
+
+
+def _drawn(menu: Menu, sizes: Sequence[Size]) -> str:
+    """What graphs were drawn from, a line for graphs of one operation and one for larger ones."""
+    lines = []
+    for is_single in (True, False):
+        if any((size is Size.SINGLE) == is_single for size in sizes):
+            pairs = menu.single if is_single else menu.larger
+            names = sorted({OperationType(operation).name for operation, _ in pairs})
+            what = "single graphs are" if is_single else "larger graphs are"
+            told = textwrap.shorten(", ".join(names), _REASON_WIDTH, placeholder=" ...")
+            lines.append(f"{what} drawn from {len(names)} operations: {told}")
+    return "\n".join(lines) + "\n"
 
 
 def _orders(sizes: Sequence[Size], seeds: range, kind: str | None) -> Iterator[Order]:
@@ -196,7 +258,8 @@ def _text(
 ) -> str:
     heads = ("size", "valid", *(verdict.value for verdict in Verdict))
     parts = [table(heads, [tally.row(size) for size in sizes])]
-    parts += [_told(failure, arguments.device) for failure in tally.failures[:_SHOWN]]
+    chosen = f" --operations {arguments.operations}" if arguments.operations else ""
+    parts += [_told(failure, arguments.device, chosen) for failure in tally.failures[:_SHOWN]]
     left = len(tally.failures) - _SHOWN
     if left > 0:
         parts.append(f"... and {left} more")
@@ -204,7 +267,7 @@ def _text(
     return "\n\n".join(parts)
 
 
-def _told(result: Result, device: str) -> str:
+def _told(result: Result, device: str, chosen: str) -> str:
     """What failed, what is left of it, and how to see it again."""
     order = result.order
     names = result.operations[:_SHOWN_OPERATIONS]
@@ -215,7 +278,7 @@ def _told(result: Result, device: str) -> str:
     )
     reason = textwrap.shorten(result.reason, _REASON_WIDTH, placeholder=" ...")
     kind = f" --type {order.kind}" if order.kind else ""
-    again = f"--size {order.size.value} --seeds {order.seed}:{order.seed + 1}{kind}"
+    again = f"--size {order.size.value} --seeds {order.seed}:{order.seed + 1}{kind}{chosen}"
     if result.saved:
         again = f"--replay {shlex.quote(result.saved)}"
     return (

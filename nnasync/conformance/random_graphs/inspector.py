@@ -10,7 +10,7 @@ from nnasync import hal
 from nnasync.conformance.random_graphs.comparison import criterion_class
 from nnasync.conformance.random_graphs.examination import Examination, Verdict, examine
 from nnasync.conformance.random_graphs.files import save_graph
-from nnasync.conformance.random_graphs.generation import generate
+from nnasync.conformance.random_graphs.generation import Menu, generate
 from nnasync.conformance.random_graphs.graph import Graph
 from nnasync.conformance.random_graphs.messages import Order, Result
 from nnasync.conformance.random_graphs.shrinking import shrink
@@ -24,14 +24,15 @@ __all__ = ["Inspector", "operation_names", "saved_graph"]
 class Inspector:
     """Examines graphs on one device, and makes those that fail small."""
 
-    def __init__(self, device: Device, folder: Path) -> None:
+    def __init__(self, device: Device, folder: Path, menu: Menu | None = None) -> None:
         self._device = device
         self._folder = folder
+        self._menu = menu
 
     async def carry_out(self, order: Order) -> Result:
         """Examine one graph; one that fails is shrunk and saved."""
         try:
-            graph = generate(order.size, order.seed, order.kind)
+            graph = generate(order.size, order.seed, order.kind, self._menu)
         except Exception as error:
             return Result(order, Verdict.FAILED, (), "generation", told(error))
         found = await examine(graph, self._device)
