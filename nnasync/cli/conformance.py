@@ -29,6 +29,7 @@ _EXAMPLES = """examples:
   nnasync conformance cases/ --device nnasync-reference
   nnasync conformance cases/ --device nnasync-reference --spec 'conv2d*' --path all --timing
   nnasync conformance V1_2.jsonl.gz --device nnasync-reference --version 1.2 --json result.json
+  nnasync conformance cases/ --device litert-cpu --lowering all
   nnasync conformance --suite hal --device nnasync-reference
   nnasync conformance --suite hal --device nnasync-reference --isolate
   nnasync conformance --suite hal --device nnasync-reference --only 'bursts' --cases cases/
@@ -97,6 +98,12 @@ def _add_cases_options(group: Any) -> None:
         help="how executions get to the device (sync)",
     )
     group.add_argument(
+        "--lowering",
+        metavar="NAME",
+        help="run the cases in this lowering of the device, or in all that it offers for each "
+        "(that which it takes by itself)",
+    )
+    group.add_argument(
         "--timing",
         action="store_true",
         default=None,
@@ -132,7 +139,7 @@ def _command(arguments: argparse.Namespace) -> int:
     return run(main)
 
 
-_CASES_OPTIONS = ("place", "spec", "version", "jobs", "path", "timing")
+_CASES_OPTIONS = ("place", "spec", "version", "jobs", "path", "timing", "lowering")
 _HAL_OPTIONS = ("only", "cases")
 
 
@@ -151,9 +158,10 @@ async def _run(arguments: argparse.Namespace) -> int:
         place=arguments.place,
         device=arguments.device,
         selection=Selection(spec=arguments.spec or "*", version=arguments.version),
-        paths=tuple(Path) if path == _ALL else (Path(path),),
+        paths=_paths(path, arguments.lowering),
         timing=bool(arguments.timing),
         isolate=arguments.isolate,
+        lowering=arguments.lowering,
     )
     report = Report(driver_facts(plan.device).known_gaps)
 
@@ -181,6 +189,16 @@ async def _run(arguments: argparse.Namespace) -> int:
     return interruption.exit_code or int(bool(report.counts.failed))
 
 
+def _paths(path: str, lowering: str | None) -> tuple[Path, ...]:
+    """The paths of the command line; through a runtime goes no lowering that one could name."""
+    if lowering is None:
+        return tuple(Path) if path == _ALL else (Path(path),)
+    if path == Path.RUNTIME.value:
+        raise InvalidArgument("--lowering is not for --path runtime, which chooses by itself")
+    named = tuple(Path) if path == _ALL else (Path(path),)
+    return tuple(each for each in named if each is not Path.RUNTIME)
+
+
 # -- what is printed
 
 
@@ -190,7 +208,8 @@ def _text(report: Report, device: str, duration_s: float) -> str:
     runs = [
         (
             f"{each.variant}{', ' + each.path if each.path else ''}"
-            f"{', measured' if each.measured else ''}",
+            f"{', measured' if each.measured else ''}"
+            f"{f', in {each.lowering}' if each.lowering else ''}",
             str(each.passed),
             str(each.failed),
             str(each.unsupported),

@@ -21,13 +21,13 @@ from nnasync.conformance.random_graphs import (
     TEAM,
     Assignment,
     Examination,
+    Inspector,
     Menu,
     Order,
     Result,
     Size,
     TeamEngine,
     Verdict,
-    examine,
     generated_operations,
     load_graph,
     menu_of,
@@ -96,6 +96,12 @@ def add_parser(commands: Any) -> None:
         "(it is asked first)",
     )
     parser.add_argument(
+        "--lowering",
+        metavar="NAME",
+        help="run them in this lowering of the device, or in all that it offers for each (that "
+        "which it takes by itself)",
+    )
+    parser.add_argument(
         "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"
     )
     parser.add_argument(
@@ -143,7 +149,8 @@ async def _replay(arguments: argparse.Namespace) -> int:
     options = Options(cores=1)
     wanted = TeamEngine() if arguments.device == TEAM else arguments.device
     async with open_runtime(devices=[wanted], options=options) as runtime:
-        found = await examine(graph, runtime.devices[0])
+        inspector = Inspector(runtime.devices[0], Path(), lowering=arguments.lowering)
+        found, _ = await inspector.examined(graph)
     print(f"{graph.name or arguments.replay}: {_told_examination(found)}")
     return int(found.verdict is Verdict.FAILED)
 
@@ -164,7 +171,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     started_s = time.monotonic()
     async with interruptible() as interruption:
         await run_fleet(
-            Assignment(arguments.device, arguments.save, menu),
+            Assignment(arguments.device, arguments.save, menu, arguments.lowering),
             _orders(sizes, arguments.seeds, arguments.type),
             arguments.jobs or Options().cores,
             tally.done,
@@ -259,7 +266,10 @@ def _text(
     heads = ("size", "valid", *(verdict.value for verdict in Verdict))
     parts = [table(heads, [tally.row(size) for size in sizes])]
     chosen = f" --operations {arguments.operations}" if arguments.operations else ""
-    parts += [_told(failure, arguments.device, chosen) for failure in tally.failures[:_SHOWN]]
+    lowering = f" --lowering {arguments.lowering}" if arguments.lowering else ""
+    parts += [
+        _told(failure, arguments.device, chosen, lowering) for failure in tally.failures[:_SHOWN]
+    ]
     left = len(tally.failures) - _SHOWN
     if left > 0:
         parts.append(f"... and {left} more")
@@ -267,7 +277,7 @@ def _text(
     return "\n\n".join(parts)
 
 
-def _told(result: Result, device: str, chosen: str) -> str:
+def _told(result: Result, device: str, chosen: str, lowering: str) -> str:
     """What failed, what is left of it, and how to see it again."""
     order = result.order
     names = result.operations[:_SHOWN_OPERATIONS]
@@ -281,6 +291,7 @@ def _told(result: Result, device: str, chosen: str) -> str:
     again = f"--size {order.size.value} --seeds {order.seed}:{order.seed + 1}{kind}{chosen}"
     if result.saved:
         again = f"--replay {shlex.quote(result.saved)}"
+    again += lowering
     return (
         f"{order.size.value}, seed {order.seed}: {result.check}: {reason}\n"
         f"  operations: {', '.join(names)}{more}\n"

@@ -31,6 +31,7 @@ class RunCounts(Struct, frozen=True):
     passed: int
     failed: int
     unsupported: int
+    lowering: str = ""
 
 
 class Failure(Struct, frozen=True):
@@ -59,7 +60,7 @@ class Report:
         self._gaps = known_gaps or {}
         self._total: Counter[str] = Counter()
         self._operations: dict[str, Counter[str]] = {}
-        self._runs: dict[tuple[str, str, bool], Counter[str]] = {}
+        self._runs: dict[tuple[str, str, bool, str], Counter[str]] = {}
         self._matched: Counter[str] = Counter()
         self.failures: list[Failure] = []
         self.gaps: list[Failure] = []
@@ -83,7 +84,8 @@ class Report:
         for operation in result.operations:
             self._operations.setdefault(operation, Counter())[outcome] += 1
         for run in result.runs:
-            key = (run.variant.value, run.path.value if run.path else "", run.measured)
+            path = run.path.value if run.path else ""
+            key = (run.variant.value, path, run.measured, run.lowering)
             self._runs.setdefault(key, Counter())[run.outcome.value] += 1
 
     @property
@@ -98,8 +100,16 @@ class Report:
     def runs(self) -> list[RunCounts]:
         """Per form and path."""
         return [
-            RunCounts(*key, count["passed"], count["failed"], count["unsupported"])
-            for key, count in self._runs.items()
+            RunCounts(
+                variant,
+                path,
+                measured,
+                count["passed"],
+                count["failed"],
+                count["unsupported"],
+                lowering,
+            )
+            for (variant, path, measured, lowering), count in self._runs.items()
         ]
 
     def reasons(self) -> list[tuple[str, int]]:
@@ -128,6 +138,7 @@ class Report:
             if run.outcome is Outcome.FAILED:
                 way = f", {run.path.value}" if run.path else ""
                 way += ", measured" if run.measured else ""
+                way += f", in {run.lowering}" if run.lowering else ""
                 reasons.append(f"{run.variant.value}{way}: {run.reason}")
         failure = Failure(
             result.name,

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
+from msgspec import structs
 
 from nnasync.accuracy import compare, computes_in_half, golden_criterion
 from nnasync.clock import now_ns
 from nnasync.conformance.cases import Case
+from nnasync.conformance.lowerings import InLowering, ways
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.reloading import reload
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
@@ -45,7 +47,8 @@ class Runner:
     """Runs cases on one device of a runtime, one at a time.
 
     With `timing`, every execution is made with and without measuring. With `exact_coupling`, signed
-    twins must give the very same results, else results within the tolerance.
+    twins must give the very same results, else results within the tolerance. With a `lowering`, the
+    device runs the cases in that, or in `lowerings.ALL` that it offers for each.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class Runner:
         paths: Sequence[Path] = (Path.SYNC,),
         timing: bool = False,
         exact_coupling: bool = False,
+        lowering: str | None = None,
     ) -> None:
         self._runtime = runtime
+        self._lowering = lowering
         self._device = device
         self._paths = [path for path in Path if path in paths]
         self._measures = (False, True) if timing else (False,)
@@ -69,7 +74,10 @@ class Runner:
         runs: list[Run] = []
         try:
             with anyio.fail_after(LIMIT_S):
-                await (self._to_fail(case, runs) if case.expect_failure else self._all(case, runs))
+                if case.expect_failure:
+                    await self._to_fail(case, runs)
+                else:
+                    await self._each_way(case, runs)
         except TimeoutError:
             runs.append(_failed(f"no answer within {LIMIT_S:g} s"))
         except Exception as error:
@@ -86,9 +94,24 @@ class Runner:
 
     # -- cases that are to succeed
 
+    async def _each_way(self, case: Case, runs: list[Run]) -> None:
+        """Run the case in every lowering that is asked for."""
+        whole = self._device
+        try:
+            for device in await ways(whole, case.model, self._lowering):
+                self._device, begun = device, len(runs)
+                await self._all(case, runs)
+                if isinstance(device, InLowering):
+                    runs[begun:] = [
+                        structs.replace(r, lowering=device.lowering) for r in runs[begun:]
+                    ]
+        finally:
+            self._device = whole
+
     async def _all(self, case: Case, runs: list[Run]) -> None:
+        begun = len(runs)
         unsigned = await self._variant(case, Variant.AS_GIVEN, runs)
-        if runs[0].outcome is Outcome.UNSUPPORTED:
+        if runs[begun].outcome is Outcome.UNSUPPORTED:
             return
         dynamic = with_dynamic_outputs(case)
         if dynamic is not None:
@@ -187,7 +210,7 @@ class Runner:
     ) -> None:
         begun = len(runs)
         signed = await self._variant(twin, Variant.SIGNED, runs)
-        if len(runs) > begun and runs[begun].outcome is Outcome.UNSUPPORTED:
+        if runs[begun:] and runs[begun].outcome is Outcome.UNSUPPORTED and not self._lowering:
             reason = "the device takes the unsigned case, but not its signed twin"
             runs[begun] = Run(Variant.SIGNED, Outcome.FAILED, reason=reason)
         for path in signed.keys() & unsigned.keys():
