@@ -51,6 +51,7 @@ _EXAMPLES = """examples:
 _ALL = "all"
 _FOLDER = "randomgraph-failures"
 _SHOWN = 20
+_SHOWN_REASONS = 10
 _SHOWN_OPERATIONS = 6
 _REASON_WIDTH = 240
 _TOLD_EVERY = 100
@@ -214,7 +215,8 @@ def _drawn(menu: Menu, sizes: Sequence[Size]) -> str:
             names = sorted({OperationType(operation).name for operation, _ in pairs})
             what = "single graphs are" if is_single else "larger graphs are"
             told = textwrap.shorten(", ".join(names), _REASON_WIDTH, placeholder=" ...")
-            lines.append(f"{what} drawn from {len(names)} operations: {told}")
+            count = f"{len(names)} operation{'' if len(names) == 1 else 's'}"
+            lines.append(f"{what} drawn from {count}: {told}")
     return "\n".join(lines) + "\n"
 
 
@@ -230,6 +232,7 @@ class _Tally:
     def __init__(self, total: int) -> None:
         self.counts: Counter[tuple[Size, Verdict]] = Counter()
         self.failures: list[Result] = []
+        self.reasons: Counter[str] = Counter()
         self.invalid: Counter[Size] = Counter()
         self._total = total
         self._lively = sys.stderr.isatty()
@@ -237,6 +240,8 @@ class _Tally:
     def done(self, result: Result) -> None:
         size = result.order.size
         self.counts[size, result.verdict] += 1
+        if result.verdict is Verdict.UNSUPPORTED:
+            self.reasons[result.reason] += 1
         if result.verdict is Verdict.FAILED:
             self.failures.append(result)
             self.invalid[size] += result.check in ("generation", "validation")
@@ -270,11 +275,23 @@ def _text(
     parts += [
         _told(failure, arguments.device, chosen, lowering) for failure in tally.failures[:_SHOWN]
     ]
+    if tally.reasons:
+        parts.append("\n".join(_declined(tally.reasons)))
     left = len(tally.failures) - _SHOWN
     if left > 0:
         parts.append(f"... and {left} more")
     parts.append(f"{arguments.device}: {len(tally.failures)} failed, in {duration_s:.1f} s")
     return "\n\n".join(parts)
+
+
+def _declined(reasons: Counter[str]) -> list[str]:
+    """Why graphs are not run, in the order of how many."""
+    lines = [
+        f"unsupported: {count}: {textwrap.shorten(reason, _REASON_WIDTH, placeholder=' ...')}"
+        for reason, count in reasons.most_common(_SHOWN_REASONS)
+    ]
+    left = len(reasons) - len(lines)
+    return [*lines, f"... and {left} more reasons"] if left else lines
 
 
 def _told(result: Result, device: str, chosen: str, lowering: str) -> str:

@@ -150,6 +150,8 @@ def test_graphs_are_drawn_from_what_the_device_takes(
     assert call(*everything, "--jobs", "1", "--save", str(tmp_path), device=target) == 0
     told = capsys.readouterr().out
     assert "drawn from" not in told
+    assert "unsupported: 1: " in told
+    assert "not among the operations of this engine" in told
     assert rows(told)["large"] == ["2", "0", "2", "0"]
 
 

@@ -72,7 +72,7 @@ def test_what_is_no_method_and_what_fails_is_named() -> None:
         compile = 5  # type: ignore[assignment]  # the mistake of the test
 
         @property
-        def type(self) -> Any:  # type: ignore[override]
+        def type(self) -> Any:
             raise RuntimeError("no card")
 
         @type.setter
@@ -175,5 +175,6 @@ async def test_beside_the_reference_nothing_incomplete_costs_an_answer() -> None
             net = await rt.compile(doubler())
             assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
             report = net.report()
-            told = [each.reason for each in (*report.rejections, *report.fallbacks)]
+            told = [each.reason for each in report.rejections]
+            told += [each.reason for each in report.fallbacks]
             assert any("it has no `" in each for each in told)

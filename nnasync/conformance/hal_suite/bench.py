@@ -169,7 +169,7 @@ async def refusal(device: Device, model: Model, answers: Sequence[bool]) -> str:
         raise Fault(f"{len(answers)} answers for {len(operations)} operations")
     reasons = await explained(device, model, answers)
     index, reason = next((n, reason) for n, reason in enumerate(reasons) if reason)
-    types = [hal.type_name(operands[n].type) for n in operations[index].inputs]
+    types = dict.fromkeys(hal.type_name(operands[n].type) for n in operations[index].inputs)
     told = f"model {model.name!r}, operation {index} on {', '.join(types) or 'nothing'}"
     return f"the device does not support {told}: {reason}"
 
