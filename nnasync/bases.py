@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nnasync.clock import Deadline
@@ -21,6 +21,7 @@ from nnasync.hal import (
     ExecutionResult,
     Extension,
     HalVersion,
+    Model,
     Request,
     Struct,
 )
@@ -128,6 +129,13 @@ class ForwardingDevice:
     def feature_level(self) -> HalVersion:
         """Version of the HAL that the device implements."""
         return self.inner.feature_level
+
+    @property
+    def why_not(self) -> Callable[[Model], Awaitable[Sequence[str | None]]] | None:
+        """How the device explains what it does not take; None where it does not."""
+        ask: Callable[[Model], Awaitable[Sequence[str | None]]] | None
+        ask = getattr(self.inner, "why_not", None)
+        return ask
 
     get_status = passed_on(Device.get_status)
     get_capabilities = passed_on(Device.get_capabilities)

@@ -214,7 +214,11 @@ class InlinePreparedModel(PreparedModel, Protocol):
 
 
 class Device(Protocol):
-    """A device (IDevice). Names and figures are answered alike for as long as it lives."""
+    """A device (IDevice). Names and figures are answered alike for as long as it lives.
+
+    It may have `async why_not(model) -> Sequence[str | None]`: for each operation of the main
+    subgraph why it is not supported, and None where it is, or where there is nothing to say.
+    """
 
     @property
     def name(self) -> str:

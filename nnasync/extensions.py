@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -45,6 +45,7 @@ __all__ = [
     "encode",
     "extension_of",
     "is_legal_name",
+    "operation_label",
     "plain",
     "prefix_of",
     "sized",
@@ -80,6 +81,10 @@ class TfliteOperation(enum.IntEnum):
     UNIDIRECTIONAL_SEQUENCE_LSTM = 4
 
 
+_OPERATIONS: Mapping[str, type[enum.IntEnum]] = {
+    TFLITE.name: TfliteOperation,
+    ONNX.name: OnnxOperation,
+}
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
 _TYPES = 1 << hal.EXTENSION_PREFIX_SHIFT
 _LARGEST_ELEMENT = 2**31 - 1
@@ -211,6 +216,17 @@ def _with_size(
 def _with_operands(model: Model, operands: Sequence[Operand]) -> Model:
     main = msgspec.structs.replace(model.main, operands=tuple(operands))
     return msgspec.structs.replace(model, main=main)
+
+
+def operation_label(entries: Sequence[ExtensionNameAndPrefix], type: int) -> str:
+    """Name of a model's operation type for messages, with its extension's where it has one."""
+    if not hal.is_extension(type):
+        return hal.operation_name(type)
+    name, number = extension_of(entries, type) or ("an extension without a name", type_within(type))
+    known = _OPERATIONS.get(name)
+    if known is None or number not in {*known}:
+        return f"operation {number} of {name}"
+    return f"{name}.{known(number).name}"
 
 
 class Registry:

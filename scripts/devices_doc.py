@@ -34,8 +34,9 @@ and options. Written by `python -m scripts.devices_doc`.
 **all**: every one of them; a number: so many of a hundred; nothing: none. A device takes only what
 its own engine computes within the tolerance of the conformance tests; what it leaves goes to the
 next device, at the end to `nnasync-reference`, which takes everything. `net.report().rejections`
-tells the reasons for a model. Of the devices that take a model the fastest whose results agree with
-the reference is kept: [what that means](agreement.md).
+tells the reasons for a model, in the words of the device where it has some, and so do
+`nnasync dump MODEL --plan` and `print(net.report())`. Of the devices that take a model the fastest
+whose results agree with the reference is kept: [what that means](agreement.md).
 
 Versions: {versions}.
 """

@@ -169,10 +169,23 @@ def test_plan_has_bytes_and_bars() -> None:
     assert "unshared     256 bytes; sharing saves 25.0%\n" in text
     assert "160 bytes alive at once; shared is 1.20 times that" in text
     assert [line.split() for line in text.splitlines()[-3:]] == [
-        ["x", "128", "0", "-1..0", "##.."],
+        ["x", "128", "0", "start..0", "##.."],
         ["h", "64", "128", "0..1", ".##."],
-        ["y", "64", "0", "1..2", "..##"],
+        ["y", "64", "0", "1..end", "..##"],
     ]
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 1000])
+def test_sharing_is_never_told_to_cost(size: int) -> None:
+    """What alignment takes is counted with sharing and without."""
+    builder = ModelBuilder("chain")
+    x = builder.input("x", (1, size))
+    for _ in range(5):
+        x = builder.tanh(x)
+    builder.output("y", x)
+    plan = memory_plan(builder.build())
+    assert plan.lower_bound <= plan.total <= plan.unshared
+    assert "saves -" not in memory_text(plan)
 
 
 def test_long_plans_have_bars_that_fit() -> None:

@@ -120,6 +120,22 @@ def test_results_are_those_of_the_reference() -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_it_says_why_it_does_not_take_an_operation() -> None:
+    async def rejections() -> list[str]:
+        builder = nn.ModelBuilder("row and tanh")
+        x = builder.input("x", (0, 4))
+        builder.output("y", builder.tanh(builder.add(x, np.ones(4, np.float32))))
+        async with nn.open_runtime(devices=["dense-cpu", "nnasync-reference"]) as runtime:
+            network = await runtime.compile(builder.build())
+            return [str(each) for each in network.report().rejections]
+
+    assert nn.run(rejections) == [
+        "dense-cpu: operation 0: ADD: a shape is only known when the network runs",
+        "dense-cpu: operation 1: TANH: not among the operations of this engine",
+    ]
+
+
+@pytest.mark.usefixtures("installed")
 class TestEngine:
     """What the example does with a stop flag, with omitted inputs, and with its files."""
 

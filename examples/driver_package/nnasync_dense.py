@@ -11,10 +11,19 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync.engine import CacheFiles, Lowering, Plan, StopFlag, Target, fit
+from nnasync.engine import (
+    CacheFiles,
+    Lowering,
+    Plan,
+    StopFlag,
+    Target,
+    arguments,
+    fit,
+    resolved,
+)
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import FusedActivationFunc, OperationType
-from nnasync.validation import operand_value
+from nnasync.kernels import Tensor
 
 ELEMENTWISE: dict[int, np.ufunc] = {
     OperationType.ADD: np.add,
@@ -46,29 +55,38 @@ class Step(msgspec.Struct, frozen=True):
     range: tuple[float, float]
 
 
-def step_of(model: hal.Model, operation: hal.Operation) -> Step | None:
-    """The step of an operation; None if it is not for this engine."""
-    operands = model.main.operands
+def steps_of(model: hal.Model, tensors: Sequence[Tensor | None]) -> list[Step | str]:
+    """For each operation its step, or why it is not for this engine."""
+    return [step_of(model, operation, tensors) for operation in model.main.operations]
+
+
+def step_of(
+    model: hal.Model, operation: hal.Operation, tensors: Sequence[Tensor | None]
+) -> Step | str:
+    """The step of an operation, or why it is not for this engine."""
     is_dense = operation.type == OperationType.FULLY_CONNECTED
     if not is_dense and operation.type not in ELEMENTWISE:
-        return None
-    count = 3 if is_dense else ELEMENTWISE[operation.type].nin
-    numbers = operation.inputs[:count]
-    for operand in (operands[number] for number in (*numbers, *operation.outputs)):
-        known = hal.is_fully_specified(operand.type, operand.dimensions)
-        if operand.type != hal.OperandType.TENSOR_FLOAT32 or not known:
-            return None
-    shapes = [operands[number].dimensions for number in numbers]
-    shape = dense_shape(*shapes) if is_dense else broadcast_shape(shapes)
-    if shape != operands[operation.outputs[0]].dimensions:
-        return None
+        return "not among the operations of this engine"
+    given = arguments(model, operation, tensors)
+    numbers = [each.number for name, each in given.items() if name != "activation"]
+    shapes = []
+    for number in (*numbers, *operation.outputs):
+        tensor = tensors[number]
+        if tensor is None or tensor.type != hal.OperandType.TENSOR_FLOAT32:
+            return "only tensors of float32 are taken"
+        if not tensor.is_known:
+            return "a shape is only known when the network runs"
+        shapes.append(tensor.shape)
+    *shapes, output = shapes
+    if output != (dense_shape(*shapes) if is_dense else broadcast_shape(shapes)):
+        return f"shapes {shapes} do not give {output}"
     activation: int | None = ACTIVATIONS.get(operation.type)
     if activation is None:
-        value = operand_value(model, operands[operation.inputs[count]])
+        value = given["activation"].value
         activation = None if value is None else int(value)
     if activation not in RANGES:
-        return None
-    return Step(operation.type, numbers, operation.outputs[0], RANGES[activation])
+        return "the activation must be a constant"
+    return Step(operation.type, tuple(numbers), operation.outputs[0], RANGES[activation])
 
 
 def dense_shape(x: hal.Shape, weights: hal.Shape, bias: hal.Shape) -> hal.Shape | None:
@@ -106,25 +124,31 @@ class DenseEngine:
 
     def supported_operations(self, model: hal.Model) -> list[bool]:
         """Whether each operation of the main subgraph has a step."""
-        return [step_of(model, operation) is not None for operation in model.main.operations]
+        return [isinstance(step, Step) for step in steps_of(model, resolved(model))]
+
+    def why_not(self, model: hal.Model) -> list[str | None]:
+        """For each operation of the main subgraph why it has no step; None if it has one."""
+        return [
+            step if isinstance(step, str) else None for step in steps_of(model, resolved(model))
+        ]
 
     def compile(self, model: hal.Model, preference: hal.ExecutionPreference) -> DensePlan:
         """A plan whose constants stay where the model has them."""
-        graph = model.main
+        graph, tensors = model.main, resolved(model)
         steps = []
-        for index, operation in enumerate(graph.operations):
-            step = step_of(model, operation)
-            if step is None:
-                raise InvalidArgument(f"{self.name} does not support operation {index}")
+        for index, step in enumerate(steps_of(model, tensors)):
+            if isinstance(step, str):
+                raise InvalidArgument(f"{self.name} does not support operation {index}: {step}")
             steps.append(step)
         values = {
-            number: operand_value(model, graph.operands[number])
+            number: tensor.value
             for step in steps
             for number in step.inputs
+            if (tensor := tensors[number]) is not None
         }
         constants = {number: value for number, value in values.items() if value is not None}
         program = Program(
-            shapes=tuple(operand.dimensions for operand in graph.operands),
+            shapes=tuple(() if tensor is None else tensor.shape for tensor in tensors),
             inputs=graph.input_indexes,
             outputs=graph.output_indexes,
             steps=tuple(steps),

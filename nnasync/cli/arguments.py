@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
-__all__ = ["positive"]
+__all__ = ["device", "positive"]
+
+
+def device(text: str) -> str:
+    """A device by its name, or by "module:factory", whose module may be in the current folder."""
+    here = os.getcwd()
+    if ":" in text and here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    return text
 
 
 def positive(text: str) -> int:

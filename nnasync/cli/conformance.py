@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.arguments import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
@@ -29,6 +29,7 @@ _EXAMPLES = """examples:
   nnasync conformance cases/ --device nnasync-reference
   nnasync conformance cases/ --device nnasync-reference --spec 'conv2d*' --path all --timing
   nnasync conformance V1_2.jsonl.gz --device nnasync-reference --version 1.2 --json result.json
+  nnasync conformance cases/ --device litert-cpu --lowering all
   nnasync conformance --suite hal --device nnasync-reference
   nnasync conformance --suite hal --device nnasync-reference --isolate
   nnasync conformance --suite hal --device nnasync-reference --only 'bursts' --cases cases/
@@ -37,6 +38,7 @@ _CASES, _HAL = "cases", "hal"
 _ALL = "all"
 _SHOWN_PER_OPERATION = 3
 _SHOWN = 60
+_SHOWN_REASONS = 20
 _REASON_WIDTH = 240
 _TOLD_EVERY = 500
 
@@ -63,7 +65,13 @@ def add_parser(commands: Any) -> None:
         default=_CASES,
         help="the cases of CASES_DIR, or the direct tests of the HAL (cases)",
     )
-    parser.add_argument("--device", metavar="NAME", required=True, help="the device to run them on")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        type=device,
+        required=True,
+        help="the device to run them on: its name, or module:factory of one that is not installed",
+    )
     parser.add_argument(
         "--isolate", action="store_true", help="run the device in a process of its own"
     )
@@ -88,6 +96,12 @@ def _add_cases_options(group: Any) -> None:
         "--path",
         choices=[*(path.value for path in Path), _ALL],
         help="how executions get to the device (sync)",
+    )
+    group.add_argument(
+        "--lowering",
+        metavar="NAME",
+        help="run the cases in this lowering of the device, or in all that it offers for each "
+        "(that which it takes by itself)",
     )
     group.add_argument(
         "--timing",
@@ -125,7 +139,7 @@ def _command(arguments: argparse.Namespace) -> int:
     return run(main)
 
 
-_CASES_OPTIONS = ("place", "spec", "version", "jobs", "path", "timing")
+_CASES_OPTIONS = ("place", "spec", "version", "jobs", "path", "timing", "lowering")
 _HAL_OPTIONS = ("only", "cases")
 
 
@@ -144,9 +158,10 @@ async def _run(arguments: argparse.Namespace) -> int:
         place=arguments.place,
         device=arguments.device,
         selection=Selection(spec=arguments.spec or "*", version=arguments.version),
-        paths=tuple(Path) if path == _ALL else (Path(path),),
+        paths=_paths(path, arguments.lowering),
         timing=bool(arguments.timing),
         isolate=arguments.isolate,
+        lowering=arguments.lowering,
     )
     report = Report(driver_facts(plan.device).known_gaps)
 
@@ -174,6 +189,16 @@ async def _run(arguments: argparse.Namespace) -> int:
     return interruption.exit_code or int(bool(report.counts.failed))
 
 
+def _paths(path: str, lowering: str | None) -> tuple[Path, ...]:
+    """The paths of the command line; through a runtime goes no lowering that one could name."""
+    if lowering is None:
+        return tuple(Path) if path == _ALL else (Path(path),)
+    if path == Path.RUNTIME.value:
+        raise InvalidArgument("--lowering is not for --path runtime, which chooses by itself")
+    named = tuple(Path) if path == _ALL else (Path(path),)
+    return tuple(each for each in named if each is not Path.RUNTIME)
+
+
 # -- what is printed
 
 
@@ -183,7 +208,8 @@ def _text(report: Report, device: str, duration_s: float) -> str:
     runs = [
         (
             f"{each.variant}{', ' + each.path if each.path else ''}"
-            f"{', measured' if each.measured else ''}",
+            f"{', measured' if each.measured else ''}"
+            f"{f', in {each.lowering}' if each.lowering else ''}",
             str(each.passed),
             str(each.failed),
             str(each.unsupported),
@@ -198,6 +224,8 @@ def _text(report: Report, device: str, duration_s: float) -> str:
         parts.append("\n".join(_told(report.failures)))
     parts += [f"known gap: {gap.name}: {gap.gap}" for gap in report.gaps[:_SHOWN]]
     parts += [f"{glob}: listed as a known gap, but passes" for glob in report.closed_gaps()]
+    if report.unsupported:
+        parts.append("\n".join(_declined(report.reasons())))
     counts = report.counts
     parts.append(
         f"{device}: {counts.passed} passed, {counts.failed} failed, "
@@ -211,6 +239,16 @@ def _cells(counts: Counts) -> tuple[str, ...]:
         str(number)
         for number in (counts.passed, counts.failed, counts.unsupported, counts.known_gaps)
     )
+
+
+def _declined(reasons: Sequence[tuple[str, int]]) -> list[str]:
+    """Why cases are not supported, in the order of how many."""
+    lines = [
+        f"unsupported: {count}: {textwrap.shorten(reason, _REASON_WIDTH, placeholder=' ...')}"
+        for reason, count in reasons[:_SHOWN_REASONS]
+    ]
+    left = len(reasons) - len(lines)
+    return [*lines, f"... and {left} more reasons, which --json lists"] if left else lines
 
 
 def _told(failures: Sequence[Failure]) -> list[str]:

@@ -47,7 +47,8 @@ def add_parser(commands: Any) -> None:
         "devices",
         help="list the devices",
         description="List the devices, nnasync's own and those that other packages bring: type, "
-        "version, HAL version, numbers of model and data cache files, extensions, and performance "
+        "version, HAL version, numbers of model and data cache files (one model file more than the "
+        "engine's own: in it nnasync keeps how the plan was made), extensions, and performance "
         "as ratio to the reference (lower is better), as `nnasync calibrate` measured it here; "
         "before that nnasync's own devices have estimates. --json has the figures of all operand "
         "types. Devices that are not installed or do not start are listed with the reason.",
@@ -195,7 +196,11 @@ def _identities(devices: Sequence[Mapping[str, Any]]) -> str:
         )
         for device in devices
     ]
-    return table(heads, rows)
+    note = (
+        "cache files: one of the model files is nnasync's, with how the plan was made; "
+        "the others are the engine's"
+    )
+    return f"{table(heads, rows)}\n{note}"
 
 
 def _ratios(devices: Sequence[Mapping[str, Any]]) -> str:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nnasync.cli.text import table
 from nnasync.compilation import Report
+from nnasync.compilation.telling import candidates_text, rejections_text
 from nnasync.drivers.cpu.plan import memory_plan
 from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
@@ -94,18 +94,10 @@ def _plan(model: Model, devices: list[str], *, as_graph: bool) -> str:
     if as_graph:
         return plan_dot(plan)
     reasons = dict.fromkeys(partition.reason for partition in report.partitions)
-    heads = ("considered", "in which way", "median", "cold", "verdict")
-    lines = [
-        (
-            each.device,
-            each.lowering,
-            "" if each.median_us is None else f"{each.median_us:.1f} us",
-            "" if each.cold_us is None else f"{each.cold_us:.1f} us",
-            each.verdict,
-        )
-        for each in report.candidates
-    ]
-    return f"{plan_text(plan)}why: {'; '.join(reasons)}\n\n{table(heads, lines)}\n"
+    parts = [f"{plan_text(plan)}why: {'; '.join(reasons)}", candidates_text(report.candidates)]
+    if report.rejections:
+        parts.append(rejections_text(report.rejections))
+    return "\n\n".join(parts) + "\n"
 
 
 async def _compiled(model: Model, devices: list[str]) -> Report:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.arguments import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
 from nnasync.conformance.driver import driver_facts
@@ -21,15 +21,22 @@ from nnasync.conformance.random_graphs import (
     TEAM,
     Assignment,
     Examination,
+    Inspector,
+    Menu,
     Order,
     Result,
     Size,
     TeamEngine,
     Verdict,
-    examine,
+    generated_operations,
     load_graph,
+    menu_of,
     run_fleet,
+    survey,
 )
+from nnasync.conformance.random_graphs.examination import REFERENCE
+from nnasync.errors import InvalidArgument
+from nnasync.hal import OperationType
 from nnasync.runtime import Options, open_runtime, run
 
 __all__ = ["add_parser"]
@@ -37,12 +44,14 @@ __all__ = ["add_parser"]
 _EXAMPLES = """examples:
   nnasync randomgraph --device nnasync-reference --seeds 0:100
   nnasync randomgraph --device nnasync-reference --seeds 0:1000 --size large --type quant8
+  nnasync randomgraph --device litert-cpu --seeds 0:100 --operations CONV_2D,ADD,RELU
   nnasync randomgraph --device all --seeds 0:100
   nnasync randomgraph --device nnasync-reference --replay failures/random_graph_small_seed_7.nnm
 """
 _ALL = "all"
 _FOLDER = "randomgraph-failures"
 _SHOWN = 20
+_SHOWN_REASONS = 10
 _SHOWN_OPERATIONS = 6
 _REASON_WIDTH = 240
 _TOLD_EVERY = 100
@@ -63,8 +72,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
+        type=device,
         required=True,
-        help=f"the device to run them on; {TEAM}: each graph is shared among all that are there",
+        help="the device to run them on: its name, or module:factory of one that is not installed; "
+        f"{TEAM}: each graph is shared among all that are there",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seeds", metavar="A:B", type=_seeds, help="seeds from A up to B, without B")
@@ -77,6 +88,19 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--type", choices=list(KINDS), help="the type of data that all operations work on (any)"
+    )
+    parser.add_argument(
+        "--operations",
+        metavar="A,B",
+        type=_operations,
+        help="draw from these operations, or from all; without it from those that the device takes "
+        "(it is asked first)",
+    )
+    parser.add_argument(
+        "--lowering",
+        metavar="NAME",
+        help="run them in this lowering of the device, or in all that it offers for each (that "
+        "which it takes by itself)",
     )
     parser.add_argument(
         "--jobs", type=positive, metavar="N", help="processes (as many as there are cores)"
@@ -98,6 +122,16 @@ def _seeds(text: str) -> range:
     return seeds
 
 
+def _operations(text: str) -> str:
+    names = {each.name for each in generated_operations()}
+    unknown = [] if text == _ALL else [name for name in text.split(",") if name not in names]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown)}: random graphs have no such operation; CONV_2D,ADD is a list"
+        )
+    return text
+
+
 def _command(arguments: argparse.Namespace) -> int:
     if arguments.device != TEAM:
         driver_facts(arguments.device)
@@ -116,7 +150,8 @@ async def _replay(arguments: argparse.Namespace) -> int:
     options = Options(cores=1)
     wanted = TeamEngine() if arguments.device == TEAM else arguments.device
     async with open_runtime(devices=[wanted], options=options) as runtime:
-        found = await examine(graph, runtime.device(arguments.device))
+        inspector = Inspector(runtime.devices[0], Path(), lowering=arguments.lowering)
+        found, _ = await inspector.examined(graph)
     print(f"{graph.name or arguments.replay}: {_told_examination(found)}")
     return int(found.verdict is Verdict.FAILED)
 
@@ -133,18 +168,56 @@ def _told_examination(found: Examination) -> str:
 async def _run(arguments: argparse.Namespace) -> int:
     sizes = list(Size) if arguments.size == _ALL else [Size(arguments.size)]
     tally = _Tally(len(sizes) * len(arguments.seeds))
+    menu = await _menu(arguments)
     started_s = time.monotonic()
     async with interruptible() as interruption:
         await run_fleet(
-            Assignment(arguments.device, arguments.save),
+            Assignment(arguments.device, arguments.save, menu, arguments.lowering),
             _orders(sizes, arguments.seeds, arguments.type),
             arguments.jobs or Options().cores,
             tally.done,
         )
     tally.close()
     duration_s = time.monotonic() - started_s
+    if menu is not None:
+        print(_drawn(menu, sizes))
     print(_text(tally, sizes, arguments, duration_s))
     return interruption.exit_code or int(bool(tally.failures))
+
+
+async def _menu(arguments: argparse.Namespace) -> Menu | None:
+    """What to draw from; None for everything, which the reference and all together take."""
+    if arguments.operations == _ALL:
+        return None
+    if arguments.operations is not None:
+        menu = menu_of([OperationType[name] for name in arguments.operations.split(",")])
+        kind = arguments.type
+        if kind is not None and not any(type == KINDS[kind] for _, type in menu.single):
+            raise InvalidArgument(f"none of {arguments.operations} works on {kind}")
+        return menu
+    if arguments.device in (TEAM, REFERENCE):
+        return None
+    async with open_runtime(devices=[arguments.device], options=Options(cores=1)) as runtime:
+        menu = await survey(runtime.devices[0], arguments.type)
+    if not menu.single:
+        raise InvalidArgument(
+            f"{arguments.device} takes none of the operations that random graphs have"
+        )
+    return menu
+
+
+def _drawn(menu: Menu, sizes: Sequence[Size]) -> str:
+    """What graphs were drawn from, a line for graphs of one operation and one for larger ones."""
+    lines = []
+    for is_single in (True, False):
+        if any((size is Size.SINGLE) == is_single for size in sizes):
+            pairs = menu.single if is_single else menu.larger
+            names = sorted({OperationType(operation).name for operation, _ in pairs})
+            what = "single graphs are" if is_single else "larger graphs are"
+            told = textwrap.shorten(", ".join(names), _REASON_WIDTH, placeholder=" ...")
+            count = f"{len(names)} operation{'' if len(names) == 1 else 's'}"
+            lines.append(f"{what} drawn from {count}: {told}")
+    return "\n".join(lines) + "\n"
 
 
 def _orders(sizes: Sequence[Size], seeds: range, kind: str | None) -> Iterator[Order]:
@@ -159,6 +232,7 @@ class _Tally:
     def __init__(self, total: int) -> None:
         self.counts: Counter[tuple[Size, Verdict]] = Counter()
         self.failures: list[Result] = []
+        self.reasons: Counter[str] = Counter()
         self.invalid: Counter[Size] = Counter()
         self._total = total
         self._lively = sys.stderr.isatty()
@@ -166,6 +240,8 @@ class _Tally:
     def done(self, result: Result) -> None:
         size = result.order.size
         self.counts[size, result.verdict] += 1
+        if result.verdict is Verdict.UNSUPPORTED:
+            self.reasons[result.reason] += 1
         if result.verdict is Verdict.FAILED:
             self.failures.append(result)
             self.invalid[size] += result.check in ("generation", "validation")
@@ -194,7 +270,13 @@ def _text(
 ) -> str:
     heads = ("size", "valid", *(verdict.value for verdict in Verdict))
     parts = [table(heads, [tally.row(size) for size in sizes])]
-    parts += [_told(failure, arguments.device) for failure in tally.failures[:_SHOWN]]
+    chosen = f" --operations {arguments.operations}" if arguments.operations else ""
+    lowering = f" --lowering {arguments.lowering}" if arguments.lowering else ""
+    parts += [
+        _told(failure, arguments.device, chosen, lowering) for failure in tally.failures[:_SHOWN]
+    ]
+    if tally.reasons:
+        parts.append("\n".join(_declined(tally.reasons)))
     left = len(tally.failures) - _SHOWN
     if left > 0:
         parts.append(f"... and {left} more")
@@ -202,7 +284,17 @@ def _text(
     return "\n\n".join(parts)
 
 
-def _told(result: Result, device: str) -> str:
+def _declined(reasons: Counter[str]) -> list[str]:
+    """Why graphs are not run, in the order of how many."""
+    lines = [
+        f"unsupported: {count}: {textwrap.shorten(reason, _REASON_WIDTH, placeholder=' ...')}"
+        for reason, count in reasons.most_common(_SHOWN_REASONS)
+    ]
+    left = len(reasons) - len(lines)
+    return [*lines, f"... and {left} more reasons"] if left else lines
+
+
+def _told(result: Result, device: str, chosen: str, lowering: str) -> str:
     """What failed, what is left of it, and how to see it again."""
     order = result.order
     names = result.operations[:_SHOWN_OPERATIONS]
@@ -213,9 +305,10 @@ def _told(result: Result, device: str) -> str:
     )
     reason = textwrap.shorten(result.reason, _REASON_WIDTH, placeholder=" ...")
     kind = f" --type {order.kind}" if order.kind else ""
-    again = f"--size {order.size.value} --seeds {order.seed}:{order.seed + 1}{kind}"
+    again = f"--size {order.size.value} --seeds {order.seed}:{order.seed + 1}{kind}{chosen}"
     if result.saved:
         again = f"--replay {shlex.quote(result.saved)}"
+    again += lowering
     return (
         f"{order.size.value}, seed {order.seed}: {result.check}: {reason}\n"
         f"  operations: {', '.join(names)}{more}\n"

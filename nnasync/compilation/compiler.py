@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 _MARGIN_NS = 2_000_000
 _FALLBACK = "fallback"
 _FASTEST = "fastest whose results agree"
+_DISTURBED = " (other work disturbed the measuring)"
 _AGREEING = ("slower", "equal", "chosen")
 """How the verdicts on those begin whose results agree."""
 
@@ -175,7 +176,7 @@ class _Compiler:
                 continue
             self._losers.append(contender)
             self._tell(contender, "chosen")
-            first = not self._field.rejections
+            first = not self._unprepared
             reason = "first device that takes the whole model" if first else _FALLBACK
             return Choosing(contender, reason)
         raise failure or self._nobody()
@@ -198,7 +199,8 @@ class _Compiler:
         winner = await self._measured(standings)
         earlier = None if before is None else before.circumstances
         held = Circumstances.of(time.time(), crowding(standings), earlier)
-        choosing = Choosing(winner.contender, _FASTEST, winner.median_ns, circumstances=held)
+        reason = _FASTEST + _told(held)
+        choosing = Choosing(winner.contender, reason, winner.median_ns, circumstances=held)
         is_measured = winner.agrees is not False and winner.median_ns is not None
         if not is_measured or self._refused or now_ns() >= self._limits.until_ns:
             return msgspec.structs.replace(choosing, is_final=False)
@@ -287,7 +289,7 @@ class _Compiler:
         if not await self._is_trusted(contender):
             return None
         self._field.candidates = list(verdict.candidates)
-        reason = f"{_FASTEST}, as measured before"
+        reason = f"{_FASTEST}, as measured before{_told(verdict.circumstances)}"
         return Choosing(
             contender,
             reason,
@@ -495,10 +497,7 @@ class _Compiler:
     def _nobody(self) -> NNError:
         """What to raise where nobody takes the model: that a device is gone, if one is."""
         names = ", ".join(device.name for device in self._devices) or "none"
-        reasons = [
-            f"{rejection.device}: operation {rejection.operation}: {rejection.reason}"
-            for rejection in self._field.rejections
-        ] + [
+        reasons = [str(rejection) for rejection in self._field.rejections] + [
             f"{candidate.device}, {candidate.lowering}: {candidate.verdict}"
             for candidate in self._field.candidates
             if candidate.verdict.startswith("not allowed")
@@ -509,6 +508,10 @@ class _Compiler:
             f"no device takes the whole model {model!r} (devices: {names}): "
             f"{'; '.join(reasons[:8])}"
         )
+
+
+def _told(held: Circumstances) -> str:
+    return _DISTURBED if held.disturbed else ""
 
 
 def _chosen_ns(candidates: Sequence[Candidate]) -> float | None:

@@ -20,6 +20,7 @@ from nnasync.compilation.outside_steps import stand_in
 from nnasync.compilation.report import Candidate, Rejection
 from nnasync.device import Device, LoweringDevice
 from nnasync.engine import EngineDevice, Lowering
+from nnasync.engine.reasons import explained, miscounted
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -28,7 +29,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
 )
-from nnasync.hal import ExecutionPreference, operation_name
+from nnasync.hal import ExecutionPreference
 
 __all__ = ["Field", "by_deadline", "gather", "has_plans", "lowerings_of", "objection"]
 
@@ -68,7 +69,9 @@ async def gather(
             continue
         field.support.append((await stand_in(device, workers, wish), answers))
         if not all(answers):
-            field.rejections += _unsupported(device, wish, answers)
+            field.rejections += await by_deadline(
+                device, _unsupported(device, wish, answers), deadline
+            )
             _turn_down(field, device, WHOLE, "does not support every operation")
             continue
         lowerings = await by_deadline(device, lowerings_of(device, wish), deadline)
@@ -129,15 +132,15 @@ async def _supported(device: Device, wish: Wish, field: Field) -> tuple[bool, ..
         _turn_down(field, device, WHOLE, "cannot say what it supports")
         return None
     count = len(wish.model.main.operations)
-    return answers if len(answers) == count else (False,) * count
+    if len(answers) == count:
+        return answers
+    field.rejections.append(Rejection(device.name, -1, miscounted(len(answers), count)))
+    return (False,) * count
 
 
-def _unsupported(device: Device, wish: Wish, answers: Sequence[bool]) -> list[Rejection]:
-    return [
-        Rejection(device.name, index, f"{operation_name(operation.type)} is not supported")
-        for index, operation in enumerate(wish.model.main.operations)
-        if not answers[index]
-    ]
+async def _unsupported(device: Device, wish: Wish, answers: Sequence[bool]) -> list[Rejection]:
+    reasons = await explained(device, wish.model, answers)
+    return [Rejection(device.name, index, reason) for index, reason in enumerate(reasons) if reason]
 
 
 def objection(device: Device, lowering: Lowering | None, wish: Wish) -> str:

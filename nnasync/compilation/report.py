@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
+
+if TYPE_CHECKING:
+    from nnasync.compilation import telling
+else:
+    telling = deferred("nnasync.compilation.telling")
 
 __all__ = ["Candidate", "Compilation", "Fallback", "Partition", "Rejection", "Report"]
 
@@ -50,6 +57,10 @@ class Rejection(msgspec.Struct, frozen=True):
     operation: int
     reason: str
 
+    def __str__(self) -> str:
+        where = "" if self.operation < 0 else f"operation {self.operation}: "
+        return f"{self.device}: {where}{self.reason}"
+
 
 class Fallback(msgspec.Struct, frozen=True):
     """Work of a device that the reference did, since the device failed.
@@ -76,6 +87,9 @@ class Report(msgspec.Struct, frozen=True):
     cache_reason: str
     pin: str
     fallbacks: tuple[Fallback, ...] = ()
+
+    def __str__(self) -> str:
+        return telling.report_text(self)
 
 
 def _none() -> tuple[Fallback, ...]:

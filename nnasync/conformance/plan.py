@@ -22,7 +22,7 @@ class Plan(Struct, frozen=True):
     """Which cases to run on which device, and how.
 
     `place` is a case file or a folder of them. The first `skip` of the selected cases are left out.
-    With `isolate` the device runs in a process of its own.
+    With `isolate` the device runs in a process of its own, with `lowering` in that one, or in all.
     """
 
     place: str
@@ -32,6 +32,7 @@ class Plan(Struct, frozen=True):
     timing: bool = False
     skip: int = 0
     isolate: bool = False
+    lowering: str | None = None
 
 
 async def run_plan(
@@ -59,10 +60,11 @@ async def run_plan(
         )
         runner = Runner(
             runtime,
-            runtime.device(plan.device),
+            runtime.devices[0],
             paths=plan.paths,
             timing=plan.timing,
             exact_coupling=exact,
+            lowering=plan.lowering,
         )
         for case in _cases(plan):
             begun(case)

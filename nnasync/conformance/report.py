@@ -31,6 +31,7 @@ class RunCounts(Struct, frozen=True):
     passed: int
     failed: int
     unsupported: int
+    lowering: str = ""
 
 
 class Failure(Struct, frozen=True):
@@ -44,11 +45,12 @@ class Failure(Struct, frozen=True):
 
 
 class Unsupported(Struct, frozen=True):
-    """A case that the device does not take, and the operations that are missing."""
+    """A case that the device does not take, the operations that are missing, and why."""
 
     name: str
     source: str
     missing: tuple[str, ...]
+    reason: str = ""
 
 
 class Report:
@@ -58,7 +60,7 @@ class Report:
         self._gaps = known_gaps or {}
         self._total: Counter[str] = Counter()
         self._operations: dict[str, Counter[str]] = {}
-        self._runs: dict[tuple[str, str, bool], Counter[str]] = {}
+        self._runs: dict[tuple[str, str, bool, str], Counter[str]] = {}
         self._matched: Counter[str] = Counter()
         self.failures: list[Failure] = []
         self.gaps: list[Failure] = []
@@ -74,13 +76,16 @@ class Report:
             self._add_failure(result, gap)
             outcome = outcome if gap is None else "known_gaps"
         elif result.outcome is Outcome.UNSUPPORTED:
-            missing = result.runs[0].missing
-            self.unsupported.append(Unsupported(result.name, result.source, missing))
+            run = result.runs[0]
+            self.unsupported.append(
+                Unsupported(result.name, result.source, run.missing, run.reason)
+            )
         self._total[outcome] += 1
         for operation in result.operations:
             self._operations.setdefault(operation, Counter())[outcome] += 1
         for run in result.runs:
-            key = (run.variant.value, run.path.value if run.path else "", run.measured)
+            path = run.path.value if run.path else ""
+            key = (run.variant.value, path, run.measured, run.lowering)
             self._runs.setdefault(key, Counter())[run.outcome.value] += 1
 
     @property
@@ -95,9 +100,21 @@ class Report:
     def runs(self) -> list[RunCounts]:
         """Per form and path."""
         return [
-            RunCounts(*key, count["passed"], count["failed"], count["unsupported"])
-            for key, count in self._runs.items()
+            RunCounts(
+                variant,
+                path,
+                measured,
+                count["passed"],
+                count["failed"],
+                count["unsupported"],
+                lowering,
+            )
+            for (variant, path, measured, lowering), count in self._runs.items()
         ]
+
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why cases are not supported, and how many for each reason, the most frequent first."""
+        return Counter(each.reason for each in self.unsupported if each.reason).most_common()
 
     def closed_gaps(self) -> list[str]:
         """Globs of known gaps all of whose cases pass by now."""
@@ -121,6 +138,7 @@ class Report:
             if run.outcome is Outcome.FAILED:
                 way = f", {run.path.value}" if run.path else ""
                 way += ", measured" if run.measured else ""
+                way += f", in {run.lowering}" if run.lowering else ""
                 reasons.append(f"{run.variant.value}{way}: {run.reason}")
         failure = Failure(
             result.name,

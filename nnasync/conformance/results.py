@@ -30,7 +30,8 @@ class Variant(enum.Enum):
 class Run(Struct, frozen=True):
     """One run of a case; without a path where it did not come to an execution.
 
-    `missing` are the operations of the main subgraph that the device says it cannot run.
+    `missing` are the operations of the main subgraph that the device says it cannot run. `lowering`
+    is the one that was asked for, if one was.
     """
 
     variant: Variant
@@ -39,6 +40,7 @@ class Run(Struct, frozen=True):
     measured: bool = False
     reason: str = ""
     missing: tuple[str, ...] = ()
+    lowering: str = ""
 
 
 class CaseResult(Struct, frozen=True):

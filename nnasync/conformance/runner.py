@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
+from msgspec import structs
 
-from nnasync import hal
 from nnasync.accuracy import compare, computes_in_half, golden_criterion
 from nnasync.clock import now_ns
 from nnasync.conformance.cases import Case
+from nnasync.conformance.lowerings import InLowering, ways
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.reloading import reload
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
 from nnasync.conformance.trial import Fault, Outputs, Trial, told
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
 from nnasync.device import Device, PreparedModel
+from nnasync.engine.reasons import explained
 from nnasync.errors import InvalidArgument, MissedDeadline, NNError
+from nnasync.extensions import operation_label
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, OperandType, OperationType, Timing
 from nnasync.runtime import Runtime
 
@@ -36,6 +39,7 @@ LIMIT_S = 120.0
 NO_CACHE = "the device has no compilation cache"
 NOT_KEPT = "the device does not keep this compilation"
 
+_TOLD_REASONS = 3
 _ENDLESS_LOOP_TIMEOUT_NS = 1_000_000
 
 
@@ -43,7 +47,8 @@ class Runner:
     """Runs cases on one device of a runtime, one at a time.
 
     With `timing`, every execution is made with and without measuring. With `exact_coupling`, signed
-    twins must give the very same results, else results within the tolerance.
+    twins must give the very same results, else results within the tolerance. With a `lowering`, the
+    device runs the cases in that, or in `lowerings.ALL` that it offers for each.
     """
 
     def __init__(
@@ -54,8 +59,10 @@ class Runner:
         paths: Sequence[Path] = (Path.SYNC,),
         timing: bool = False,
         exact_coupling: bool = False,
+        lowering: str | None = None,
     ) -> None:
         self._runtime = runtime
+        self._lowering = lowering
         self._device = device
         self._paths = [path for path in Path if path in paths]
         self._measures = (False, True) if timing else (False,)
@@ -67,7 +74,10 @@ class Runner:
         runs: list[Run] = []
         try:
             with anyio.fail_after(LIMIT_S):
-                await (self._to_fail(case, runs) if case.expect_failure else self._all(case, runs))
+                if case.expect_failure:
+                    await self._to_fail(case, runs)
+                else:
+                    await self._each_way(case, runs)
         except TimeoutError:
             runs.append(_failed(f"no answer within {LIMIT_S:g} s"))
         except Exception as error:
@@ -84,9 +94,24 @@ class Runner:
 
     # -- cases that are to succeed
 
+    async def _each_way(self, case: Case, runs: list[Run]) -> None:
+        """Run the case in every lowering that is asked for."""
+        whole = self._device
+        try:
+            for device in await ways(whole, case.model, self._lowering):
+                self._device, begun = device, len(runs)
+                await self._all(case, runs)
+                if isinstance(device, InLowering):
+                    runs[begun:] = [
+                        structs.replace(r, lowering=device.lowering) for r in runs[begun:]
+                    ]
+        finally:
+            self._device = whole
+
     async def _all(self, case: Case, runs: list[Run]) -> None:
+        begun = len(runs)
         unsigned = await self._variant(case, Variant.AS_GIVEN, runs)
-        if runs[0].outcome is Outcome.UNSUPPORTED:
+        if runs[begun].outcome is Outcome.UNSUPPORTED:
             return
         dynamic = with_dynamic_outputs(case)
         if dynamic is not None:
@@ -122,9 +147,9 @@ class Runner:
     ) -> PreparedModel | None:
         step = "get_supported_operations"
         try:
-            missing = await self._unsupported(case)
+            missing, why = await self._unsupported(case)
             if missing:
-                runs.append(Run(variant, Outcome.UNSUPPORTED, missing=missing))
+                runs.append(Run(variant, Outcome.UNSUPPORTED, reason=why, missing=missing))
                 return None
             step = "prepare_model"
             return await self._device.prepare_model(case.model)
@@ -132,18 +157,20 @@ class Runner:
             runs.append(Run(variant, Outcome.FAILED, reason=f"{step}: {told(error)}"))
             return None
 
-    async def _unsupported(self, case: Case) -> tuple[str, ...]:
-        """Names of the operations of the main subgraph that the device says it cannot run."""
-        answers = await self._device.get_supported_operations(case.model)
-        operations = case.model.main.operations
-        if len(answers) != len(operations):
-            raise Fault(f"{len(answers)} answers for {len(operations)} operations")
-        names = (
-            hal.operation_name(operation.type)
-            for operation, supported in zip(operations, answers, strict=True)
-            if not supported
-        )
-        return tuple(dict.fromkeys(names))
+    async def _unsupported(self, case: Case) -> tuple[tuple[str, ...], str]:
+        """Names of the operations that the device says it cannot run, and why."""
+        model = case.model
+        answers = await self._device.get_supported_operations(model)
+        if len(answers) != len(model.main.operations):
+            raise Fault(f"{len(answers)} answers for {len(model.main.operations)} operations")
+        reasons = await explained(self._device, model, answers)
+        missing = [
+            operation_label(model.extension_name_to_prefix, operation.type)
+            for operation, reason in zip(model.main.operations, reasons, strict=True)
+            if reason
+        ]
+        told = dict.fromkeys(reason for reason in reasons if reason)
+        return tuple(dict.fromkeys(missing)), "; ".join([*told][:_TOLD_REASONS])
 
     async def _through_runtime(self, trial: Trial, *, measure: bool) -> Run:
         try:
@@ -183,7 +210,7 @@ class Runner:
     ) -> None:
         begun = len(runs)
         signed = await self._variant(twin, Variant.SIGNED, runs)
-        if len(runs) > begun and runs[begun].outcome is Outcome.UNSUPPORTED:
+        if runs[begun:] and runs[begun].outcome is Outcome.UNSUPPORTED and not self._lowering:
             reason = "the device takes the unsigned case, but not its signed twin"
             runs[begun] = Run(Variant.SIGNED, Outcome.FAILED, reason=reason)
         for path in signed.keys() & unsigned.keys():
@@ -237,7 +264,7 @@ class Runner:
     async def _refusal(self, case: Case) -> tuple[bool, Exception | None]:
         """Whether the device says that it supports a model, or how it refuses to say."""
         try:
-            return not await self._unsupported(case), None
+            return not (await self._unsupported(case))[0], None
         except Exception as error:
             return False, error
 

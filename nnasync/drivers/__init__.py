@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-from nnasync.drivers.discovery import Made, Offer, make, offers
+from nnasync.drivers.discovery import Made, Offer, make, make_target, offers
 from nnasync.engine import Engine, LateEngine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import DeviceType
@@ -126,7 +126,7 @@ def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
     """Third parties' devices by name: those that a list of devices names, or all; it may take long.
 
     With None, one that cannot be made is skipped and the log says why. Else raises InvalidArgument
-    for an unknown name, and what `discovery.make` raises.
+    for an unknown name, and what `discovery.make` raises. A name may be "module:factory" as well.
     """
     if wanted is None:
         return _all_foreign()
@@ -134,14 +134,17 @@ def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
     if not names:
         return {}
     found = need_known(names)
-    return {name: make(found[name]) for name in names}
+    return {name: make(found[name]) if name in found else make_target(name) for name in names}
 
 
 def need_known(names: Iterable[str]) -> dict[str, Offer]:
-    """All offers of third parties; raises InvalidArgument if a name is nobody's device."""
+    """All offers of third parties; raises InvalidArgument if a name is nobody's device.
+
+    A "module:factory" that is not installed as a device may stand for a name.
+    """
     found, _ = foreign_offers()
     for name in names:
-        if name not in DRIVERS and name not in found:
+        if name not in DRIVERS and name not in found and ":" not in name:
             raise InvalidArgument(f"no device {name!r}; there are: {', '.join([*DRIVERS, *found])}")
     return found
 
@@ -153,7 +156,7 @@ def driver_module(name: str) -> ModuleType:
     """
     if name in DRIVERS:
         return importlib.import_module(DRIVERS[name].partition(":")[0])
-    offer = need_known([name])[name]
+    offer = need_known([name]).get(name) or Offer(name, name, "no package")
     try:
         return importlib.import_module(offer.module)
     except (Exception, SystemExit) as error:

@@ -10,11 +10,12 @@ from typing import Any
 
 from nnasync.device import Device
 from nnasync.engine import Engine
+from nnasync.engine.problems import check_engine, seems_engine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnasync.hal import Struct
 from nnasync.packages import entry_points
 
-__all__ = ["GROUP", "Made", "Offer", "make", "offers"]
+__all__ = ["GROUP", "Made", "Offer", "make", "make_target", "offers"]
 
 GROUP = "nnasync.devices"
 """The group of entry points."""
@@ -36,6 +37,8 @@ class Offer(Struct, frozen=True):
         return self.target.partition(":")[0].strip()
 
     def __str__(self) -> str:
+        if not self.name:
+            return f"device {self.target}"
         return f"device {self.name} of {self.distribution} ({self.target})"
 
 
@@ -57,28 +60,45 @@ def make(offer: Offer) -> Made:
     Raises InvalidArgument if that gives anything but an engine or a device of this name,
     DeviceUnavailable if the factory does, and GeneralFailure for whatever else goes wrong.
     """
+    made = _checked(_called(offer), offer)
+    if made.name != offer.name:
+        raise InvalidArgument(f"{offer} calls itself {made.name!r}; the two names must be the same")
+    return made
+
+
+def make_target(target: str) -> Made:
+    """What a factory gives that is named as "module:factory" and need not be installed.
+
+    The device has the name that it says. Raises what `make` does.
+    """
+    offer = Offer("", target, "no package")
+    return _checked(_called(offer), offer)
+
+
+def _called(offer: Offer) -> Any:
     from importlib import metadata
 
     try:
-        factory = metadata.EntryPoint(offer.name, offer.target, GROUP).load()
-        made = factory()
+        return metadata.EntryPoint(offer.name, offer.target, GROUP).load()()
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"{offer}: {error}") from error
     except (Exception, SystemExit) as error:
         told = " ".join(str(error).split())
         raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {told}") from error
-    return _checked(made, offer)
 
 
 def _checked(made: Any, offer: Offer) -> Made:
     try:
-        is_engine, name = isinstance(made, Engine), getattr(made, "name", None)
+        is_engine = isinstance(made, Engine)
     except Exception as error:
         raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {error}") from error
+    if seems_engine(made) and not isinstance(made, type):
+        check_engine(made, f"{offer}: what its factory returns")
     if isinstance(made, type) or not (is_engine or hasattr(made, "prepare_model")):
         kind = made.__name__ if isinstance(made, type) else type(made).__name__
         raise InvalidArgument(f"{offer}: its factory must return an engine or a device, not {kind}")
-    if name != offer.name:
-        raise InvalidArgument(f"{offer} calls itself {name!r}; the two names must be the same")
+    name = getattr(made, "name", None)
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{offer} calls itself {name!r}; a name is a text, not empty")
     device: Made = made
     return device

@@ -18,6 +18,7 @@ import numpy as np
 
 from nnasync import errors, hal
 from nnasync.engine import CacheFiles, Lowering, OutputBuffer, Plan, StopFlag, Target, deliver
+from nnasync.extensions import operation_label
 from nnasync.fences import Fence
 
 __all__ = ["Compute", "Counters", "Gate", "Latency", "NullEngine", "Supports", "Where"]
@@ -200,9 +201,9 @@ class NullEngine:
         self._trouble("compile", self._count("compile"))
         for index, operation in enumerate(model.main.operations):
             if not self._supported(model.main, operation):
+                name = operation_label(model.extension_name_to_prefix, operation.type)
                 raise errors.InvalidArgument(
-                    f"operation {index}, {hal.operation_name(operation.type)}, is not supported "
-                    f"by {self.name}"
+                    f"operation {index}, {name}, is not supported by {self.name}"
                 )
         return self._new_plan()
 

@@ -16,14 +16,15 @@ def memory_text(plan: MemoryPlan) -> str:
     """The bytes of one execution with and without sharing, and a bar of each block's lifetime."""
     ratio = plan.total / plan.lower_bound if plan.lower_bound else 1.0
     saved = 1 - plan.total / plan.unshared if plan.unshared else 0.0
-    heads = ("block", "bytes", "offset", "steps", f"lifetime over {len(plan.operations)} steps")
+    steps = len(plan.operations)
+    heads = ("block", "bytes", "offset", "steps", f"lifetime over {steps} steps")
     rows = [
         (
             block.name,
             str(block.nbytes),
             str(block.offset),
-            f"{block.first}..{block.last}",
-            _bar(block, len(plan.operations)),
+            f"{_step(block.first, steps)}..{_step(block.last, steps)}",
+            _bar(block, steps),
         )
         for block in sorted(plan.blocks, key=lambda b: (b.first, b.last, -b.nbytes))
     ]
@@ -34,6 +35,13 @@ def memory_text(plan: MemoryPlan) -> str:
         f"  lower bound  {plan.lower_bound} bytes alive at once; shared is {ratio:.2f} times that\n"
         "\n" + "\n".join(columns(heads, rows, right=(1, 2))) + "\n"
     )
+
+
+def _step(number: int, steps: int) -> str:
+    """A step by its number; what is written before the first one is read from the start on."""
+    if number < 0:
+        return "start"
+    return "end" if number >= steps else str(number)
 
 
 def _bar(block: PlannedBlock, steps: int) -> str:

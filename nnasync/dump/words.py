@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nnasync import hal
+from nnasync.extensions import operation_label
 from nnasync.hal import ChannelQuant, Model, Operand, Operation, Subgraph
 from nnasync.validation import find_operation
 
@@ -24,7 +25,9 @@ __all__ = [
 def operation_title(model: Model, operation: Operation) -> str:
     """The name of an operation, of an extension's as its rule has it."""
     known = find_operation(model, operation.type)
-    return known.name if known is not None else hal.operation_name(operation.type)
+    if known is not None:
+        return known.name
+    return operation_label(model.extension_name_to_prefix, operation.type)
 
 
 def reference(subgraph: Subgraph, index: int) -> str:

@@ -14,6 +14,9 @@ An engine may say what it spends time on: `with span(Phase.TRANSFORMATION, "pack
 in the traces of its runtime, and does nothing where nobody traces.
 """
 
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import names
 from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import CacheFiles as CacheFiles
 from nnasync.engine.contract import CachingEngine as CachingEngine
@@ -28,12 +31,19 @@ from nnasync.engine.contract import fit as fit
 from nnasync.engine.device import EngineDevice as EngineDevice
 from nnasync.engine.late import LateEngine as LateEngine
 from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
+from nnasync.engine.problems import problems as problems
 from nnasync.tracing import Layer as Layer
 from nnasync.tracing import Phase as Phase
 from nnasync.tracing import span as span
 from nnasync.workers import StopFlag as StopFlag
 
+if TYPE_CHECKING:
+    from nnasync.engine.reading import Argument as Argument
+    from nnasync.engine.reading import arguments as arguments
+    from nnasync.engine.reading import resolved as resolved
+
 __all__ = [
+    "Argument",
     "BoundCall",
     "CacheFiles",
     "CachingEngine",
@@ -49,7 +59,14 @@ __all__ = [
     "Plan",
     "StopFlag",
     "Target",
+    "arguments",
     "deliver",
     "fit",
+    "problems",
+    "resolved",
     "span",
 ]
+
+__getattr__ = names(
+    __name__, {"Argument": "reading", "arguments": "reading", "resolved": "reading"}
+)

@@ -22,6 +22,7 @@ __all__ = [
     "Layout",
     "MemoryPlan",
     "PlannedBlock",
+    "aligned",
     "lay_out",
     "lower_bound",
 ]
@@ -64,6 +65,8 @@ class PlannedBlock(Struct, frozen=True):
 class MemoryPlan(Struct, frozen=True):
     """The memory of one execution in bytes: as laid out, without sharing, and the least possible.
 
+    The former two with what alignment takes, the last without.
+
     `operations` are the names of the steps; those that only change a shape are none.
     """
 
@@ -90,7 +93,7 @@ def lay_out(blocks: Sequence[Block]) -> Layout:
     for index in sorted(range(len(blocks)), key=lambda i: (-blocks[i].nbytes, blocks[i].first)):
         block = blocks[index]
         start = _lowest_gap(block, placed)
-        end = start + _aligned(block.nbytes)
+        end = start + aligned(block.nbytes)
         offsets[index] = start
         placed.append((start, end, block))
         placed.sort(key=lambda entry: entry[0])
@@ -99,7 +102,7 @@ def lay_out(blocks: Sequence[Block]) -> Layout:
 
 
 def _lowest_gap(block: Block, placed: Sequence[tuple[int, int, Block]]) -> int:
-    start, size = 0, _aligned(block.nbytes)
+    start, size = 0, aligned(block.nbytes)
     for begin, end, other in placed:
         if other.last < block.first or block.last < other.first:
             continue
@@ -109,7 +112,8 @@ def _lowest_gap(block: Block, placed: Sequence[tuple[int, int, Block]]) -> int:
     return start
 
 
-def _aligned(nbytes: int) -> int:
+def aligned(nbytes: int) -> int:
+    """The bytes that so much memory takes, as every block begins at a multiple of `ALIGNMENT`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 

@@ -25,6 +25,7 @@ from nnasync import hal
 from nnasync.cache import Miss, fill, view
 from nnasync.deferred import deferred
 from nnasync.engine.contract import CacheFiles, CachingEngine, Lowering, Plan
+from nnasync.engine.problems import check_plan
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import (
     MAX_NUMBER_OF_CACHE_FILES,
@@ -220,7 +221,11 @@ class PlanFiles:
         compiled = self._opened(files.model[0])
         contents = CacheFiles(files.model[1:], files.data)
         try:
-            plan = self._engine.deserialize(contents, compiled.lowering)
+            plan = check_plan(
+                self._engine.deserialize(contents, compiled.lowering),
+                self._engine.name,
+                "deserialize",
+            )
         except Exception as error:
             failure = contained(error, f"{self._engine.name}, loading from its cache,")
             raise failure from failure.__cause__

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
+from nnasync.engine.problems import check_call
 from nnasync.errors import (
     CallerError,
     GeneralFailure,
@@ -223,10 +224,11 @@ class _Step(Struct, frozen=True):
 
     def bind(self, values: Sequence[Array | OutputBuffer | None]) -> BoundCall:
         """A call of the step on the values of its slots."""
-        return self.plan.bind(
+        call = self.plan.bind(
             [_read(values[slot]) for slot in self.inputs],
             [_written(values[slot]) for slot in self.outputs],
         )
+        return check_call(call, self.plan)
 
 
 class _Lane:

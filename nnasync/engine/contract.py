@@ -138,6 +138,10 @@ class Engine(Protocol):
 
     It may have an attribute `tries_ahead`: with True its plans are run on arbitrary inputs before
     their first execution, to measure them, which is harmless and ends soon after an abort.
+
+    It may have a method `why_not(model) -> Sequence[str | None]`: for each operation of the main
+    subgraph a short reason why it is not supported, and None where it is, or where there is nothing
+    to say. Reports and errors tell it, as "MUL: the reason".
     """
 
     @property

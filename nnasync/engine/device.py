@@ -27,6 +27,7 @@ from nnasync.engine.guarded import Health
 from nnasync.engine.heat import Heat
 from nnasync.engine.late import LateEngine
 from nnasync.engine.prepared import EnginePreparedModel
+from nnasync.engine.problems import check_plan
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -52,11 +53,12 @@ from nnasync.workers import Workers
 
 if TYPE_CHECKING:
     from nnasync import buffers, extensions
-    from nnasync.engine import buffer
+    from nnasync.engine import buffer, reasons
 else:
     buffer = deferred("nnasync.engine.buffer")
     buffers = deferred("nnasync.buffers")
     extensions = deferred("nnasync.extensions")
+    reasons = deferred("nnasync.engine.reasons")
 
 __all__ = ["EngineDevice"]
 
@@ -179,6 +181,10 @@ class EngineDevice:
         An operation whose constants lie in memory that cannot be read is not supported.
         """
         return await self._in_thread(lambda: self._supported(model), None)
+
+    async def why_not(self, model: Model) -> tuple[str | None, ...]:
+        """For each operation why the engine does not take it, as far as it says so; None else."""
+        return await self._in_thread(lambda: self._why_not(model), None)
 
     async def prepare_model(
         self,
@@ -316,8 +322,8 @@ class EngineDevice:
             way = "as it does" if lowering is None else f"as {lowering.name}"
             vlog.driver("%s: compiles %s %s", self.name, model.name or "a model", way)
             if lowering is not None and isinstance(engine, LoweringEngine):
-                return engine.compile(model, preference, lowering)
-            return engine.compile(model, preference)
+                return check_plan(engine.compile(model, preference, lowering), self.name)
+            return check_plan(engine.compile(model, preference), self.name)
 
         return await self._in_thread(compiled, deadline)
 
@@ -430,7 +436,7 @@ class EngineDevice:
         engine = self.engine
         vlog.driver("%s: prepares %s", self.name, model.name or "a model")
         if lowering is None:
-            return engine.compile(model, preference)
+            return check_plan(engine.compile(model, preference), self.name)
         if not isinstance(engine, LoweringEngine):
             raise InvalidArgument(f"{self.name} knows one way to run a model, not {lowering.name}")
         offered = engine.lowerings(model, preference)
@@ -440,20 +446,42 @@ class EngineDevice:
                 f"{self.name} does not offer {lowering.name[:40]} with {lowering.threads} threads "
                 f"for this model, but: {names}"
             )
-        return engine.compile(model, preference, lowering)
+        return check_plan(engine.compile(model, preference, lowering), self.name)
 
     def _supported(self, model: Model) -> tuple[bool, ...]:
+        answers, fault = self._asked(model)
+        if fault:
+            logger.warning("%s: %s", self.name, fault)
+        return answers
+
+    def _asked(self, model: Model) -> tuple[tuple[bool, ...], str]:
+        """What of a model is supported, and what is wrong with what the engine said."""
         readable, have_memory = validation.supportable(model)
+        nothing = (False,) * len(have_memory)
         try:
             validation.validate_model(readable)
         except ModelError:
             if readable is model:
                 raise
-            return (False,) * len(have_memory)
+            return nothing, ""
         answers = tuple(map(bool, self.engine.supported_operations(readable)))
-        if len(answers) != len(have_memory):
-            return (False,) * len(have_memory)
-        return tuple(a and b for a, b in zip(answers, have_memory, strict=True))
+        if len(answers) != len(nothing):
+            return nothing, reasons.miscounted(len(answers), len(nothing))
+        return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
+
+    def _why_not(self, model: Model) -> tuple[str | None, ...]:
+        """Mistakes of the driver first, then memory that cannot be read, then what it says."""
+        answers, fault = self._asked(model)
+        if fault:
+            texts = reasons.reasons_of(model, answers, (fault,) * len(answers))
+            return tuple(texts)
+        readable, have_memory = validation.supportable(model)
+        said, note = reasons.asked(self.engine, readable)
+        texts = reasons.reasons_of(model, answers, said, note=note)
+        return tuple(
+            (text or None) if has_memory else reasons.NO_MEMORY
+            for text, has_memory in zip(texts, have_memory, strict=True)
+        )
 
     async def _written(
         self,

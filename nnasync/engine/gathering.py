@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
+from nnasync.engine.problems import check_call
 from nnasync.hal import Array
 from nnasync.memory import count_copied
 from nnasync.workers import StopFlag
@@ -42,7 +43,7 @@ def bound(plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target])
         if not isinstance(target, OutputBuffer) and not _is_plain(target):
             targets[place] = dense = np.empty(target.shape, target.dtype)
             scatters.append((target, dense))
-    call = plan.bind(given, targets)
+    call = check_call(plan.bind(given, targets), plan)
     return _GatheringCall(call, gathers, scatters) if gathers or scatters else call
 
 

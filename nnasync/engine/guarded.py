@@ -25,6 +25,7 @@ import numpy as np
 from nnasync.endings import renewed_in_child
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.gathering import reads_in_place
+from nnasync.engine.problems import check_call
 from nnasync.errors import CallerError, DeviceError, GeneralFailure, NNError, Refused
 from nnasync.fences import fresh
 from nnasync.hal import Array
@@ -180,7 +181,7 @@ class GuardedPlan:
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call of the device's plan; where binding fails, it is tried again by each run."""
         try:
-            call = self.plan.bind(inputs, outputs)
+            call = check_call(self.plan.bind(inputs, outputs), self.plan)
         except (CallerError, Refused):
             raise
         except Exception:
@@ -399,7 +400,8 @@ class _LateCall:
 
     def run(self, stop: StopFlag) -> bool:
         if self._bound is None:
-            self._bound = self._plan().bind(self._inputs, self._outputs)
+            plan = self._plan()
+            self._bound = check_call(plan.bind(self._inputs, self._outputs), plan)
         return self._bound.run(stop)
 
     def rewind(self) -> None:

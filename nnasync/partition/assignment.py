@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 
 from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.hal import Model, Struct, operation_name
+from nnasync.extensions import operation_label
+from nnasync.hal import Model, Struct
 from nnasync.partition.crossing import crossing_bytes
 
 __all__ = ["Border", "assign", "cheapest_way"]
@@ -113,7 +114,8 @@ def _check_tables(
 
 
 def _stuck(model: Model, index: int, support: Sequence[Sequence[bool]]) -> str:
-    name = f"operation {index} ({operation_name(model.main.operations[index].type)})"
+    type = model.main.operations[index].type
+    name = f"operation {index} ({operation_label(model.extension_name_to_prefix, type)})"
     if not any(answers[index] for answers in support):
         return f"none of the {len(support)} devices supports {name}"
     return (

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from nnasync.errors import GeneralFailure
-from nnasync.hal import Model, Struct, operation_name
+from nnasync.extensions import operation_label
+from nnasync.hal import Model, Struct
 from nnasync.partition.assignment import Border, cheapest_way
 from nnasync.partition.control_flow import (
     INTERPRETER,
@@ -166,7 +167,7 @@ class _Ways:
                 continue
             text = (
                 f"none of the {self._count} devices supports operation {index} "
-                f"({operation_name(operation.type)})"
+                f"({operation_label(place.extension_name_to_prefix, operation.type)})"
             )
             if index in operations:
                 text += ", nor all operations that it runs"

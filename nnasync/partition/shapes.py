@@ -6,15 +6,11 @@ operations of other steps has to be written down.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from nnasync import hal
-from nnasync.errors import ModelError
-from nnasync.hal import Model, OperandLifeTime, Operation
-from nnasync.kernels import Tensor
-from nnasync.validation import find_operation, subgraph_tensors
+from nnasync.engine.reading import resolved
+from nnasync.hal import Model, OperandLifeTime
 
 __all__ = ["with_inferred_shapes"]
 
@@ -27,9 +23,7 @@ def with_inferred_shapes(model: Model) -> Model:
     operands = model.main.operands
     if all(hal.is_fully_specified(each.type, each.dimensions) for each in operands):
         return model
-    tensors = subgraph_tensors(model, model.main)
-    for operation in model.main.operations:
-        _infer(model, operation, tensors)
+    tensors = resolved(model)
     changed = tuple(
         msgspec.structs.replace(operand, dimensions=tensor.shape)
         if operand.lifetime == OperandLifeTime.TEMPORARY_VARIABLE
@@ -40,24 +34,3 @@ def with_inferred_shapes(model: Model) -> Model:
     )
     main = msgspec.structs.replace(model.main, operands=changed)
     return msgspec.structs.replace(model, main=main)
-
-
-def _infer(model: Model, operation: Operation, tensors: list[Tensor | None]) -> None:
-    """Complete `tensors` with what the rule of an operation says of its outputs."""
-    rule = find_operation(model, operation.type)
-    outputs = _known_types(tensors, operation.outputs)
-    if rule is None or outputs is None:
-        return
-    try:
-        inferred = rule.infer([tensors[index] for index in operation.inputs], outputs)
-    except ModelError:
-        return
-    for index, found in zip(operation.outputs, inferred, strict=True):
-        given = tensors[index]
-        if given is not None and not given.is_known and found.is_known:
-            tensors[index] = msgspec.structs.replace(given, shape=found.shape, exact=found.exact)
-
-
-def _known_types(tensors: Sequence[Tensor | None], indexes: Sequence[int]) -> list[int] | None:
-    found = [tensor.type for index in indexes if (tensor := tensors[index]) is not None]
-    return found if len(found) == len(indexes) else None

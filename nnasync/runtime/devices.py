@@ -20,6 +20,7 @@ from nnasync.drivers import (
     late,
 )
 from nnasync.engine import Engine, EngineDevice, LateEngine
+from nnasync.engine.problems import check_engine, seems_engine
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model, version_name
 from nnasync.runtime.closing import close_device
@@ -208,6 +209,8 @@ class Devices:
                 return _checked(engine)
             measured = calibrated(engine.capabilities, figures) if figures else None
             return self._over(engine, measured)
+        if seems_engine(wanted):
+            check_engine(wanted, "devices=")
         return self._over(wanted) if isinstance(wanted, Engine) else _checked(wanted)
 
     def _check_isolated(self, wanted: Sequence[object]) -> None:
@@ -250,6 +253,9 @@ def _checked_names(isolate: Any) -> Sequence[str]:
 
 def _checked(wanted: Any) -> Device:
     if not isinstance(getattr(wanted, "name", None), str) or not hasattr(wanted, "prepare_model"):
-        raise InvalidArgument(f"devices= takes names and devices of a runtime, got {wanted!r}")
+        hint = "; an engine is given to open_runtime" if seems_engine(wanted) else ""
+        raise InvalidArgument(
+            f"devices= takes names, engines and devices, got {type(wanted).__name__}{hint}"
+        )
     device: Device = wanted
     return device

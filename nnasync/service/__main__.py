@@ -42,7 +42,7 @@ async def _serve(name: str, fd: int, settings: str) -> None:
     with socket.socket(fileno=fd) as sock:
         options = for_service(_options(settings))
         async with open_runtime(devices=[name], options=options) as runtime:
-            await serve_connected(runtime.device(name), sock, Limits())
+            await serve_connected(runtime.devices[0], sock, Limits())
 
 
 def _options(settings: str) -> Options:

@@ -30,6 +30,7 @@ from nnasync.drivers.service.messages import (
     ForgetMemory,
     ForgetModel,
     GetLowerings,
+    GetReasons,
     GetStatus,
     Info,
     Launch,
@@ -43,6 +44,7 @@ from nnasync.drivers.service.messages import (
     PoolForm,
     Prepare,
     PrepareFromCache,
+    Reasons,
     Status,
     Supported,
     Supports,
@@ -50,6 +52,7 @@ from nnasync.drivers.service.messages import (
     failed,
 )
 from nnasync.drivers.service.models import model_of
+from nnasync.engine.reasons import explained, first_of
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, Model, Request
@@ -105,6 +108,7 @@ class Holdings:
             OfferModel: self._offer_model,
             Supports: self._supports,
             GetLowerings: self._lowerings,
+            GetReasons: self._reasons,
             Prepare: self._prepare,
             PrepareFromCache: self._prepare_from_cache,
             ClosePrepared: self._close_prepared,
@@ -209,6 +213,17 @@ class Holdings:
 
         async def work() -> Supported:
             return Supported(tuple(await self._device.get_supported_operations(model)))
+
+        return work
+
+    def _reasons(self, message: GetReasons, _frame: Frame) -> Work:
+        model = self._model(message.model)
+
+        async def work() -> Reasons:
+            answers = await self._device.get_supported_operations(model)
+            if len(answers) != len(model.main.operations):
+                return Reasons(())
+            return Reasons(first_of(await explained(self._device, model, answers)))
 
         return work
 

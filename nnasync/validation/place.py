@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from nnasync import hal
+from typing import TYPE_CHECKING
+
+from nnasync.deferred import deferred
 from nnasync.hal import Model, Subgraph
+
+if TYPE_CHECKING:
+    from nnasync import extensions
+else:
+    extensions = deferred("nnasync.extensions")
 
 __all__ = ["Place", "places_of"]
 
@@ -30,7 +37,8 @@ class Place:
 
     def operation(self, index: int) -> str:
         """Operation `index` in words."""
-        name = hal.operation_name(self.subgraph.operations[index].type)
+        type = self.subgraph.operations[index].type
+        name = extensions.operation_label(self.model.extension_name_to_prefix, type)
         return f"{self.prefix}operation {index} ({name})"
 
 

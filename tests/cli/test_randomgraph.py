@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from nnasync.cli import main, randomgraph
-from nnasync.conformance.random_graphs import Size, generate, save_graph
+from nnasync.conformance.random_graphs import Size, generate, menu_of, save_graph
+from nnasync.hal import OperationType
+from tests.installing import EXAMPLE
 
 REFERENCE = "nnasync-reference"
 
@@ -130,3 +132,55 @@ def test_ctrl_c_tells_what_there_is(tmp_path: Path) -> None:
     told, _ = process.communicate()
     assert process.returncode == 130
     assert f"{REFERENCE}: 0 failed" in told
+
+
+def test_graphs_are_drawn_from_what_the_device_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a device of seven operations every graph is run, the larger ones too."""
+    monkeypatch.chdir(EXAMPLE)
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    target = "nnasync_dense:DenseEngine"
+    assert call("--seeds", "0:5", "--jobs", "1", "--save", str(tmp_path), device=target) == 0
+    told = capsys.readouterr().out
+    assert "larger graphs are drawn from 7 operations: ADD, FULLY_CONNECTED, MUL, RELU" in told
+    for size in ("single", "small", "large"):
+        assert rows(told)[size] == ["5", "5", "0", "0"]
+    everything = ("--operations", "all", "--size", "large", "--seeds", "0:2")
+    assert call(*everything, "--jobs", "1", "--save", str(tmp_path), device=target) == 0
+    told = capsys.readouterr().out
+    assert "drawn from" not in told
+    assert "unsupported: 1: " in told
+    assert "not among the operations of this engine" in told
+    assert rows(told)["large"] == ["2", "0", "2", "0"]
+
+
+def test_operations_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--size", "large", "--operations", "TANH,MUL", "--save", str(tmp_path))
+    assert call("--seeds", "0:2", "--jobs", "1", *options) == 0
+    assert "larger graphs are drawn from 2 operations: MUL, TANH" in capsys.readouterr().out
+    drawn = {
+        each.type
+        for seed in range(3)
+        for each in generate(Size.LARGE, seed, None, menu_of([OperationType.TANH])).operations
+    }
+    assert drawn == {OperationType.TANH}
+
+
+def test_operations_that_cannot_be_drawn_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call("--seeds", "0:1", "--operations", "TANH,TANG")
+    assert "TANG: random graphs have no such operation" in capsys.readouterr().err
+    assert call("--seeds", "0:1", "--operations", "TANH", "--type", "bool8") == 1
+    assert "none of TANH works on bool8" in capsys.readouterr().err
+
+
+def test_the_operations_are_in_the_command_that_runs_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "a file"
+    place.touch()
+    options = ("--size", "single", "--operations", "ADD", "--jobs", "1", "--save", str(place))
+    assert call("--seeds", "1:2", *options, device="null") == 1
+    again = "nnasync randomgraph --device null --size single --seeds 1:2 --operations ADD"
+    assert again in capsys.readouterr().out

@@ -123,7 +123,7 @@ async def test_a_report_says_where_and_why() -> None:
         assert partition.reason
         (rejection,) = report.rejections
         assert (rejection.device, rejection.operation) == ("adder", 1)
-        assert rejection.reason == "MUL is not supported"
+        assert rejection.reason == "MUL is not supported as it is used here"
         assert [each.device for each in report.candidates] == ["adder", REFERENCE]
         assert report.candidates[1].verdict == "chosen"
         for candidate in report.candidates:

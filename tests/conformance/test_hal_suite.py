@@ -300,6 +300,29 @@ def test_bursts_that_answer_wrongly(
     assert any(reason in told for told in failures(results).values())
 
 
+def test_what_is_skipped_names_model_operation_types_and_reason() -> None:
+    """A device that takes MUL, but not of float16, is not said to lack MUL."""
+
+    class NoHalves(Liar):
+        async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
+            operands = model.main.operands
+            return tuple(
+                operands[each.inputs[0]].type != OperandType.TENSOR_FLOAT16
+                for each in model.main.operations
+            )
+
+        async def why_not(self, model: Model) -> list[str | None]:
+            return ["no half floats"] * len(model.main.operations)
+
+    results = results_of("quality of service/*", NoHalves)
+    skipped = {each.reason for each in results if each.verdict is Verdict.SKIPPED}
+    told = (
+        "the device does not support model 'float16', operation 0 on TENSOR_FLOAT16, INT32: "
+        "MUL: no half floats"
+    )
+    assert told in skipped
+
+
 def test_a_device_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Liar):
         async def get_status(self) -> DeviceStatus:

@@ -17,7 +17,7 @@ from nnasync.errors import InvalidArgument
 
 PASSED = Run(Variant.AS_GIVEN, Outcome.PASSED, Path.SYNC)
 FAILED = Run(Variant.DYNAMIC, Outcome.FAILED, Path.BURST, measured=True, reason="it is 3")
-MISSING = Run(Variant.AS_GIVEN, Outcome.UNSUPPORTED, missing=("SUB",))
+MISSING = Run(Variant.AS_GIVEN, Outcome.UNSUPPORTED, reason="SUB: not here", missing=("SUB",))
 
 
 def result(
@@ -71,7 +71,12 @@ def test_data_is_json() -> None:
     data: dict[str, Any] = json.loads(msgspec.json.encode(report().as_data()))
     assert data["cases"] == {"passed": 1, "failed": 1, "unsupported": 1, "known_gaps": 0}
     assert data["operations"]["RELU"]["failed"] == 1
-    missing = {"name": "sub_1", "source": "some.jsonl", "missing": ["SUB"]}
+    missing = {
+        "name": "sub_1",
+        "source": "some.jsonl",
+        "missing": ["SUB"],
+        "reason": "SUB: not here",
+    }
     assert data["unsupported"] == [missing]
     assert data["failures"][0]["reasons"] == ["dynamic output shapes, burst, measured: it is 3"]
     assert {run["path"] for run in data["runs"]} == {"sync", "burst", ""}

@@ -141,6 +141,16 @@ def test_unsupported_operations_are_named() -> None:
     assert result.outcome is Outcome.UNSUPPORTED
     assert [each.missing for each in result.runs] == [("RELU",)]
     assert result.operations == ("RELU",)
+    assert [each.reason for each in result.runs] == ["RELU is not supported as it is used here"]
+
+
+def test_why_operations_are_not_supported_is_told() -> None:
+    class Explaining(NullEngine):
+        def why_not(self, model: nn.Model) -> list[str | None]:
+            return ["no bytes"]
+
+    result = result_of(case(rectified()), Explaining(operation_types=[OperationType.ADD]))
+    assert [each.reason for each in result.runs] == ["RELU: no bytes"]
 
 
 def unsigned_only(

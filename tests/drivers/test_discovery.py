@@ -193,3 +193,24 @@ def test_the_module_of_a_driver(tmp_path: Path) -> None:
 def test_an_offer_is_made_by_itself() -> None:
     made = make(Offer("null", "nnasync.drivers.null:NullEngine", "somebody 1.0"))
     assert made.name == "null"
+
+
+@pytest.mark.anyio
+async def test_a_factory_may_be_named_where_nothing_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "loose.py").write_text(
+        "from nnasync.drivers.null import NullEngine\n"
+        "def make(): return NullEngine('loose-one')\n"
+        "def nothing(): return 5\n"
+    )
+    with installing(tmp_path):
+        async with nn.open_runtime(devices=["loose:make", "nnasync-reference"]) as runtime:
+            assert [each.name for each in runtime.devices] == ["loose-one", "nnasync-reference"]
+        for target, told in {
+            "loose:nothing": "must return an engine or a device, not int",
+            "loose:missing": "device loose:missing failed: AttributeError",
+            "no_such_module_here:make": "No module named 'no_such_module_here'",
+            "loose:": "device loose: failed",
+        }.items():
+            with pytest.raises((InvalidArgument, GeneralFailure), match=told):
+                async with nn.open_runtime(devices=[target]):
+                    pass

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnasync import hal
-from nnasync.errors import CallerError
+from nnasync.errors import CallerError, InvalidArgument
 from nnasync.extensions import TFLITE
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, Struct
 from nnasync.hal import OperationType as O
@@ -26,7 +26,7 @@ from nnasync.kernels import (
 from nnasync.model import ModelBuilder, Value
 from tests.validation.models import branching, example, looping, one_of_each
 
-__all__ = ["Sample", "official_samples", "own_samples", "random_array"]
+__all__ = ["Sample", "official_samples", "own_samples", "random_array", "without_samples"]
 
 T = OperandType
 
@@ -380,6 +380,8 @@ class _Writer:
             return None
         if hal.is_scalar(type):
             return self._builder.constant(np.asarray(part, hal.dtype_of(type)), type=type)
+        if part is False:
+            raise InvalidArgument(f"no form says what the tensor {parameter.name!r} is")
         if isinstance(part, Constant) and part.values is not None:
             array = part.values.astype(hal.dtype_of(type))
         else:
@@ -426,19 +428,33 @@ def _part(name: str, form: Form) -> Any:
 
 
 def _forms(operation: Operation) -> tuple[Form, ...]:
+    """The forms under its whole name, or those of the HAL's operation of the same name."""
     name = operation.name.removeprefix(TFLITE.name + ".")
     if operation.type == O.BIDIRECTIONAL_SEQUENCE_LSTM:
         name = "BIDIRECTIONAL_SEQUENCE_LSTM"
-    return _FORMS.get(name, ({},))
+    return _FORMS.get(operation.name) or _FORMS.get(name, ({},))
 
 
-def _of_operation(operation: Operation, source: random.Random) -> Iterator[Sample]:
+def _of_operation(operation: Operation, source: random.Random) -> Iterator[Sample | CallerError]:
+    """Samples of an operation, and why types and forms that do not go together do not."""
     for signature in operation.signatures:
         for form in _forms(operation):
             try:
                 yield _Writer(operation, source).sample(signature, form)
-            except CallerError:
-                continue
+            except CallerError as error:
+                yield error
+
+
+def without_samples(operations: Iterable[Operation]) -> list[str]:
+    """Which operations have no sample, why, and what to do about it."""
+    found = []
+    for operation in operations:
+        made = list(_of_operation(operation, random.Random(7)))
+        if not any(isinstance(each, Sample) for each in made):
+            why = made[0] if made else "it has no signatures"
+            todo = f"add a form {operation.name!r} to _FORMS in tests/fuzz/samples.py"
+            found.append(f"no sample of {operation.name}: {why}; {todo}")
+    return found
 
 
 def own_samples() -> list[Sample]:
@@ -446,7 +462,8 @@ def own_samples() -> list[Sample]:
     source = random.Random(7)
     found = [Sample(model, {}) for model in (example(), branching(), looping(), _network())]
     for operation in (*OPERATIONS.values(), *EXTENSION_OPERATIONS.values()):
-        found += _of_operation(operation, source)
+        made = _of_operation(operation, source)
+        found += [sample for sample in made if isinstance(sample, Sample)]
     return found
 
 

@@ -22,11 +22,11 @@ from nnasync import hal
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.cpu.plan import ReferencePlan
 from nnasync.hal import ExecutionPreference, Model
-from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS
+from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, MOST_BYTES, Finding, Outcome, Session
 from tests.fuzz.fuzz_models import Decisions, Fuzzer, described, fuzz, main, source_of
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.samples import Sample, official_samples, own_samples
+from tests.fuzz.samples import Sample, official_samples, own_samples, without_samples
 
 SAMPLES = own_samples()
 SMALL = Sample(next(s.model for s in SAMPLES if s.model.name == "RELU"), {})
@@ -48,10 +48,20 @@ def same(seed: int = 0) -> Mutator:
 
 
 def test_samples_use_every_operation() -> None:
+    assert without_samples((*OPERATIONS.values(), *EXTENSION_OPERATIONS.values())) == []
     used = {(s.model.name, o.type) for s in SAMPLES for o in s.model.main.operations}
     assert {type for _, type in used} >= set(OPERATIONS)
     assert {name for name, _ in used} >= {op.name for op in EXTENSION_OPERATIONS.values()}
     assert {hal.OperationType.IF, hal.OperationType.WHILE} <= {type for _, type in used}
+
+
+def test_an_operation_without_a_sample_says_what_to_do() -> None:
+    gather = OPERATIONS[hal.OperationType.GATHER]
+    new = Operation(7, gather.signatures, gather._rule, gather._compute, name="com.vendor.NEW")
+    (told,) = without_samples([new])
+    assert told.startswith("no sample of com.vendor.NEW: ")
+    assert told.endswith("add a form 'com.vendor.NEW' to _FORMS in tests/fuzz/samples.py")
+    assert "no form says what the tensor 'indices' is" in told
 
 
 def test_samples_run_as_they_are(session: Session) -> None:

@@ -70,6 +70,7 @@ def samples(pool: Pool) -> list[Any]:
         m.GetStatus(1),
         m.Ping(11),
         m.Supports(2, 1),
+        m.GetReasons(18, 1),
         m.Prepare(3, 1, 2, *_WISHES, 2**62, 0, 0, b""),
         m.PrepareFromCache(4, 3, 2**62, 1, 0, b"x" * 32),
         m.OfferMemory(3, memory),

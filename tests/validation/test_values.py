@@ -129,6 +129,6 @@ def test_operations_of_known_extensions_take_theirs(monkeypatch: pytest.MonkeyPa
         EXTENSION_OPERATIONS, ("com.vendor.known", 7), OPERATIONS[OperationType.LOG]
     )
     with pytest.raises(
-        ModelError, match=r"operation 1 \(operation type 0x30007\): LOG: has 3 inputs"
+        ModelError, match=r"operation 1 \(operation 7 of com.vendor.known\): LOG: has 3 inputs"
     ):
         validate_model(model)

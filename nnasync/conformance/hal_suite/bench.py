@@ -12,6 +12,7 @@ from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.trial import Fault, Outputs
 from nnasync.device import Device, PreparedModel
+from nnasync.engine.reasons import explained
 from nnasync.hal import (
     DEFAULT_LOOP_TIMEOUT_NS,
     NOT_AVAILABLE,
@@ -22,7 +23,7 @@ from nnasync.hal import (
 )
 from nnasync.validation import compliant_with
 
-__all__ = ["PATHS", "Bench", "Ready", "check_timing"]
+__all__ = ["PATHS", "Bench", "Ready", "check_timing", "refusal"]
 
 PATHS = (Path.ASYNC, Path.SYNC, Path.BURST, Path.FENCED)
 """The paths of a prepared model."""
@@ -126,6 +127,7 @@ class Bench:
         self.every = every
         self.rounds = rounds
         self._ready: dict[int, Ready] = {}
+        self._refusals: dict[int, tuple[Model, str]] = {}
 
     @property
     def legal_subjects(self) -> list[Case]:
@@ -145,9 +147,10 @@ class Bench:
     async def check_supported(self, model: Model) -> None:
         """Raise Skipped where the device does not support a whole model."""
         answers = await self.device.get_supported_operations(model)
-        for operation, supported in zip(model.main.operations, answers, strict=True):
-            if not supported:
-                raise Skipped(f"the device does not support {hal.operation_name(operation.type)}")
+        if not all(answers):
+            if id(model) not in self._refusals:
+                self._refusals[id(model)] = model, await refusal(self.device, model, answers)
+            raise Skipped(self._refusals[id(model)][1])
 
     async def close(self) -> None:
         """Give all prepared models back."""
@@ -157,6 +160,18 @@ class Bench:
 
     def _knows(self, model: Model) -> bool:
         return compliant_with(self.device.feature_level, model)
+
+
+async def refusal(device: Device, model: Model, answers: Sequence[bool]) -> str:
+    """Which operation of which model a device does not take first, on which types, and why."""
+    operations, operands = model.main.operations, model.main.operands
+    if len(answers) != len(operations):
+        raise Fault(f"{len(answers)} answers for {len(operations)} operations")
+    reasons = await explained(device, model, answers)
+    index, reason = next((n, reason) for n, reason in enumerate(reasons) if reason)
+    types = dict.fromkeys(hal.type_name(operands[n].type) for n in operations[index].inputs)
+    told = f"model {model.name!r}, operation {index} on {', '.join(types) or 'nothing'}"
+    return f"the device does not support {told}: {reason}"
 
 
 def check_timing(timing: Timing, *, measure: bool) -> None:

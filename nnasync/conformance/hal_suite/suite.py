@@ -72,7 +72,7 @@ async def run_suite(plan: SuitePlan, done: Callable[[CheckResult], object]) -> N
         options = Options(cores=1, state_dir=folder)
         isolate = [plan.device] if plan.isolate else []
         async with open_runtime(devices=[plan.device], isolate=isolate, options=options) as runtime:
-            await run_on(runtime.device(plan.device), plan, done)
+            await run_on(runtime.devices[0], plan, done)
 
 
 async def run_on(device: Device, plan: SuitePlan, done: Callable[[CheckResult], object]) -> None:

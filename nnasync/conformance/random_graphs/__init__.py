@@ -14,11 +14,13 @@ from nnasync.conformance.random_graphs.files import load_graph as load_graph
 from nnasync.conformance.random_graphs.files import save_graph as save_graph
 from nnasync.conformance.random_graphs.fleet import run_fleet as run_fleet
 from nnasync.conformance.random_graphs.generation import KINDS as KINDS
+from nnasync.conformance.random_graphs.generation import Menu as Menu
 from nnasync.conformance.random_graphs.generation import Size as Size
 from nnasync.conformance.random_graphs.generation import generate as generate
 from nnasync.conformance.random_graphs.generation import (
     generated_operations as generated_operations,
 )
+from nnasync.conformance.random_graphs.generation import menu_of as menu_of
 from nnasync.conformance.random_graphs.graph import Graph as Graph
 from nnasync.conformance.random_graphs.graph import model_of as model_of
 from nnasync.conformance.random_graphs.inspector import Inspector as Inspector
@@ -26,6 +28,7 @@ from nnasync.conformance.random_graphs.messages import Assignment as Assignment
 from nnasync.conformance.random_graphs.messages import Order as Order
 from nnasync.conformance.random_graphs.messages import Result as Result
 from nnasync.conformance.random_graphs.shrinking import shrink as shrink
+from nnasync.conformance.random_graphs.survey import survey as survey
 from nnasync.conformance.random_graphs.team import TEAM as TEAM
 from nnasync.conformance.random_graphs.team import TeamEngine as TeamEngine
 
@@ -36,6 +39,7 @@ __all__ = [
     "Examination",
     "Graph",
     "Inspector",
+    "Menu",
     "Order",
     "Result",
     "Size",
@@ -45,8 +49,10 @@ __all__ = [
     "generate",
     "generated_operations",
     "load_graph",
+    "menu_of",
     "model_of",
     "run_fleet",
     "save_graph",
     "shrink",
+    "survey",
 ]

@@ -25,6 +25,7 @@ from nnasync.conformance.random_graphs.graph import Graph, graph_of, model_of
 from nnasync.conformance.trial import told
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
+from nnasync.engine.reasons import explained
 from nnasync.errors import GeneralFailure
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, ExecutionResult, Struct
 from nnasync.validation import validate_model
@@ -167,8 +168,8 @@ async def _results(graph: Graph, device: Device, expected: Sequence[Array]) -> l
     if len(answers) != len(graph.operations):
         raise _Failure("device", f"{len(answers)} answers for {len(graph.operations)} operations")
     if not all(answers):
-        missing = graph.operations[answers.index(False)]
-        raise _Declined(f"{hal.operation_name(missing.type)} is not supported")
+        reasons = await explained(device, case.model, answers)
+        raise _Declined(next(reason for reason in reasons if reason))
     prepared = await device.prepare_model(case.model)
     try:
         return await _executed(case, prepared)

@@ -113,6 +113,6 @@ class _Worker:
             return None
 
     def _lost(self, order: Order, check: str, reason: str) -> Result:
-        graph = generate(order.size, order.seed, order.kind)
+        graph = generate(order.size, order.seed, order.kind, self._assignment.menu)
         saved = saved_graph(graph, Path(self._assignment.folder))
         return Result(order, Verdict.FAILED, operation_names(graph), check, reason, saved)

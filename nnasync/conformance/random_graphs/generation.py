@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from nnasync import hal
 from nnasync.conformance.random_graphs.graph import Graph
 from nnasync.conformance.random_graphs.samplers import SAMPLERS
 from nnasync.conformance.random_graphs.sketch import Limits, Sketch, TooLarge
-from nnasync.errors import GeneralFailure
-from nnasync.hal import OperandType, OperationType
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import OperandType, OperationType, Struct
 from nnasync.kernels import OPERATIONS, Signature
 
-__all__ = ["KINDS", "Size", "generate", "generated_operations"]
+__all__ = ["KINDS", "Menu", "Size", "generate", "generated_operations", "menu_of"]
 
 _WIDE = Limits(dimension=1000, elements=10_000)
 _NARROW = Limits(dimension=10, elements=10_000)
@@ -60,18 +60,46 @@ _DATA_NAMES = ("values", "a", "scores", "heatmaps", "deltas", "logits", "input")
 """Parameters with the data, where others may stand before it."""
 
 Candidates = Sequence[tuple[OperationType, Sequence[Signature]]]
+Pairs = frozenset[tuple[int, int]]
+"""An operation and the type of its data, each."""
 
 
-def generate(size: Size, seed: int, kind: str | None = None) -> Graph:
+class Menu(Struct, frozen=True):
+    """What graphs are drawn from: graphs of one operation, and larger ones."""
+
+    single: Pairs
+    larger: Pairs
+
+    def pairs(self, size: Size) -> Pairs:
+        """Those for graphs of a size."""
+        return self.single if size is Size.SINGLE else self.larger
+
+
+def menu_of(operations: Collection[int]) -> Menu:
+    """These operations, on any type of data."""
+    pairs = frozenset(
+        (operation, type)
+        for type in KINDS.values()
+        for operation, _ in _candidates(type)
+        if operation in operations
+    )
+    return Menu(pairs, pairs)
+
+
+def generate(size: Size, seed: int, kind: str | None = None, menu: Menu | None = None) -> Graph:
     """The graph of a seed, all of whose operations work on one kind of data if one is named.
 
-    Raises KeyError for an unknown kind.
+    With a `menu` it is drawn from that alone. Raises KeyError for an unknown kind, InvalidArgument
+    where the menu has nothing of that kind.
     """
     name = f"random graph: {size.value}, seed {seed}" + (f", {kind}" if kind else "")
     sketch = Sketch(name, size.limits)
+    pairs = None if menu is None else menu.pairs(size)
     types = list(KINDS.values()) if kind is None else [KINDS[kind]]
+    if not any(_candidates(type, pairs) for type in types):
+        raise InvalidArgument(f"{name}: there is no operation to draw it from")
     for _ in range(size.operations):
-        _draw(sketch, size, seed, types)
+        _draw(sketch, size, seed, types, pairs)
     return sketch.finish(name)
 
 
@@ -80,15 +108,16 @@ def generated_operations(kind: str | None = None) -> list[OperationType]:
     return [operation for operation, _ in _candidates(None if kind is None else KINDS[kind])]
 
 
-def _draw(sketch: Sketch, size: Size, seed: int, types: Sequence[int]) -> None:
+def _draw(sketch: Sketch, size: Size, seed: int, types: Sequence[int], pairs: Pairs | None) -> None:
     """Add an operation, another one if it would be too large."""
     everything = len(types) > 1
+    types = [type for type in types if _candidates(type, pairs)]
     for _ in range(_ATTEMPTS):
         if size is Size.SINGLE:
-            found = _candidates(None if everything else types[0])
+            found = _candidates(None if everything else types[0], pairs)
             operation, signatures = found[seed % len(found)]
         else:
-            found = _candidates(_wanted(sketch, types))
+            found = _candidates(_wanted(sketch, types), pairs)
             operation, signatures = sketch.random.choice(found)
         signature = sketch.random.choice(signatures)
         try:
@@ -108,14 +137,15 @@ def _wanted(sketch: Sketch, types: Sequence[int]) -> int:
 
 
 @functools.cache
-def _candidates(type: int | None) -> Candidates:
+def _candidates(type: int | None, pairs: Pairs | None = None) -> Candidates:
     """Operations with those of their signatures that work on a type; None for all of them."""
     found = []
     for operation in sorted(SAMPLERS.keys() & OPERATIONS.keys()):
         signatures = [
             signature
             for signature in OPERATIONS[operation].signatures
-            if type is None or _data_type(signature) == type
+            if (type is None or _data_type(signature) == type)
+            and (pairs is None or (operation, _data_type(signature)) in pairs)
         ]
         if signatures:
             found.append((operation, signatures))

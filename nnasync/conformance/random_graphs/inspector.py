@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 
 from nnasync import hal
+from nnasync.conformance.lowerings import InLowering, ways
 from nnasync.conformance.random_graphs.comparison import criterion_class
 from nnasync.conformance.random_graphs.examination import Examination, Verdict, examine
 from nnasync.conformance.random_graphs.files import save_graph
-from nnasync.conformance.random_graphs.generation import generate
-from nnasync.conformance.random_graphs.graph import Graph
+from nnasync.conformance.random_graphs.generation import Menu, generate
+from nnasync.conformance.random_graphs.graph import Graph, model_of
 from nnasync.conformance.random_graphs.messages import Order, Result
 from nnasync.conformance.random_graphs.shrinking import shrink
 from nnasync.conformance.trial import told
@@ -24,20 +25,28 @@ __all__ = ["Inspector", "operation_names", "saved_graph"]
 class Inspector:
     """Examines graphs on one device, and makes those that fail small."""
 
-    def __init__(self, device: Device, folder: Path) -> None:
+    def __init__(
+        self,
+        device: Device,
+        folder: Path,
+        menu: Menu | None = None,
+        lowering: str | None = None,
+    ) -> None:
         self._device = device
         self._folder = folder
+        self._menu = menu
+        self._lowering = lowering
 
     async def carry_out(self, order: Order) -> Result:
         """Examine one graph; one that fails is shrunk and saved."""
         try:
-            graph = generate(order.size, order.seed, order.kind)
+            graph = generate(order.size, order.seed, order.kind, self._menu)
         except Exception as error:
             return Result(order, Verdict.FAILED, (), "generation", told(error))
-        found = await examine(graph, self._device)
+        found, device = await self.examined(graph)
         if found.verdict is not Verdict.FAILED:
             return Result(order, found.verdict, operation_names(graph), reason=found.reason)
-        small = await self.shrink(graph, found)
+        small = await self.shrink(graph, found, device)
         return Result(
             order,
             found.verdict,
@@ -47,14 +56,31 @@ class Inspector:
             saved_graph(small, self._folder),
         )
 
-    async def shrink(self, graph: Graph, found: Examination) -> Graph:
-        """A smaller graph that fails the same check."""
+    async def examined(self, graph: Graph) -> tuple[Examination, Device]:
+        """What a graph comes to in the lowerings that are asked for, and where: the worst of it."""
+        found = Examination(Verdict.UNSUPPORTED), self._device
+        try:
+            devices = await ways(self._device, model_of(graph), self._lowering)
+        except NNError:
+            devices = [self._device]
+        for device in devices:
+            now = await examine(graph, device)
+            if now.verdict is Verdict.FAILED:
+                where = f"in {device.lowering}: " if isinstance(device, InLowering) else ""
+                return structs.replace(now, reason=f"{where}{now.reason}"), device
+            if found[0].verdict is Verdict.UNSUPPORTED:
+                found = now, device
+        return found
+
+    async def shrink(self, graph: Graph, found: Examination, device: Device | None = None) -> Graph:
+        """A smaller graph that fails the same check, on the device or in one of its lowerings."""
+        where = device or self._device
 
         async def fails(smaller: Graph) -> bool:
-            again = await examine(smaller, self._device)
+            again = await examine(smaller, where)
             return (again.verdict, again.check) == (found.verdict, found.check)
 
-        held = msgspec.structs.replace(graph, criteria=criterion_class(graph))
+        held = structs.replace(graph, criteria=criterion_class(graph))
         return await shrink(held, fails)
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from nnasync.conformance.random_graphs.examination import Verdict
-from nnasync.conformance.random_graphs.generation import Size
+from nnasync.conformance.random_graphs.generation import Menu, Size
 from nnasync.hal import Struct
 
 __all__ = ["Assignment", "Order", "Result"]
 
 
 class Assignment(Struct, frozen=True):
-    """What a worker is for, said first: a device, and where to save graphs that fail."""
+    """What a worker is for, said first: a device, and where to save graphs that fail.
+
+    Graphs are drawn from the `menu`, if there is one, and run in a `lowering`, or in all of them.
+    """
 
     device: str
     folder: str
+    menu: Menu | None = None
+    lowering: str | None = None
 
 
 class Order(Struct, frozen=True):

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from nnasync.drivers import built_in, default_devices
 from nnasync.engine import Engine, Plan
 from nnasync.errors import GeneralFailure
+from nnasync.extensions import operation_label
 from nnasync.hal import (
     DeviceType,
     ExecutionPreference,
     Extension,
     Model,
     OperationType,
-    operation_name,
 )
 from nnasync.model import fingerprint
 from nnasync.partition import CompositeEngine, split
@@ -75,7 +75,8 @@ class TeamEngine:
         for index, answers in enumerate(zip(*self._support(model), strict=True)):
             able = [number for number, answer in enumerate(answers) if answer]
             if not able:
-                name = operation_name(model.main.operations[index].type)
+                type = model.main.operations[index].type
+                name = operation_label(model.extension_name_to_prefix, type)
                 raise GeneralFailure(f"nobody supports operation {index} ({name})")
             others = [number for number in able if number != last]
             prefers_others = index not in exact and lot.random() > _SHARE_OF_LAST

@@ -41,8 +41,8 @@ async def _serve(channel: int) -> None:
     assignment = msgspec.json.decode(await _read_line(), type=Assignment)
     wanted = TeamEngine() if assignment.device == TEAM else assignment.device
     async with open_runtime(devices=[wanted], options=Options(cores=1)) as runtime:
-        device = runtime.device(assignment.device)
-        inspector = Inspector(device, Path(assignment.folder))
+        device = runtime.devices[0]
+        inspector = Inspector(device, Path(assignment.folder), assignment.menu, assignment.lowering)
         while line := await _read_line():
             result = await inspector.carry_out(_orders.decode(line))
             _write_line(channel, msgspec.json.encode(result))

@@ -77,6 +77,14 @@ class ReferenceEngine:
             return [False] * len(model.main.operations)
         return resolve.supported_operations(model, self._memory_limit_bytes)
 
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it cannot run; None if it can."""
+        try:
+            check_nesting(model)
+        except ModelError as error:
+            return [str(error)] * len(model.main.operations)
+        return resolve.reasons(model, self._memory_limit_bytes)
+
     def compile(self, model: Model, preference: ExecutionPreference) -> ReferencePlan:
         """Packs all constants and binds a first lane.
 

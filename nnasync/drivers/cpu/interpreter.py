@@ -22,6 +22,7 @@ from nnasync.drivers.cpu.program import Program
 from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.errors import MissedDeadlineTransient, ModelError
+from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, OperandLifeTime, OperationType, Shape, Subgraph
 from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Tensor
 from nnasync.tracing import vlog
@@ -211,7 +212,8 @@ class _Node:
         self.inputs = operation.inputs
         self.outputs = operation.outputs
         self.last_uses: tuple[int, ...] = ()
-        self.label = f"operation {place} ({hal.operation_name(operation.type)})"
+        name = operation_label(model.extension_name_to_prefix, operation.type)
+        self.label = f"operation {place} ({name})"
         self._tensors = [tensors[index] for index in operation.inputs]
         self._prepared: dict[tuple[Shape | None, ...], tuple[list[Tensor], Kernel]] = {}
         if self.type in (OperationType.IF, OperationType.WHILE):

@@ -14,11 +14,19 @@ from contextvars import Context
 import msgspec
 import numpy as np
 
-from nnasync import hal
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at
-from nnasync.engine.arena import Arena, Block, MemoryPlan, PlannedBlock, lay_out, lower_bound
+from nnasync.engine.arena import (
+    Arena,
+    Block,
+    MemoryPlan,
+    PlannedBlock,
+    aligned,
+    lay_out,
+    lower_bound,
+)
 from nnasync.errors import ModelError
+from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
 from nnasync.kernels import MEMORY_BYTES, PACKING, Kernel, NotConstant, Packing, Step, Tensor
 from nnasync.validation import subgraph_tensors
@@ -128,7 +136,7 @@ class Program:
             ),
             operations=tuple(node.name for node in self._nodes),
             total=self._total,
-            unshared=sum(block.nbytes for block in self._blocks),
+            unshared=sum(aligned(block.nbytes) for block in self._blocks),
             lower_bound=lower_bound(self._blocks),
         )
 
@@ -182,7 +190,7 @@ class Program:
                     raise Unresolved from None
                 results, kernel = targets, known.prepare(inputs, targets)
         except ModelError as error:
-            name = hal.operation_name(operation.type)
+            name = operation_label(model.extension_name_to_prefix, operation.type)
             raise ModelError(f"operation {position} ({name}): {error}") from error
         for index, result in zip(operation.outputs, results, strict=True):
             self._tensors[index] = result

@@ -91,6 +91,10 @@ class LiteRTEngine:
         """Whether each operation of the main subgraph can be lowered."""
         return [reason is None for reason in programs.reasons(model)]
 
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it cannot be lowered; None if it can."""
+        return programs.reasons(model)
+
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """With XNNPACK, and quantised models also with LiteRT's own kernels, which are exact.
 

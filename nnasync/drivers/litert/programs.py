@@ -9,7 +9,7 @@ from nnasync.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, PROD
 from nnasync.drivers.litert.node import Node, Unsupported, nodes_of
 from nnasync.drivers.litert.program import Program, Shapes
 from nnasync.errors import ModelError
-from nnasync.extensions import TFLITE, TfliteOperation, extension_of
+from nnasync.extensions import TFLITE, TfliteOperation, extension_of, operation_label
 from nnasync.hal import Model
 from nnasync.kernels import NotConstant
 
@@ -87,7 +87,8 @@ class Programs:
         )
 
     def _error(self, position: int, reason: str) -> ModelError:
-        name = hal.operation_name(self._model.main.operations[position].type)
+        operation = self._model.main.operations[position]
+        name = operation_label(self._model.extension_name_to_prefix, operation.type)
         return ModelError(f"operation {position} ({name}): {reason}")
 
 

@@ -76,6 +76,10 @@ class OnnxRuntimeEngine:
             return [True]
         return [reason is None for reason in lowering_of.reasons(model)]
 
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it is not translated; None if it is."""
+        return [None] if is_graph(model) else lowering_of.reasons(model)
+
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """All cores for one answer, or one core; the numbers differ in rounding at most."""
         alone = Lowering(_NAME, threads=1, is_exact=True)

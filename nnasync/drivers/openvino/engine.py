@@ -107,6 +107,10 @@ class OpenVinoEngine:
         """Whether each operation of the main subgraph is lowered; the package is not imported."""
         return [step.build is not None for step in unsupported.resolve(model)[1]]
 
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it is not lowered; None if it is."""
+        return [step.reason or None for step in unsupported.resolve(model)[1]]
+
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """Float32 first; bfloat16 where the processor has it, bytes where the model can have them.
 

@@ -10,11 +10,16 @@ from nnasync import hal
 from nnasync.drivers.openvino.form import Build, Unsupported
 from nnasync.drivers.openvino.lowering import RULES
 from nnasync.errors import ModelError
+from nnasync.extensions import operation_label
 from nnasync.hal import Model, Operation, OperationType
 from nnasync.kernels import OPERATIONS, Arguments, NotConstant, Tensor
 from nnasync.validation import subgraph_tensors
 
 __all__ = ["Step", "reason", "resolve"]
+
+
+class _NoRule(Exception):
+    """Nothing here lowers operations of this type."""
 
 
 class Step:
@@ -38,7 +43,7 @@ class Step:
 def resolve(model: Model) -> tuple[list[Tensor | None], list[Step]]:
     """The operands of the main subgraph with all shapes that can be known, and its operations."""
     tensors = subgraph_tensors(model, model.main)
-    steps = [_step(operation, tensors) for operation in model.main.operations]
+    steps = [_step(model, operation, tensors) for operation in model.main.operations]
     return tensors, steps
 
 
@@ -47,8 +52,9 @@ def reason(model: Model, index: int) -> str | None:
     return resolve(model)[1][index].reason or None
 
 
-def _step(operation: Operation, tensors: list[Tensor | None]) -> Step:
+def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> Step:
     """Infer what an operation writes, complete `tensors` with it, and lower it."""
+    name = operation_label(model.extension_name_to_prefix, operation.type)
     try:
         arguments, outputs = _inferred(operation, tensors)
         for index, tensor in zip(operation.outputs, outputs, strict=True):
@@ -56,13 +62,15 @@ def _step(operation: Operation, tensors: list[Tensor | None]) -> Step:
         _check_known(arguments, outputs)
         rule = RULES.get(operation.type)
         if rule is None:
-            raise Unsupported(f"{hal.operation_name(operation.type)} is not lowered")
+            raise _NoRule
         return Step(operation, outputs, rule.apply(arguments, outputs))
     except NotConstant:
         why = "an argument that OpenVINO needs beforehand is no constant"
-        return Step(operation, (), reason=f"{hal.operation_name(operation.type)}: {why}")
+        return Step(operation, (), reason=f"{name}: {why}")
+    except _NoRule:
+        return Step(operation, (), reason=f"{name} is not lowered")
     except (Unsupported, ModelError) as error:
-        return Step(operation, (), reason=f"{hal.operation_name(operation.type)}: {error}")
+        return Step(operation, (), reason=f"{name}: {error}")
 
 
 def _inferred(
@@ -72,7 +80,7 @@ def _inferred(
     if not hal.is_extension(operation.type):
         known = OPERATIONS.get(OperationType(operation.type))
     if known is None:
-        raise Unsupported("is not lowered")
+        raise _NoRule
     inputs = [tensors[index] for index in operation.inputs]
     given = [tensors[index] for index in operation.outputs]
     types = [tensor.type for tensor in given if tensor is not None]

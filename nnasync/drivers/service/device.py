@@ -19,10 +19,12 @@ from nnasync.drivers.service.messages import (
     CloseBuffer,
     ClosePrepared,
     GetLowerings,
+    GetReasons,
     GetStatus,
     Lowerings,
     Prepare,
     PrepareFromCache,
+    Reasons,
     Status,
     Supported,
     Supports,
@@ -120,6 +122,13 @@ class ServiceDevice(KnownDevice):
         number = await session.number_of(model)
         answer: Supported = await session.link.call(lambda n: Supports(n, number), answer=Supported)
         return answer.operations
+
+    async def why_not(self, model: Model) -> tuple[str | None, ...]:
+        """For each operation why the device does not take it, as far as the service told it."""
+        session = await self._supervisor.connected()
+        number = await session.number_of(model)
+        answer: Reasons = await session.link.call(lambda n: GetReasons(n, number), answer=Reasons)
+        return tuple(reason or None for reason in answer.reasons)
 
     async def lowerings(
         self, model: Model, preference: ExecutionPreference

@@ -82,7 +82,9 @@ __all__ = [
     "Supported",
     "Supports",
     "GetLowerings",
+    "GetReasons",
     "Lowerings",
+    "Reasons",
     "Trace",
     "Welcome",
     "decode",
@@ -197,6 +199,13 @@ class GetLowerings(Message, tag="lowerings"):
     call: int
     model: int
     preference: ExecutionPreference
+
+
+class GetReasons(Message, tag="reasons"):
+    """Answered by `Reasons`."""
+
+    call: int
+    model: int
 
 
 class Prepare(Message, tag="prepare"):
@@ -382,6 +391,7 @@ FromClient = (
     | ForgetModel
     | Supports
     | GetLowerings
+    | GetReasons
     | Prepare
     | PrepareFromCache
     | ClosePrepared
@@ -435,6 +445,12 @@ class Lowerings(Message):
     """The ways to run a model."""
 
     lowerings: tuple[Lowering, ...]
+
+
+class Reasons(Message):
+    """For each operation of a model why it is not supported; empty where there is none to tell."""
+
+    reasons: tuple[str, ...]
 
 
 class Executed(Message):

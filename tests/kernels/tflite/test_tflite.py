@@ -29,7 +29,14 @@ from tests.kernels.running import run, scalar, tensor
 from tests.kernels.test_random_operands import attempt
 
 QUANTIZE, DEQUANTIZE, SOFTMAX, SVDF, LSTM = (
-    EXTENSION_OPERATIONS[TFLITE.name, type] for type in TfliteOperation
+    EXTENSION_OPERATIONS[TFLITE.name, type]
+    for type in (
+        TfliteOperation.QUANTIZE,
+        TfliteOperation.DEQUANTIZE,
+        TfliteOperation.SOFTMAX,
+        TfliteOperation.SVDF,
+        TfliteOperation.UNIDIRECTIONAL_SEQUENCE_LSTM,
+    )
 )
 ASYMMETRIC_WORDS = OperandType.TENSOR_QUANT16_ASYMM
 SEEDS = st.integers(0, 2**32 - 1)

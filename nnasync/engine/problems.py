@@ -1,0 +1,101 @@
+"""What keeps an object from being an engine, a plan or a bound call: each missing thing by name.
+
+The contracts are protocols, so that nothing is inherited and nothing tells a driver author what was
+forgotten. These checks do: where a runtime opens, after `compile`, and after `bind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from nnasync.engine.contract import BoundCall, CachingEngine, Engine, Plan
+from nnasync.errors import GeneralFailure, InvalidArgument
+
+__all__ = ["check_call", "check_engine", "check_plan", "problems", "seems_engine"]
+
+T = TypeVar("T")
+
+
+def _members(contract: type[Any]) -> tuple[str, ...]:
+    return tuple(name for name in dir(contract) if not name.startswith("_"))
+
+
+_ENGINE = _members(Engine)
+_CACHING = tuple(name for name in _members(CachingEngine) if name not in _ENGINE)
+_LOWERING = ("cores", "lowerings")
+_PLAN, _CALL = _members(Plan), _members(BoundCall)
+_DATA = frozenset(
+    ("cache_files", "capabilities", "concurrency", "cores", "extensions", "name", "type", "version")
+)
+"""What is no method."""
+
+
+def problems(engine: object) -> tuple[str, ...]:
+    """What an object lacks to be an `Engine`, in words; nothing if it is one.
+
+    One with `lowerings`, or one of the three things that caching takes, needs what belongs to them.
+    """
+    if isinstance(engine, type):
+        return (f"it is a class: make one of it, {engine.__name__}()",)
+    found = [*_lacking(engine, _ENGINE)]
+    if hasattr(engine, "lowerings"):
+        found += _lacking(engine, _LOWERING, " (an engine with `lowerings` needs it)")
+    if any(hasattr(engine, name) for name in _CACHING):
+        found += _lacking(engine, _CACHING, f" (an engine that caches needs {_listed(_CACHING)})")
+    return tuple(found)
+
+
+def seems_engine(thing: object) -> bool:
+    """Whether an object was meant as an engine: it has a method that devices have not."""
+    thing = thing if isinstance(thing, type) else type(thing)
+    return hasattr(thing, "supported_operations") or hasattr(thing, "compile")
+
+
+def check_engine(engine: object, place: str) -> None:
+    """Raise InvalidArgument that names all that keeps an object from being an engine."""
+    found = problems(engine)
+    if found:
+        raise InvalidArgument(f"{place}: {_called(engine)} is no Engine: {'; '.join(found)}")
+
+
+def check_plan(plan: T, name: str, place: str = "compile") -> T:
+    """A plan; raises GeneralFailure that says what is missing of it."""
+    return _checked(plan, _PLAN, f"{name}: {place} gave {_called(plan)}, which is no Plan")
+
+
+def check_call(call: T, plan: object) -> T:
+    """A bound call; raises GeneralFailure that says what is missing of it."""
+    if hasattr(call, "run") and hasattr(call, "rewind"):
+        return call
+    return _checked(
+        call, _CALL, f"{_called(plan)}.bind gave {_called(call)}, which is no BoundCall"
+    )
+
+
+def _checked(thing: T, members: Sequence[str], fault: str) -> T:
+    found = [*_lacking(thing, members)]
+    if found:
+        raise GeneralFailure(f"{fault}: {'; '.join(found)}")
+    return thing
+
+
+def _lacking(thing: object, members: Sequence[str], why: str = "") -> Iterator[str]:
+    for name in members:
+        try:
+            value = getattr(thing, name)
+        except AttributeError:
+            yield f"it has no `{name}`{why}"
+        except Exception as error:
+            yield f"its `{name}` fails: {type(error).__name__}: {error}"
+        else:
+            if name not in _DATA and not callable(value):
+                yield f"its `{name}` is no method but {type(value).__name__}"
+
+
+def _called(thing: object) -> str:
+    return "None" if thing is None else type(thing).__name__
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
