@@ -5,33 +5,65 @@ are recycled, the last one used first, so a steady stream of calls touches the s
 same request object, which the device has bound already. A slot whose execution failed or was given
 up is not recycled: the device may still write to it, so it is dropped, and its memory lives on for
 as long as the device holds it.
+
+A device of this process needs no descriptor, so the slots of its networks are private memory, of
+which there may be thousands. For a device in another process they are pieces of few shared pools,
+which that process alone gets. Where outputs in a slot turn out to be inputs of a network in yet
+another process, they are copied (`execution.carrying`), and the next few slots of the network that
+gave them have pools of their own, which anybody may be given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from nnasync.execution.ports import Port, Ports, copy_in
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
-from nnasync.memory import Pool, Region, layout
+from nnasync.memory import Arena, Pool, Region, layout
 
 __all__ = [
+    "EVERYBODY",
     "Holding",
     "Lease",
+    "MemorySource",
     "OutputRegion",
     "Piece",
     "Slot",
     "Slots",
     "moved",
     "output_regions",
+    "own_memory",
+    "private_memory",
 ]
 
 _REMEMBERED_REQUESTS = 16
 _KEPT_SLOTS = 4
+
+_OWN_POOLS = 16
+"""Slots of a network that have pools of their own: a chain through other processes is no longer."""
+
+EVERYBODY: Final = object()
+"""As the peer of a slot: its memory may be handed to any process."""
+
+_NEVER: Final = object()
+
+MemorySource: TypeAlias = Callable[[int], tuple[Pool, int]]
+"""Gives so many zeroed bytes: a pool, and where in it they begin."""
+
+
+def own_memory(nbytes: int) -> tuple[Pool, int]:
+    """Shared memory with a pool of its own; raises ResourceExhaustedTransient."""
+    return Pool.allocate(nbytes), 0
+
+
+def private_memory(nbytes: int) -> tuple[Pool, int]:
+    """Memory of this process alone; raises ResourceExhaustedTransient."""
+    return Pool.private(nbytes), 0
 
 
 class Piece(Protocol):
@@ -53,14 +85,36 @@ class Piece(Protocol):
 class Slot:
     """Memory of one execution; states are read as zero and written to where nobody reads."""
 
-    __slots__ = ("_requests", "inputs", "locations", "mixed", "outputs", "pool", "request")
+    __slots__ = (
+        "__weakref__",
+        "_requests",
+        "era",
+        "inputs",
+        "locations",
+        "mixed",
+        "outputs",
+        "peer",
+        "pool",
+        "request",
+    )
 
-    def __init__(self, model: Model, ports: Ports) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ports: Ports,
+        memory: MemorySource = own_memory,
+        *,
+        peer: object = EVERYBODY,
+    ) -> None:
+        """`peer` is the device that may be given the memory; None: nobody in another process."""
+        self.peer = peer
+        self.era: object = None
         operands = model.main.operands
         indexes = model.main.input_indexes + model.main.output_indexes
         sizes = [byte_size(operands[i].type, operands[i].dimensions) for i in indexes]
         offsets, total = layout(sizes)
-        self.pool = Pool.allocate(max(total, 1))
+        self.pool, begin = memory(max(total, 1))
+        offsets = [begin + offset for offset in offsets]
         self.locations = [
             DataLocation(0, offset, size) for offset, size in zip(offsets, sizes, strict=True)
         ]
@@ -159,19 +213,49 @@ class Slots:
         self._model = model
         self._ports = ports
         self._idle: list[Slot] = []
-        self._closed = False
+        self._era: object = object()
+        self._peer: object = EVERYBODY
+        self._admit: Callable[[], object] | None = None
+        self._shared: MemorySource = own_memory
+        self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
+        self._most_own = 0
+
+    def serve(self, peer: object, admit: Callable[[], object] | None = None) -> None:
+        """Make slots for the device `peer` from now on; None: for a device of this process.
+
+        `admit` is called before a slot is made, and raises where an execution would be refused.
+        """
+        self._admit = admit
+        if peer is None and self._peer is None:
+            return
+        self._peer = peer
+        self._shared = Arena().take
+        self._begin_anew()
 
     def take(self) -> Slot:
-        """An idle slot, the last one used, or a new one."""
+        """An idle slot, the last one used, or a new one; raises what `admit` does."""
         try:
             return self._idle.pop()
         except IndexError:
-            return Slot(self._model, self._ports)
+            if self._admit is not None:
+                self._admit()
+            return self._new()
+
+    def take_ahead(self) -> Slot:
+        """The same for an execution that is not to be queued yet."""
+        return self._idle.pop() if self._idle else self._new()
 
     def give_back(self, slot: Slot) -> None:
         """Recycle a slot that no device uses, or drop it once closed."""
-        if not self._closed:
+        if slot.era is self._era:
             self._idle.append(slot)
+
+    def lend(self) -> None:
+        """Have the next slots be memory that may be handed to any process."""
+        if not self._most_own:
+            self._most_own = _OWN_POOLS
+            if self._era is not None:
+                self._begin_anew()
 
     def trim(self) -> None:
         """Drop the idle slots that a burst of calls left behind, but for a few."""
@@ -179,8 +263,24 @@ class Slots:
 
     def close(self) -> None:
         """Drop the idle slots, now and when they are given back."""
-        self._closed = True
+        self._era = None
         self._idle.clear()
+
+    def _begin_anew(self) -> None:
+        """Drop the idle slots, and those in use when they are given back."""
+        self._era = object()
+        self._idle.clear()
+
+    def _new(self) -> Slot:
+        if self._peer is EVERYBODY or len(self._own) < self._most_own:
+            slot = Slot(self._model, self._ports)
+            self._own.add(slot)
+        elif self._peer is None:
+            slot = Slot(self._model, self._ports, private_memory, peer=None)
+        else:
+            slot = Slot(self._model, self._ports, self._shared, peer=self._peer)
+        slot.era = self._era or _NEVER
+        return slot
 
 
 class Lease:
@@ -198,6 +298,17 @@ class Lease:
         self._slot: Slot | None = slot
         self._fence = fence
         self._readers: tuple[Fence, ...] = ()
+
+    def lends_to(self, peer: object) -> bool:
+        """Whether a device in another process may be given the slot's memory.
+
+        If not, the next slots of its network will be memory that may.
+        """
+        slot = self._slot
+        if slot is None or slot.peer is EVERYBODY or slot.peer is peer:
+            return True
+        self._slots.lend()
+        return False
 
     def read_until(self, fence: Fence) -> None:
         """Note that an execution reads the slot, until its fence is final."""
