@@ -13,6 +13,7 @@ known only when the one before has ended; whichever thread ends it sends the nex
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections import deque
@@ -233,10 +234,14 @@ class Burst:
         self._inline = self._heated = self._prompt = None
 
     def __del__(self) -> None:
-        # On whatever thread collects, amidst anything: closing is left to the loop.
+        # On whatever thread collects, amidst anything: closing is left to the loop. What is posted
+        # does not have this object, which would live on with its network and their memory.
         if not getattr(self, "_open", False):
             return
-        self._wakeup.post(self.close)
+        self._open = False
+        if self._controller is not None:
+            error = DeviceUnavailable("the burst was dropped while this call was in flight")
+            self._wakeup.post(functools.partial(self._controller.close, error))
         warnings.warn(
             f"a burst of network {self._model.name!r} was dropped without being closed: use it "
             "with `async with`, or call close()",

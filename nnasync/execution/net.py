@@ -289,12 +289,17 @@ class Net:
         fence = launched.fence
         if outs is not None:
             fence.add_callback(buffer.Writing(self._ports.outputs, outs))
-        if not fence.done:
-            for source in sources:
-                if isinstance(source, Lease):
-                    source.read_until(fence)
-            fence.add_callback(Holding((self, *sources)))
+        self._hold(sources, fence)
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
+
+    def _hold(self, sources: Sequence[Any], fence: Fence) -> None:
+        """Keep what an execution reads, and this network, until its fence is final."""
+        if fence.done:
+            return
+        for source in sources:
+            if isinstance(source, Lease):
+                source.read_until(fence)
+        fence.add_callback(Holding((self, *sources)))
 
     def _launch_now(
         self, array: Array, fences: Sequence[Fence], deadline: Deadline | None, *, measure: bool

@@ -291,13 +291,18 @@ class Lease:
     closed while one of them is not done leaves it the slot: that is dropped, not recycled.
     """
 
-    __slots__ = ("_fence", "_readers", "_slot", "_slots")
+    __slots__ = ("_fence", "_readers", "_recycling", "_slot", "_slots")
 
     def __init__(self, slots: Slots, slot: Slot, fence: Fence) -> None:
         self._slots = slots
         self._slot: Slot | None = slot
         self._fence = fence
         self._readers: tuple[Fence, ...] = ()
+        self._recycling: _Recycling | None = None
+        if not fence.done:
+            # Now, since the end of the lease may come in a finalizer, which must not take locks.
+            self._recycling = _Recycling(slots, slot)
+            fence.add_callback(self._recycling)
 
     def lends_to(self, peer: object) -> bool:
         """Whether a device in another process may be given the slot's memory.
@@ -322,11 +327,13 @@ class Lease:
     def close(self) -> None:
         """End the lease; the slot is recycled once it was written, and dropped if it was not."""
         slot, self._slot = self._slot, None
-        if slot is None or (self._readers and not all(each.done for each in self._readers)):
+        if slot is None:
             return
-        if not self._fence.done:
-            self._fence.add_callback(_Recycling(self._slots, slot))
-        elif self._fence.error is None:
+        is_read = bool(self._readers) and not all(each.done for each in self._readers)
+        recycling = self._recycling
+        if recycling is not None:
+            recycling.lease_ended(self._fence, is_read=is_read)
+        elif self._fence.error is None and not is_read:
             self._slots.give_back(slot)
 
     def __del__(self) -> None:
@@ -334,17 +341,40 @@ class Lease:
 
 
 class _Recycling:
-    """What becomes of a slot whose lease has ended, once its fence is final."""
+    """Gives a slot back when its lease has ended and its fence is final, whichever comes last.
 
-    __slots__ = ("_slot", "_slots")
+    Each of the two may come on any thread. Taking the slot out of its box is atomic, so that only
+    one of them gives it back, and no lock is needed.
+    """
+
+    __slots__ = ("_box", "_has_ended", "_slots")
 
     def __init__(self, slots: Slots, slot: Slot) -> None:
         self._slots = slots
-        self._slot = slot
+        self._box = [slot]
+        self._has_ended = False
 
     def __call__(self, fence: Fence) -> None:
+        """The fence is final."""
+        if self._has_ended:
+            self._give_back(fence)
+
+    def lease_ended(self, fence: Fence, *, is_read: bool) -> None:
+        """Nobody may look at the slot any more; one that is still read is dropped."""
+        if is_read:
+            self._box.clear()
+            return
+        self._has_ended = True
+        if fence.done:
+            self._give_back(fence)
+
+    def _give_back(self, fence: Fence) -> None:
+        try:
+            slot = self._box.pop()
+        except IndexError:
+            return
         if fence.error is None:
-            self._slots.give_back(self._slot)
+            self._slots.give_back(slot)
 
 
 class Holding:
