@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import anyio
-import anyio.to_thread
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.chosen import NO_CACHE, Chosen
@@ -37,6 +36,7 @@ from nnasync.device import Device
 from nnasync.engine import EngineDevice
 from nnasync.engine.staged import StagedPlan
 from nnasync.errors import BadState, DeviceError, GeneralFailure, MissedDeadline, NNError, Refused
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["choose", "first_stage"]
 
@@ -174,7 +174,7 @@ class _Compiler:
         """Take the contender that won before, or let them compete now."""
         question, verdict = self._question(), None
         if verdicts is not None:
-            verdict = await anyio.to_thread.run_sync(verdicts.find, question)
+            verdict = await in_helper_thread(verdicts.find, question)
             if verdict is not None and not verdict.is_provisional:
                 remembered = await self._as_before(verdict)
                 if remembered is not None:
@@ -197,7 +197,7 @@ class _Compiler:
                 tuple(self._field.candidates),
                 disturbed=before + 1 if is_disturbed(standings) else 0,
             )
-            await anyio.to_thread.run_sync(keep)
+            await in_helper_thread(keep)
         reason = "fastest whose results agree"
         return Choosing(winner.contender, reason, winner.median_ns, is_final=bool(is_final))
 

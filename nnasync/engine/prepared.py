@@ -162,7 +162,6 @@ class EnginePreparedModel:
         """
         if self._inlines(NEVER_NS):
             return
-        self._gate.check_room()
         self._workers.check_room(self._priority, self.client)
 
     def bind(self, request: Request, *, tries: bool = True) -> None:

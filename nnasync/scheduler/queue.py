@@ -118,12 +118,16 @@ class Scheduler:
     # -- jobs
 
     def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient to refuse a job of this priority for want of room."""
+        """Raise ResourceExhaustedTransient, and count it, where a job of this priority has no room.
+
+        For who asks before he makes the job, and takes memory for it.
+        """
         lane = self._lanes.get(client)
         if lane is not None and lane.size >= lane.limit:
             self._refused += 1
             raise ResourceExhaustedTransient(
-                f"{lane.limit} executions are queued already; retry when some have finished"
+                f"{lane.limit} executions are queued already, one of {priority.name} "
+                "priority finds no room; retry when some have finished"
             )
 
     def admit(self, job: Job, now_ns: int) -> None:
@@ -134,7 +138,11 @@ class Scheduler:
         lane = self._lanes.get(job.client)
         if lane is None or job.client in self._leaving:
             raise DeviceUnavailable("the client of this execution has gone")
-        self.check_room(job.priority, job.client)
+        if lane.size >= lane.limit:
+            self._refused += 1
+            raise ResourceExhaustedTransient(
+                f"{lane.limit} executions are queued already; retry when some have finished"
+            )
         if job.deadline_ns == NEVER_NS:
             return
         remaining_ns = job.deadline_ns - now_ns

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Device, FencedExecution, LoweringDevice, PreparedModel
@@ -59,6 +58,7 @@ from nnasync.service.bursts import ServedBurst
 from nnasync.service.limits import Limits
 from nnasync.service.memories import Memories, Usage, read_bytes
 from nnasync.service.tracing import Tracing
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["ANSWERED", "Holdings"]
 
@@ -191,7 +191,7 @@ class Holdings:
 
         async def work() -> None:
             try:
-                model = await anyio.to_thread.run_sync(read, limiter=self._reading)
+                model = await in_helper_thread(read, limiter=self._reading)
                 _check_new(message.model, self._models, "model")
             except BaseException:
                 self._usage.give(size)

@@ -161,10 +161,10 @@ def test_it_is_copied_when_the_last_fence_is_signaled() -> None:
     target, source, fences = np.zeros(SHAPE), np.zeros(SHAPE), [Fence(), Fence()]
     (over,) = carried([(target, source)], fences)
     fences[0].signal()
-    assert over.status is FenceStatus.PENDING
+    assert not over.done
     source[...] = 7
     fences[1].signal()
-    assert over.status is FenceStatus.SIGNALED
+    assert over.done
     assert target.tolist() == [[7] * 4]
 
 

@@ -10,8 +10,6 @@ import logging
 import threading
 import weakref
 
-import anyio.to_thread
-
 from nnasync.drivers.service.greeting import hello, welcome_of
 from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.memories import Memories
@@ -27,6 +25,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Model
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["Session", "Supervisor"]
 
@@ -50,7 +49,7 @@ class Session:
         known = self._models.get(id(model))
         if known is not None:
             return known[1]
-        offer = await anyio.to_thread.run_sync(Offer, model)
+        offer = await in_helper_thread(Offer, model)
         link, models, key = self.link, self._models, id(model)
         number = link.number()
         await link.call(lambda n: offer.message(n, number), offer.fds)
