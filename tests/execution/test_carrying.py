@@ -31,6 +31,9 @@ from tests.rigs import (
 
 LITERT = "litert-cpu"
 
+on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""Each starts a process; nothing in them depends on the loop that the first does not have."""
+
 
 @asynccontextmanager
 async def opened(here: Any, *isolated: str) -> AsyncIterator[nn.Runtime]:
@@ -75,6 +78,7 @@ async def test_a_chain_from_here_to_an_isolated_device_and_back() -> None:
 
 
 @pytest.mark.anyio
+@on_one_loop
 @pytest.mark.usefixtures("no_leaks")
 async def test_what_has_ended_is_copied_at_once() -> None:
     engine = NullEngine(compute=double)
@@ -88,6 +92,7 @@ async def test_what_has_ended_is_copied_at_once() -> None:
 
 
 @pytest.mark.anyio
+@on_one_loop
 @pytest.mark.usefixtures("no_leaks")
 async def test_a_failure_here_is_the_cause_of_the_failure_there() -> None:
     engine = gated(double)
@@ -105,6 +110,7 @@ async def test_a_failure_here_is_the_cause_of_the_failure_there() -> None:
 
 
 @pytest.mark.anyio
+@on_one_loop
 @pytest.mark.usefixtures("no_leaks")
 async def test_a_launch_that_is_cancelled_before_anything_was_copied() -> None:
     engine = gated(double)
@@ -122,6 +128,7 @@ async def test_a_launch_that_is_cancelled_before_anything_was_copied() -> None:
 
 
 @pytest.mark.anyio
+@on_one_loop
 @pytest.mark.usefixtures("no_leaks")
 async def test_a_process_is_given_no_memory_of_another_s_calls() -> None:
     """Slots of one device share pools; another gets a copy, and then pools of single slots."""
@@ -161,10 +168,10 @@ def test_it_is_copied_when_the_last_fence_is_signaled() -> None:
     target, source, fences = np.zeros(SHAPE), np.zeros(SHAPE), [Fence(), Fence()]
     (over,) = carried([(target, source)], fences)
     fences[0].signal()
-    assert not over.done
+    assert [over.done] == [False]
     source[...] = 7
     fences[1].signal()
-    assert over.done
+    assert [over.done] == [True]
     assert target.tolist() == [[7] * 4]
 
 
