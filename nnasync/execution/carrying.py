@@ -20,8 +20,6 @@ __all__ = ["carried"]
 
 def carried(copies: Sequence[tuple[Array, Array]], fences: Sequence[Fence]) -> Sequence[Fence]:
     """Copy to each target its source behind `fences`; what the launch is to wait for instead."""
-    if not copies:
-        return fences
     if all(fence.done for fence in fences):
         _copy(copies)
         return fences

@@ -266,7 +266,8 @@ class Net:
         inline, prepared = self._inline, self._prepared
         slot = self._slots.take() if all_met(fences) else self._slots.take_ahead()
         pieces, sources, copies = self._place(slot, values, outs)
-        fences = carried(copies, fences)
+        if copies:
+            fences = carried(copies, fences)
         if self._workers.turns.is_half_spent():
             await self._workers.turns.next()
         request = slot.request_with(pieces)
@@ -547,7 +548,7 @@ class Net:
                     if value.lease.slot is None:
                         raise gone(port)
                     sources.append(value.lease)
-                if self._may_hand_on(value):
+                if self._inline is not None or self._may_hand_on(value):
                     pieces.append((port.position, value))
                 else:
                     copies.append((target, value.array))
@@ -566,9 +567,7 @@ class Net:
         return pieces, sources, copies
 
     def _may_hand_on(self, region: Region) -> bool:
-        """Whether the device may be given the memory of a region."""
-        if self._inline is not None:
-            return True
+        """Whether a device in another process may be given the memory of a region."""
         if isinstance(region, OutputRegion):
             return region.lease.lends_to(self._compilation.device)
         return not region.pool.is_private

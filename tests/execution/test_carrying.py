@@ -14,7 +14,7 @@ import nnasync as nn
 from nnasync.drivers.null import NullEngine
 from nnasync.errors import Cancelled, GeneralFailure
 from nnasync.execution.carrying import carried
-from nnasync.fences import Fence, FenceStatus
+from nnasync.fences import Fence, FenceStatus, signaled
 from tests.rigs import (
     GUARD_S,
     POOL,
@@ -159,9 +159,10 @@ async def test_a_process_is_given_no_memory_of_another_s_calls() -> None:
 # -- the copy itself
 
 
-def test_nothing_to_copy_leaves_the_fences_alone() -> None:
-    fences = [Fence()]
-    assert carried([], fences) is fences
+def test_what_waits_for_nothing_is_copied_at_once() -> None:
+    target, fences = np.zeros(SHAPE), [signaled()]
+    assert carried([(target, np.ones(SHAPE))], fences) is fences
+    assert target.tolist() == [[1] * 4]
 
 
 def test_it_is_copied_when_the_last_fence_is_signaled() -> None:

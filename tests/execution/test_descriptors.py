@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import nnasync as nn
+from tests.conftest import open_descriptors
+from tests.rigs import ROW, both, counter, doubler, runtime
+
 PROGRAM = """
 import asyncio, os, resource, socket, sys
 from collections import Counter
@@ -69,9 +75,9 @@ asyncio.run(main())
 """
 
 
-def outcomes(queue_limit: int) -> dict[str, str]:
+def outcomes(program: str, *arguments: int) -> dict[str, str]:
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(queue_limit)],
+        [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -82,13 +88,69 @@ def outcomes(queue_limit: int) -> dict[str, str]:
 
 
 def test_two_thousand_calls_in_flight_are_answered_with_256_descriptors() -> None:
-    assert outcomes(4000) == {"pools": "few", "descriptors": "0", "right": "2000"}
+    assert outcomes(PROGRAM, 4000) == {"pools": "few", "descriptors": "0", "right": "2000"}
 
 
 def test_calls_that_the_queue_has_no_room_for_are_refused_before_they_take_memory() -> None:
-    assert outcomes(1024) == {
+    assert outcomes(PROGRAM, 1024) == {
         "pools": "few",
         "descriptors": "0",
         "right": "1025",
         "refused": "975",
     }
+
+
+ISOLATED = """
+import asyncio, os, resource
+from collections import Counter
+
+import numpy as np
+
+import nnasync as nn
+from tests import rigs
+
+
+async def call(net, number):
+    row = np.full((1, 4), number, np.float32)
+    return "right" if (await net(row) == 2 * row).all() else "wrong"
+
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    name = rigs.REFERENCE
+    async with nn.open_runtime(devices=[name], isolate=[name], options=rigs.POOL) as rt:
+        net = await rt.compile(rigs.doubler())
+        calls = [asyncio.ensure_future(call(net, number)) for number in range(900)]
+        await asyncio.sleep(0)
+        files = [open("/dev/null") for _ in range(100)]
+        for outcome, count in sorted(Counter(await asyncio.gather(*calls)).items()):
+            print(outcome, count)
+
+
+asyncio.run(main())
+"""
+
+
+def test_900_calls_of_an_isolated_device_are_answered_with_256_descriptors() -> None:
+    assert outcomes(ISOLATED) == {"right": "900"}
+
+
+@pytest.mark.anyio
+@both
+async def test_a_network_of_this_process_takes_no_descriptor_however_it_is_used(
+    options: nn.Options,
+) -> None:
+    async with runtime(options=options) as rt:
+        before = open_descriptors()
+        net, stream = await rt.compile(doubler()), await rt.compile(counter())
+        await net(ROW)
+        first = await net.launch(ROW)
+        second = await net.launch(first.outputs, wait_for=[first.fence])
+        assert (await second.result()).tolist() == (4 * ROW).tolist()
+        async with net.burst() as burst, stream.burst() as counting:
+            await burst(ROW)
+            assert (await counting(ROW)).tolist() == ROW.tolist()
+            async with await rt.allocate(net.input(), net.output()) as buffer:
+                await net(ROW, out=buffer)
+                assert (await buffer.read()).tolist() == (2 * ROW).tolist()
+                assert open_descriptors() == before
