@@ -108,6 +108,10 @@ class FlexibleCalls:
                 return value, result.timing
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")
 
+    def close(self) -> None:
+        """Drop the requests that are kept."""
+        self._kept.clear()
+
     def _given(self, value: Any, port: Port) -> Array | buffer.Buffer:
         if value.__class__ is np.ndarray or not isinstance(value, buffer.Buffer):
             return _fitting(value, port)

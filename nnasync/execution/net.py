@@ -380,6 +380,9 @@ class Net:
         """Close the network at once; may be awaited until what was in flight is answered."""
         self._closed = True
         self._slots.close()
+        for calls in (self._flexible, self._omitting):
+            if calls is not None:
+                calls.close()
         return self._on_close(self)
 
     def __del__(self) -> None:

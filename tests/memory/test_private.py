@@ -15,7 +15,6 @@ from nnasync import memory
 from nnasync.drivers.service.memories import handle_of
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 from nnasync.memory import ALIGNMENT, Arena, Pool, mapped
-from nnasync.memory import mapping as mappings
 from tests.conftest import open_descriptors
 
 
@@ -122,7 +121,7 @@ def test_a_mapping_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(12, "no memory")
 
     before = open_descriptors()
-    monkeypatch.setattr(mappings.mmap, "mmap", refuse)
+    monkeypatch.setattr(mmap, "mmap", refuse)
     for make in (Pool.private, Pool.allocate, Arena().take):
         with pytest.raises(ResourceExhaustedTransient):
             make(16)
