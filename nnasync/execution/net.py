@@ -264,15 +264,15 @@ class Net:
         outs = None if out is None else self._buffers_of(out)
         # Both as they are now: another compilation may take over while the loop turns.
         inline, prepared = self._inline, self._prepared
-        slot = self._slots.take() if all_met(fences) else self._slots.take_ahead()
+        is_ready = all_met(fences)
+        slot = self._slots.take() if is_ready else self._slots.take_ahead()
         pieces, sources, copies = self._place(slot, values, outs)
-        if copies:
-            fences = carried(copies, fences)
+        fences = carried(copies, fences) if copies else fences
         if self._workers.turns.is_half_spent():
             await self._workers.turns.next()
         request = slot.request_with(pieces)
         launched: FencedExecution | None = None
-        if inline is not None and duration_ns is None and all_met(fences):
+        if inline is not None and duration_ns is None and (is_ready or all_met(fences)):
             deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
             launched = inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
         if launched is None:
