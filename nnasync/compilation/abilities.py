@@ -6,14 +6,13 @@ the subgraphs that the control-flow interpreter could run, each as a model of it
 
 from __future__ import annotations
 
-import anyio.to_thread
-
 from nnasync.compilation.contenders import Wish
 from nnasync.compilation.gathering import Field, has_plans
 from nnasync.engine import EngineDevice
 from nnasync.errors import NNError
 from nnasync.hal import Model
 from nnasync.partition import Support, body_model, find_control_flow
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["Ability", "abilities"]
 
@@ -23,7 +22,7 @@ Ability = tuple[EngineDevice, Support]
 
 async def abilities(field: Field, wish: Wish) -> list[Ability]:
     """The engines that take a part of the model, in the order of the devices."""
-    bodies = await anyio.to_thread.run_sync(_bodies, wish.model)
+    bodies = await in_helper_thread(_bodies, wish.model)
     found = []
     for device, answers in field.support:
         if isinstance(device, EngineDevice) and has_plans(device):

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from nnasync.clock import Deadline, now_ns
@@ -42,6 +41,7 @@ from nnasync.device import Device
 from nnasync.engine import EngineDevice
 from nnasync.engine.staged import StagedPlan
 from nnasync.errors import BadState, DeviceError, GeneralFailure, MissedDeadline, NNError, Refused
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["choose", "first_stage"]
 
@@ -185,7 +185,7 @@ class _Compiler:
         """Take the contender that won before, or let them compete now."""
         question, before = self._question(), None
         if verdicts is not None:
-            before = await anyio.to_thread.run_sync(verdicts.find, question)
+            before = await in_helper_thread(verdicts.find, question)
         if before is not None and not self._is_to_be_held_again(before):
             remembered = await self._as_before(before)
             if remembered is not None:
@@ -224,7 +224,7 @@ class _Compiler:
             choosing.circumstances,
             before,
         )
-        verdict = await anyio.to_thread.run_sync(keep)
+        verdict = await in_helper_thread(keep)
         if before is None or verdict.candidates != before.candidates:
             return choosing
         return await self._as_before(verdict) or choosing

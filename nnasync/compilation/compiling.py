@@ -24,13 +24,11 @@ from nnasync.compilation.verdicts import Verdicts
 from nnasync.deferred import deferred
 from nnasync.device import Device
 from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.workers.helping import in_helper_thread
 
 if TYPE_CHECKING:
-    from anyio import to_thread
-
     from nnasync.compilation import compiler
 else:
-    to_thread = deferred("anyio.to_thread")
     compiler = deferred("nnasync.compilation.compiler")
 
 __all__ = ["compile_model"]
@@ -116,4 +114,4 @@ class _Order(msgspec.Struct, frozen=True):
         """The wish with the model itself."""
         if isinstance(self.source, Model):
             return self.wish(self.source)
-        return self.wish(await to_thread.run_sync(self.source))
+        return self.wish(await in_helper_thread(self.source))

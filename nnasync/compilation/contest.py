@@ -27,7 +27,6 @@ from functools import partial
 
 import anyio
 import msgspec
-from anyio import to_thread
 
 from nnasync.clock import now_ns
 from nnasync.compilation.agreement import judge, wants_moved
@@ -40,6 +39,7 @@ from nnasync.compilation.trials import Answer, Trial, Turn
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["SHORT_NS", "Limits", "Widen", "contest", "still_agrees"]
 
@@ -99,7 +99,7 @@ async def contest(
     left_s = (limits.until_ns - now_ns()) / 1e9
     _say_no_time(standings)
     with anyio.move_on_after(None if left_s == float("inf") else max(0, left_s)):
-        samples = await to_thread.run_sync(samples_of, model, abandon_on_cancel=True)
+        samples = await in_helper_thread(samples_of, model, abandon_on_cancel=True)
         contest = _Contest(model, preference, limits, samples)
         await contest.hear_reference(judge_by, standings)
         await contest.judge(standings)
@@ -143,7 +143,7 @@ class _Contest:
         own = next((each for each in standings if each.contender is judge_by), None)
         standing = own or Standing(judge_by)
         # The samples come last: runs are measured on the last of them, as they are for all others.
-        samples = await to_thread.run_sync(self._moved_samples, abandon_on_cancel=True)
+        samples = await in_helper_thread(self._moved_samples, abandon_on_cancel=True)
         moved = await self._asked(standing, samples)
         answers = None if moved is None else await self._answers(standing)
         if answers is None or moved is None:
@@ -174,7 +174,7 @@ class _Contest:
                 moved=self._moved,
                 edges=self._samples.edges,
             )
-            judgement = await to_thread.run_sync(compare, abandon_on_cancel=True)
+            judgement = await in_helper_thread(compare, abandon_on_cancel=True)
             standing.agrees, standing.agreement = judgement.agrees, judgement.text
 
     async def _answers(self, standing: Standing) -> list[Answer] | None:
@@ -305,7 +305,7 @@ async def still_agrees(
 
     True where nobody can judge. The standing has the agreement, or the failure.
     """
-    samples = await to_thread.run_sync(samples_of, model, abandon_on_cancel=True)
+    samples = await in_helper_thread(samples_of, model, abandon_on_cancel=True)
     last = Samples(samples.inputs[-1:], 0)
     contest = _Contest(model, ExecutionPreference.FAST_SINGLE_ANSWER, limits, last)
     await contest.hear_reference(judge_by, [standing])

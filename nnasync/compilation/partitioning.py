@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import anyio.to_thread
 import msgspec
 
 from nnasync.clock import Deadline
@@ -24,7 +23,7 @@ from nnasync.compilation.report import Partition
 from nnasync.compilation.trials import EngineTrial, Trial
 from nnasync.device import PreparedModel
 from nnasync.engine import EngineDevice, Lowering, Plan
-from nnasync.errors import BadState, InvalidArgument, NNError
+from nnasync.errors import BadState, InvalidArgument, NNError, Refused
 from nnasync.hal import Model
 from nnasync.partition import (
     INTERPRETER,
@@ -42,6 +41,7 @@ from nnasync.partition import (
     split,
 )
 from nnasync.partition.control_flow import view
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = [
     "INTERPRETER_NAME",
@@ -258,12 +258,14 @@ async def propose(field: Field, wish: Wish) -> list[PartitionContender]:
     devices = [device for device, _ in able]
     try:
         owners = await _cheapest(wish, able)
+    except Refused:
+        raise
     except NNError:
         return []
     found = await _ways(devices, wish, owners, set())
     for device, support in fast if reference else ():
         # As much as it takes, however small: whether that pays is for the measuring to say.
-        forced = await anyio.to_thread.run_sync(as_much_as_possible, wish.model, support)
+        forced = await in_helper_thread(as_much_as_possible, wish.model, support)
         known = {other.choice for other in found}
         found += await _ways([device, reference[0][0]], wish, forced, known)
     return found
@@ -280,7 +282,7 @@ async def assigned(choice: Choice, field: Field, wish: Wish) -> PartitionContend
     if not _is_possible(owners, wish.model, [support for _, support in chosen]):
         return None
     try:
-        partitioned = await anyio.to_thread.run_sync(split, wish.model, owners)
+        partitioned = await in_helper_thread(split, wish.model, owners)
     except InvalidArgument:
         return None
     lowerings: list[Lowering | None] = []
@@ -352,7 +354,7 @@ async def _cheapest(wish: Wish, able: Sequence[Ability]) -> Assignment:
     def chosen() -> Assignment:
         return distribute(wish.model, support, rate, reference=reference)
 
-    return await anyio.to_thread.run_sync(chosen)
+    return await in_helper_thread(chosen)
 
 
 async def _ways(
@@ -363,7 +365,9 @@ async def _ways(
     if len(used) < 2 and INTERPRETER not in owners.main:
         return []
     try:
-        partitioned = await anyio.to_thread.run_sync(split, wish.model, owners)
+        partitioned = await in_helper_thread(split, wish.model, owners)
+    except Refused:
+        raise
     except NNError:
         return []
     lead = _lead(wish, owners, devices)

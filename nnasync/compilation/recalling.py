@@ -21,13 +21,11 @@ from nnasync.engine.caching import library_version
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model
 from nnasync.hal.decoders import msgpack_decoder
+from nnasync.workers.helping import in_helper_thread
 
 if TYPE_CHECKING:
-    from anyio import to_thread
-
     from nnasync.compilation import partitioning
 else:
-    to_thread = deferred("anyio.to_thread")
     partitioning = deferred("nnasync.compilation.partitioning")
 
 __all__ = [
@@ -143,7 +141,7 @@ class Recall:
     ) -> Contender | None:
         wish = await self._loaded()
         try:
-            contender = await to_thread.run_sync(
+            contender = await in_helper_thread(
                 partitioning.spelled_out, stage.choice, engines, wish
             )
             plans: dict[int, Plan] = {}

@@ -9,8 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-import anyio.to_thread
-
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.contenders import EngineContender
 from nnasync.compilation.report import Partition
@@ -20,6 +18,7 @@ from nnasync.engine import BoundCall, Plan, StopFlag, Target
 from nnasync.engine.composite import CompositePlan, CompositeStep
 from nnasync.hal import Array, Model
 from nnasync.partition import PartitionedModel, cut, operation_weights_ns, segments
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["cut_to_quantum"]
 
@@ -44,10 +43,10 @@ async def cut_to_quantum(
     cutting = _Cutting(contender, quantum_ns, deadline)
     weights = list(operation_weights_ns(model, total_ns))
     for _ in range(_ATTEMPTS):
-        groups = await anyio.to_thread.run_sync(segments, model, weights, quantum_ns)
+        groups = await in_helper_thread(segments, model, weights, quantum_ns)
         if len(groups) < 2:
             return
-        partitioned = await anyio.to_thread.run_sync(cut, model, groups)
+        partitioned = await in_helper_thread(cut, model, groups)
         plans = await cutting.compiled(partitioned)
         times_ns = await cutting.measured(partitioned, plans)
         if not cutting.reweigh(partitioned, times_ns, weights):

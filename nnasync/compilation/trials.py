@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from time import process_time_ns
 from typing import Protocol, TypeVar
 
-import anyio.to_thread
 import msgspec
 
 from nnasync.burst import BurstController, LocalChannel, Outcome
@@ -25,6 +24,7 @@ from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, Array, Model
 from nnasync.wakeup import yield_now
 from nnasync.workers import contained
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["Answer", "EngineTrial", "OutsideTrial", "Trial", "Turn"]
 
@@ -96,7 +96,7 @@ class EngineTrial:
 
         is_over = False
         try:
-            result = await anyio.to_thread.run_sync(guarded, abandon_on_cancel=True)
+            result = await in_helper_thread(guarded, abandon_on_cancel=True)
             is_over = True
             return result
         except Exception:
@@ -204,7 +204,7 @@ class OutsideTrial:
         arguments = controller.encode(self._memory.request)
         for _ in range(_FIRST_RUNS):
             await _run_in(controller, arguments)
-        await anyio.to_thread.run_sync(chill, abandon_on_cancel=True)
+        await in_helper_thread(chill, abandon_on_cancel=True)
         before_ns = now_ns()
         await _run_in(controller, arguments)
         return Turn((now_ns() - before_ns,), None)

@@ -117,6 +117,19 @@ class Scheduler:
 
     # -- jobs
 
+    def check_room(self, priority: Priority, client: int = 0) -> None:
+        """Raise ResourceExhaustedTransient, and count it, where a job of this priority has no room.
+
+        For who asks before he makes the job, and takes memory for it.
+        """
+        lane = self._lanes.get(client)
+        if lane is not None and lane.size >= lane.limit:
+            self._refused += 1
+            raise ResourceExhaustedTransient(
+                f"{lane.limit} executions are queued already, one of {priority.name} "
+                "priority finds no room; retry when some have finished"
+            )
+
     def admit(self, job: Job, now_ns: int) -> None:
         """Raise MissedDeadlinePersistent or ResourceExhaustedTransient to refuse the job.
 

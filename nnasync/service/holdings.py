@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Device, FencedExecution, LoweringDevice, PreparedModel
@@ -63,6 +62,7 @@ from nnasync.service.bursts import ServedBurst
 from nnasync.service.limits import Limits
 from nnasync.service.memories import Memories, Usage, read_bytes
 from nnasync.service.tracing import Tracing
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["ANSWERED", "Holdings"]
 
@@ -197,7 +197,7 @@ class Holdings:
 
         async def work() -> None:
             try:
-                model = await anyio.to_thread.run_sync(read, limiter=self._reading)
+                model = await in_helper_thread(read, limiter=self._reading)
                 # A client that gave up meanwhile has forgotten it, and would not do so again.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 _check_new(message.model, self._models, "model")

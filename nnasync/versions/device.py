@@ -6,8 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import anyio.to_thread
-
 from nnasync import hal
 from nnasync.bases import Answers, KnownDevice
 from nnasync.clock import Deadline
@@ -38,6 +36,7 @@ from nnasync.versions.interfaces import OlderDevice, OlderPreparedModel
 from nnasync.versions.prepared import VersionedPreparedModel
 from nnasync.versions.results import older_error
 from nnasync.versions.slicing import View, view_of
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["Versioned"]
 
@@ -163,7 +162,7 @@ class Versioned(KnownDevice):
             await close()
 
     async def _view(self, model: Model) -> View:
-        return await anyio.to_thread.run_sync(view_of, model, self._level)
+        return await in_helper_thread(view_of, model, self._level)
 
     async def _ask(
         self,

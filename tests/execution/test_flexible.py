@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnasync.hal import OperationType
 from tests.rigs import INLINE, POOL, both, runtime
@@ -130,3 +133,31 @@ async def test_an_optional_input_can_be_omitted_where_shapes_are_known() -> None
             await net(None, *values[1:])
         with pytest.raises(InvalidArgument, match="'bias' is None; only a plain call"):
             await net.launch(*values[:3], None, values[4])
+
+
+async def test_a_request_is_bound_once_for_calls_of_the_same_shapes() -> None:
+    """Also where an optional input is omitted, or shapes change to and fro."""
+    engine = NullEngine(compute=lambda inputs: [inputs[0]])
+    async with runtime(engine) as rt:
+        net = await rt.compile(adder())
+        for rows in (1, 5, 1, 5):
+            assert (await net(ones(rows, 3), ones(rows, 3))).shape == (rows, 3)
+        bound, pools = engine.counters.bind, rt.statistics().memory.pools
+        for rows in (1, 5, 1, 5, 1):
+            found = await net(rows * ones(rows, 3), ones(rows, 3))
+            assert found.tolist() == (rows * ones(rows, 3)).tolist()
+        assert engine.counters.bind == bound
+        assert rt.statistics().memory.pools == pools
+        many = [anyio.Event() for _ in range(9)]
+
+        async def call(number: int, done: anyio.Event) -> None:
+            found = await net(number * ones(2, 3), ones(2, 3))
+            assert (found == number).all()
+            done.set()
+
+        async with anyio.create_task_group() as group:
+            for number, done in enumerate(many):
+                group.start_soon(call, number, done)
+        assert all(done.is_set() for done in many)
+        gc.collect()
+        assert rt.statistics().memory.pools <= pools + 4

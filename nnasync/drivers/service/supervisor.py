@@ -10,8 +10,6 @@ import logging
 import threading
 import weakref
 
-import anyio.to_thread
-
 from nnasync.drivers.service.greeting import hello, welcome_of
 from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.memories import Memories
@@ -27,6 +25,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Model
+from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["Session", "Supervisor"]
 
@@ -66,7 +65,7 @@ class Session:
         return known[1]
 
     async def _offer(self, model: Model) -> None:
-        offer = await _made(model)
+        offer = await in_helper_thread(Offer, model)
         link, models, key = self.link, self._models, id(model)
         number = link.number()
         try:
@@ -259,14 +258,6 @@ class Supervisor:
                 f"another device answers in place of {before.name} {before.device_version}: "
                 f"{welcome.name} {welcome.device_version}"
             )
-
-
-async def _made(model: Model) -> Offer:
-    """What is sent of a model, made on a thread; raises InvalidArgument, ResourceExhausted."""
-    try:
-        return await anyio.to_thread.run_sync(Offer, model)
-    except RuntimeError as error:
-        raise ResourceExhaustedTransient(f"no thread to send a model from: {error}") from error
 
 
 def _identity(welcome: Welcome) -> tuple[str, str]:
