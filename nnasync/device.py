@@ -176,6 +176,9 @@ class PreparedModel(Protocol):
 class InlinePreparedModel(PreparedModel, Protocol):
     """A prepared model of this process, which may run on the thread of its caller."""
 
+    def check_room(self) -> None:
+        """Raise ResourceExhaustedTransient if an execution that is queued now would be refused."""
+
     def bind(self, request: Request, *, tries: bool = True) -> None:
         """Do ahead, on any thread, what the first execution of a request would begin with.
 

@@ -19,6 +19,8 @@ import trio
 import uvloop
 from hypothesis import HealthCheck, settings
 
+from nnasync import memory
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Hundreds of processes start: each would compile the package anew where none may keep bytecode.
@@ -236,11 +238,12 @@ def no_leaks(process_wide_descriptors: None) -> Iterator[None]:
     loop is closed when it looks.
     """
     threads, descriptors = our_threads(), open_descriptors()
+    pools = memory.statistics().pools
     yield
     for thread in our_threads() - threads:
         thread.join(timeout=10)
     assert {thread.name for thread in our_threads() - threads} == set()
-    if open_descriptors().keys() - descriptors.keys():
+    if open_descriptors().keys() - descriptors.keys() or memory.statistics().pools > pools:
         collect_and_settle()
     now = open_descriptors()
     assert {fd: now[fd] for fd in now.keys() - descriptors.keys()} == {}

@@ -66,20 +66,25 @@ class Gate:
             task.release()
             raise
 
+    def check_room(self) -> None:
+        """Raise ResourceExhaustedTransient where as many wait as may."""
+        waiting = len(self._waiting)
+        if waiting >= self._workers.queue_limit:
+            raise ResourceExhaustedTransient(
+                f"{waiting} executions wait for the device already; retry later"
+            )
+
     def _enters(self, task: Task) -> bool:
         """Whether there is room now; if not, the task has been put among those that wait."""
         with self._lock:
             enters = self._inside < self._limit and not self._waiting
             if enters:
                 self._inside += 1
-            elif len(self._waiting) < self._workers.queue_limit:
+            else:
+                self.check_room()
                 # Before another thread can let it in, and have it run to its end.
                 self._workers.hold(task)
                 self._waiting[task] = None
-            else:
-                raise ResourceExhaustedTransient(
-                    f"{len(self._waiting)} executions wait for the device already; retry later"
-                )
         task.when_released(lambda: self._left(task))
         return enters
 

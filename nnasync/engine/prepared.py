@@ -155,6 +155,16 @@ class EnginePreparedModel:
             request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
         )
 
+    def check_room(self) -> None:
+        """Raise ResourceExhaustedTransient if an execution would find the queue full.
+
+        Nothing is said where executions are so short that they do not go there.
+        """
+        if self._inlines(NEVER_NS):
+            return
+        self._gate.check_room()
+        self._workers.check_room(self._priority, self.client)
+
     def bind(self, request: Request, *, tries: bool = True) -> None:
         """Validate and bind a request ahead of its first execution, and try it.
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from nnasync import device as devices
-from nnasync.device import Device, PreparedModel
+from nnasync.device import Device, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.execution import images
 from nnasync.execution.ports import Port, Ports, as_array, check_out, copy_in
@@ -42,6 +42,7 @@ __all__ = [
     "Role",
     "Writing",
     "are_among",
+    "memory_of",
     "pieces_of",
     "placed",
     "places_of",
@@ -219,15 +220,24 @@ class Buffer:
         return memory
 
     def _staging(self, shape: Shape) -> Pool:
-        """Shared memory of the size of contents, for a copy that has it alone."""
+        """Memory of the size of contents, for a copy that has it alone."""
         nbytes = math.prod(shape) * self.dtype.itemsize
         pool, self._idle = self._idle, None
-        return pool if pool is not None and pool.size == nbytes else Pool.allocate(nbytes)
+        if pool is not None and pool.size == nbytes:
+            return pool
+        return memory_of(self.roles, nbytes)
 
     def _keep(self, memory: devices.Buffer | Pool, pool: Pool) -> None:
         """Keep staging memory, which no copy uses any more, for the next one."""
         if pool is not memory and self._memory is not None:
             self._idle = pool
+
+
+def memory_of(roles: Sequence[Role], nbytes: int) -> Pool:
+    """Memory that all these devices can use: private where all of them are in this process."""
+    if all(isinstance(role.prepared, InlinePreparedModel) for role in roles):
+        return Pool.private(nbytes)
+    return Pool.allocate(nbytes)
 
 
 def are_among(values: object) -> bool:

@@ -13,6 +13,7 @@ known only when the one before has ended; whichever thread ends it sends the nex
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections import deque
@@ -46,6 +47,7 @@ from nnasync.errors import (
 )
 from nnasync.execution.calls import BurstSlot, Call, Ways
 from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
+from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
 from nnasync.hal import Array, ExecutionResult, Model
@@ -88,8 +90,12 @@ class Burst:
         depth: int,
         owner: object = None,
         device: Device | None = None,
+        memory: MemorySource = own_memory,
     ) -> None:
-        """`owner` is kept for as long as the burst is; `device` may have the state in buffers."""
+        """`owner` is kept for as long as the burst is; `device` may have the state in buffers.
+
+        `memory` is for slots, and for the state where no buffers have it.
+        """
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
         self._model = model
@@ -102,7 +108,8 @@ class Burst:
         self._workers = workers
         self._wakeup = Wakeup.current()
         self._turn = workers.turns.here  # All calls are made on this loop.
-        self._state = StreamState(ports) if model.state else None
+        self._memory = memory
+        self._state = StreamState(ports, memory) if model.state else None
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
         self._heated: HeatedBurstContext | None = None
@@ -227,10 +234,14 @@ class Burst:
         self._inline = self._heated = self._prompt = None
 
     def __del__(self) -> None:
-        # On whatever thread collects, amidst anything: closing is left to the loop.
+        # On whatever thread collects, amidst anything: closing is left to the loop. What is posted
+        # does not have this object, which would live on with its network and their memory.
         if not getattr(self, "_open", False):
             return
-        self._wakeup.post(self.close)
+        self._open = False
+        if self._controller is not None:
+            error = DeviceUnavailable("the burst was dropped while this call was in flight")
+            self._wakeup.post(functools.partial(self._controller.close, error))
         warnings.warn(
             f"a burst of network {self._model.name!r} was dropped without being closed: use it "
             "with `async with`, or call close()",
@@ -334,7 +345,7 @@ class Burst:
         try:
             slot = self._idle.pop()
         except IndexError:
-            slot = BurstSlot(self._model, ports, self._state)
+            slot = BurstSlot(self._model, ports, self._state, self._memory)
         try:
             if out is None or out.__class__ is np.ndarray or not buffer.are_among(out):
                 outs = check_out(ports.outputs, out)

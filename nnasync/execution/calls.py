@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nnasync.burst import Outcome
 from nnasync.clock import Alarm
 from nnasync.execution.ports import Ports
-from nnasync.execution.slots import Piece, Slot, moved
+from nnasync.execution.slots import MemorySource, Piece, Slot, moved, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.hal import Model, Request
 from nnasync.wakeup import Waiter
@@ -75,8 +75,14 @@ class BurstSlot(Slot):
 
     __slots__ = ("_state", "ways")
 
-    def __init__(self, model: Model, ports: Ports, state: StreamState | None) -> None:
-        super().__init__(model, ports)
+    def __init__(
+        self,
+        model: Model,
+        ports: Ports,
+        state: StreamState | None,
+        memory: MemorySource = own_memory,
+    ) -> None:
+        super().__init__(model, ports, memory)
         self._state = state
         self.ways = self.ways_with(())
 

@@ -7,7 +7,8 @@ asked for these devices and no others. So it is where the roles are of several d
 which only knows its own buffers, and where the reference stands by for a device in another process,
 whose buffers it could not read.
 
-Shared memory has contents from the beginning, zeros, and nobody watches over who writes to it.
+Shared memory has contents from the beginning, zeros, and nobody watches over who writes to it. It
+is private to this process where all devices are in it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from nnasync import device as devices
 from nnasync.compilation.outside import FallbackPreparedModel
 from nnasync.device import Device
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError, ResourceExhausted
-from nnasync.execution.buffer import Buffer, Role
+from nnasync.execution.buffer import Buffer, Role, memory_of
 from nnasync.hal import BufferDesc, BufferRole, Shape, byte_size, has_dtype
-from nnasync.memory import Pool
 from nnasync.validation import validate_buffer_desc
 
 __all__ = ["allocate"]
@@ -57,7 +57,7 @@ async def allocate(roles: Sequence[Role], shape: Sequence[int] = ()) -> Buffer:
     nbytes = byte_size(operand.type, operand.dimensions) if has_dtype(operand.type) else 0
     if not nbytes or is_pinned:
         raise refusal
-    return Buffer(Pool.allocate(nbytes), operand, roles, str(refusal))
+    return Buffer(memory_of(roles, nbytes), operand, roles, str(refusal))
 
 
 def _checked(roles: Sequence[object], shape: Any) -> Shape:

@@ -1,7 +1,8 @@
 """Calls of networks whose shapes are not all known before the run.
 
 Inputs bring their shapes along. Outputs get as much memory as they took before, and more when the
-device says that this is too little: it then names the shapes that it needs.
+device says that this is too little: it then names the shapes that it needs. A request whose
+execution has succeeded serves the next call with the same shapes, which the device has bound then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from nnasync.errors import (
     OutputInsufficientSize,
 )
 from nnasync.execution.ports import Port, Ports, as_array, check_out, out_in_order
+from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.hal import (
     Array,
     DataLocation,
@@ -52,15 +54,26 @@ __all__ = ["FlexibleCalls"]
 _FIRST_GUESS_BYTES = 1 << 12
 _ATTEMPTS = 8
 
+_KEPT_REQUESTS = 4
+"""Requests kept for later calls, each of which has its memory: a call, and a few others at once."""
+
 
 class FlexibleCalls:
     """Executes one network, and remembers how much memory its outputs took."""
 
-    def __init__(self, model: Model, ports: Ports, prepared: PreparedModel) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ports: Ports,
+        prepared: PreparedModel,
+        memory: MemorySource = own_memory,
+    ) -> None:
         self._model = model
         self._ports = ports
         self._prepared = prepared
+        self._memory = memory
         self._sizes = [_known_bytes(port) or _FIRST_GUESS_BYTES for port in ports.outputs]
+        self._kept: list[tuple[tuple[object, ...], Request]] = []
 
     async def call(
         self, values: Sequence[Any], deadline: Deadline | None, out: Any, *, measure: bool
@@ -76,7 +89,8 @@ class FlexibleCalls:
             for value, port in zip(values, self._ports.inputs, strict=True)
         ]
         for attempt in range(_ATTEMPTS):
-            request = self._request(arrays, held)
+            shapes = self._shapes_of(arrays, held)
+            request = self._kept_request(shapes, arrays) or self._request(arrays, held)
             try:
                 result = await self._prepared.execute_synchronously(
                     request, measure=measure, deadline=deadline
@@ -89,7 +103,9 @@ class FlexibleCalls:
                     raise
                 raise MissedDeadlineTransient(f"with enough memory at last, {error}") from error
             else:
-                return self._read(request, result, outs), result.timing
+                value = self._read(request, result, outs)
+                self._keep(shapes, request)
+                return value, result.timing
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")
 
     def _given(self, value: Any, port: Port) -> Array | buffer.Buffer:
@@ -106,6 +122,47 @@ class FlexibleCalls:
                 each.check(self._prepared, "output", port)
         return found
 
+    def _shapes_of(
+        self,
+        arrays: Sequence[Array | buffer.Buffer | None],
+        held: Sequence[buffer.Buffer | None],
+    ) -> tuple[object, ...] | None:
+        """What calls must have in common to use one request; None where buffers are in it."""
+        if any(each is not None for each in held):
+            return None
+        shapes: list[object] = [*self._sizes]
+        for array in arrays:
+            if isinstance(array, np.ndarray):
+                shapes.append(array.shape)
+            elif array is None:
+                shapes.append(None)
+            else:
+                return None
+        return tuple(shapes)
+
+    def _kept_request(
+        self,
+        shapes: tuple[object, ...] | None,
+        arrays: Sequence[Array | buffer.Buffer | None],
+    ) -> Request | None:
+        """A request that nobody uses, with the inputs in it."""
+        place = next((n for n, (known, _) in enumerate(self._kept) if known == shapes), None)
+        if place is None:
+            return None
+        _, request = self._kept.pop(place)
+        pool = request.pools[0]
+        for array, argument in zip(arrays, request.inputs, strict=True):
+            if isinstance(array, np.ndarray) and isinstance(pool, Pool):
+                offset = argument.location.offset
+                np.copyto(pool.array(array.dtype, array.shape, offset), array)
+        return request
+
+    def _keep(self, shapes: tuple[object, ...] | None, request: Request) -> None:
+        """Keep a request whose execution has ended, the one that was used last first."""
+        if shapes is not None:
+            self._kept.insert(0, (shapes, request))
+            del self._kept[_KEPT_REQUESTS:]
+
     def _request(
         self,
         arrays: Sequence[Array | buffer.Buffer | None],
@@ -117,7 +174,9 @@ class FlexibleCalls:
         sizes = [array.nbytes if isinstance(array, np.ndarray) else 0 for array in arrays]
         sizes += [size if each is None else 0 for size, each in zip(self._sizes, held, strict=True)]
         offsets, total = layout(sizes)
-        pools: list[Memory | int] = [Pool.allocate(max(total, 1))]
+        pool, begin = self._memory(max(total, 1))
+        offsets = [begin + offset for offset in offsets]
+        pools: list[Memory | int] = [pool]
         inputs = [
             _input(array, offset, pools) for array, offset in zip(arrays, offsets, strict=False)
         ]

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -17,6 +17,16 @@ from nnasync.compilation import Compilation, Fallback, Report
 from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, NNError
+from nnasync.execution.arguments import (
+    all_met,
+    fences_of,
+    gone,
+    limit_of_loops_ns,
+    misfit,
+    nanoseconds,
+    spread,
+)
+from nnasync.execution.carrying import carried
 from nnasync.execution.launch import Execution, FailedLaunch
 from nnasync.execution.ports import (
     Port,
@@ -27,11 +37,19 @@ from nnasync.execution.ports import (
     out_in_order,
     ports_of,
 )
-from nnasync.execution.slots import Holding, Lease, OutputRegion, Piece, Slot, Slots, moved
+from nnasync.execution.slots import (
+    Holding,
+    Lease,
+    OutputRegion,
+    Piece,
+    Slot,
+    Slots,
+    moved,
+    own_memory,
+    private_memory,
+)
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
-    MAXIMUM_LOOP_TIMEOUT_NS,
     Array,
     ExecutionResult,
     Model,
@@ -92,6 +110,7 @@ class Net:
             and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
         )
         self._slots = Slots(compilation.model, self._ports)
+        self._omitting: FlexibleCalls | None = None
         self._fell_back: tuple[Fallback, ...] = ()
         self._use(compilation)
         self._wakeup = Wakeup.current()
@@ -108,12 +127,17 @@ class Net:
         self._report = compilation.report
         self._hurries = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
-        self._inline = prepared if isinstance(prepared, InlinePreparedModel) else None
-        self._flexible = (
-            None
-            if self._ports.are_settled
-            else flexible.FlexibleCalls(compilation.model, self._ports, prepared)
-        )
+        self._inline = inline = prepared if isinstance(prepared, InlinePreparedModel) else None
+        if inline is None:
+            self._slots.serve(compilation.device)
+        else:
+            self._slots.serve(None, inline.check_room)
+        self._omitting = None
+        self._flexible = None if self._ports.are_settled else self._flexible_calls()
+
+    def _flexible_calls(self) -> FlexibleCalls:
+        memory = own_memory if self._inline is None else private_memory
+        return flexible.FlexibleCalls(self.model, self._ports, self._prepared, memory)
 
     @property
     def prepared(self) -> PreparedModel:
@@ -230,27 +254,30 @@ class Net:
         if cancellation_pending():
             await checkpoint_if_cancelled()
         self._require_shapes("a launch")
-        fences = () if wait_for == () else _fences(wait_for)
+        fences = () if wait_for == () else fences_of(wait_for)
         if out is None is duration is loop_timeout and fits(arrays, self._port):
             execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
             if execution is not None:
                 return execution
-        values = in_order(self._ports.inputs, _spread(arrays), "input")
-        loop_timeout_ns = _loop_timeout_ns(loop_timeout)
-        duration_ns = _nanoseconds(duration, "duration")
+        values = in_order(self._ports.inputs, spread(arrays), "input")
+        loop_timeout_ns = limit_of_loops_ns(loop_timeout)
+        duration_ns = nanoseconds(duration, "duration")
         outs = None if out is None else self._buffers_of(out)
-        slot = self._slots.take()
-        pieces, sources = self._place(slot, values, outs)
+        # Both as they are now: another compilation may take over while the loop turns.
+        inline, prepared = self._inline, self._prepared
+        slot = self._slots.take() if all_met(fences) else self._slots.take_ahead()
+        pieces, sources, copies = self._place(slot, values, outs)
+        fences = carried(copies, fences)
         if self._workers.turns.is_half_spent():
             await self._workers.turns.next()
         request = slot.request_with(pieces)
         launched: FencedExecution | None = None
-        if self._inline is not None and duration_ns is None and _all_met(fences):
+        if inline is not None and duration_ns is None and all_met(fences):
             deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-            launched = self._inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
+            launched = inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
         if launched is None:
             try:
-                launched = await self._prepared.execute_fenced(
+                launched = await prepared.execute_fenced(
                     request,
                     fences,
                     measure=measure,
@@ -263,18 +290,23 @@ class Net:
         fence = launched.fence
         if outs is not None:
             fence.add_callback(buffer.Writing(self._ports.outputs, outs))
-        if not fence.done:
-            for source in sources:
-                if isinstance(source, Lease):
-                    source.read_until(fence)
-            fence.add_callback(Holding((self, *sources)))
+        self._hold(sources, fence)
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
+
+    def _hold(self, sources: Sequence[Any], fence: Fence) -> None:
+        """Keep what an execution reads, and this network, until its fence is final."""
+        if fence.done:
+            return
+        for source in sources:
+            if isinstance(source, Lease):
+                source.read_until(fence)
+        fence.add_callback(Holding((self, *sources)))
 
     def _launch_now(
         self, array: Array, fences: Sequence[Fence], deadline: Deadline | None, *, measure: bool
     ) -> Execution | None:
         """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
-        if self._inline is None or self._is_large or not _all_met(fences):
+        if self._inline is None or self._is_large or not all_met(fences):
             return None
         if self._workers.turns.is_half_spent():
             return None
@@ -299,6 +331,7 @@ class Net:
             depth=depth,
             owner=self,
             device=None if self._inline else self._compilation.device,
+            memory=private_memory if self._inline else own_memory,
         )
 
     def get_ready(self) -> None:
@@ -392,7 +425,9 @@ class Net:
                 return await self._call_with_buffers(arrays, deadline, out, measure=measure)
             if all(value is not None for value in values):
                 raise
-            calls = flexible.FlexibleCalls(self.model, self._ports, self._prepared)
+            if self._omitting is None:
+                self._omitting = self._flexible_calls()
+            calls = self._omitting
             return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
         result = self._run_here(slot.request, deadline, measure=measure)
         if result is None:
@@ -498,19 +533,26 @@ class Net:
 
     def _place(
         self, slot: Slot, values: Sequence[Any], outs: Sequence[Any] | None
-    ) -> tuple[list[tuple[int, Piece]], list[Any]]:
-        """Copy arrays into the slot; other pieces are returned with what keeps them alive."""
+    ) -> tuple[list[tuple[int, Piece]], list[Any], list[tuple[Array, Array]]]:
+        """Copy arrays into the slot; other pieces are returned with what keeps them alive.
+
+        The third are regions that are to be copied, each as a target and a source.
+        """
         pieces: list[tuple[int, Piece]] = []
         sources: list[Any] = []
+        copies: list[tuple[Array, Array]] = []
         for target, value, port in zip(slot.inputs, values, self._ports.inputs, strict=True):
             if isinstance(value, Region):
                 if value.dtype != port.dtype or value.shape != port.shape:
-                    raise _misfit(value, port)
+                    raise misfit(value, port)
                 if isinstance(value, OutputRegion):
                     if value.lease.slot is None:
-                        raise _gone(port)
+                        raise gone(port)
                     sources.append(value.lease)
-                pieces.append((port.position, value))
+                if self._may_hand_on(value):
+                    pieces.append((port.position, value))
+                else:
+                    copies.append((target, value.array))
             elif value.__class__ is not np.ndarray and isinstance(value, buffer.Buffer):
                 value.check(self._prepared, "input", port)
                 pieces.append((port.position, value))
@@ -523,21 +565,15 @@ class Net:
             written = buffer.placed(self._ports, self._prepared, outs)
             pieces += written
             sources += [each for _, each in written]
-        return pieces, sources
+        return pieces, sources, copies
 
-
-def _misfit(region: Region, port: Port) -> InvalidArgument:
-    return InvalidArgument(
-        f"region for input {port.name!r} is {region.dtype} {list(region.shape)}, "
-        f"should be {port.dtype} {list(port.shape)}"
-    )
-
-
-def _gone(port: Port) -> BadState:
-    return BadState(
-        f"the execution that gave the region for input {port.name!r} is closed, "
-        "its outputs are gone"
-    )
+    def _may_hand_on(self, region: Region) -> bool:
+        """Whether the device may be given the memory of a region."""
+        if self._inline is not None:
+            return True
+        if isinstance(region, OutputRegion):
+            return region.lease.lends_to(self._compilation.device)
+        return not region.pool.is_private
 
 
 class Closing:
@@ -548,53 +584,3 @@ class Closing:
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._fence.__await__()
-
-
-def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
-    """`launch(first.outputs)` means `launch(*first.outputs)`."""
-    if len(arrays) == 1:
-        first = arrays[0]
-        if first.__class__ in (tuple, list) and first and _is_piece(first[0]):
-            spread: Sequence[Any] = first
-            return spread
-    return arrays
-
-
-def _is_piece(value: Any) -> bool:
-    return isinstance(value, Region) or (
-        not isinstance(value, (int, float, list, tuple)) and buffer.are_among(value)
-    )
-
-
-def _fences(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
-    if wait_for.__class__ is not list and not isinstance(wait_for, Iterable):
-        raise InvalidArgument(f"wait_for takes a list of fences, got {wait_for!r}")
-    return [_fence(item) for item in wait_for]
-
-
-def _all_met(fences: Sequence[Fence]) -> bool:
-    return not fences or all(fence.status is _SIGNALED for fence in fences)
-
-
-def _fence(item: Fence | Execution) -> Fence:
-    if item.__class__ is Fence:
-        return item
-    fence = item.fence if isinstance(item, Execution) else item
-    if not isinstance(fence, Fence):
-        raise InvalidArgument(f"wait_for takes fences, got {item!r}")
-    return fence
-
-
-def _nanoseconds(seconds: float | None, name: str) -> int | None:
-    if seconds is None:
-        return None
-    number: object = seconds
-    if not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
-        raise InvalidArgument(f"{name} must be a number of seconds, 0 or more, got {seconds!r}")
-    return int(seconds * 1e9)
-
-
-def _loop_timeout_ns(seconds: float | None) -> int:
-    if seconds is None:
-        return DEFAULT_LOOP_TIMEOUT_NS
-    return min(_nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)

@@ -5,33 +5,65 @@ are recycled, the last one used first, so a steady stream of calls touches the s
 same request object, which the device has bound already. A slot whose execution failed or was given
 up is not recycled: the device may still write to it, so it is dropped, and its memory lives on for
 as long as the device holds it.
+
+A device of this process needs no descriptor, so the slots of its networks are private memory, of
+which there may be thousands. For a device in another process they are pieces of few shared pools,
+which that process alone gets. Where outputs in a slot turn out to be inputs of a network in yet
+another process, they are copied (`execution.carrying`), and the next few slots of the network that
+gave them have pools of their own, which anybody may be given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from nnasync.execution.ports import Port, Ports, copy_in
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
-from nnasync.memory import Pool, Region, layout
+from nnasync.memory import Arena, Pool, Region, layout
 
 __all__ = [
+    "EVERYBODY",
     "Holding",
     "Lease",
+    "MemorySource",
     "OutputRegion",
     "Piece",
     "Slot",
     "Slots",
     "moved",
     "output_regions",
+    "own_memory",
+    "private_memory",
 ]
 
 _REMEMBERED_REQUESTS = 16
 _KEPT_SLOTS = 4
+
+_OWN_POOLS = 16
+"""Slots of a network that have pools of their own: a chain through other processes is no longer."""
+
+EVERYBODY: Final = object()
+"""As the peer of a slot: its memory may be handed to any process."""
+
+_NEVER: Final = object()
+
+MemorySource: TypeAlias = Callable[[int], tuple[Pool, int]]
+"""Gives so many zeroed bytes: a pool, and where in it they begin."""
+
+
+def own_memory(nbytes: int) -> tuple[Pool, int]:
+    """Shared memory with a pool of its own; raises ResourceExhaustedTransient."""
+    return Pool.allocate(nbytes), 0
+
+
+def private_memory(nbytes: int) -> tuple[Pool, int]:
+    """Memory of this process alone; raises ResourceExhaustedTransient."""
+    return Pool.private(nbytes), 0
 
 
 class Piece(Protocol):
@@ -53,14 +85,36 @@ class Piece(Protocol):
 class Slot:
     """Memory of one execution; states are read as zero and written to where nobody reads."""
 
-    __slots__ = ("_requests", "inputs", "locations", "mixed", "outputs", "pool", "request")
+    __slots__ = (
+        "__weakref__",
+        "_requests",
+        "era",
+        "inputs",
+        "locations",
+        "mixed",
+        "outputs",
+        "peer",
+        "pool",
+        "request",
+    )
 
-    def __init__(self, model: Model, ports: Ports) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ports: Ports,
+        memory: MemorySource = own_memory,
+        *,
+        peer: object = EVERYBODY,
+    ) -> None:
+        """`peer` is the device that may be given the memory; None: nobody in another process."""
+        self.peer = peer
+        self.era: object = None
         operands = model.main.operands
         indexes = model.main.input_indexes + model.main.output_indexes
         sizes = [byte_size(operands[i].type, operands[i].dimensions) for i in indexes]
         offsets, total = layout(sizes)
-        self.pool = Pool.allocate(max(total, 1))
+        self.pool, begin = memory(max(total, 1))
+        offsets = [begin + offset for offset in offsets]
         self.locations = [
             DataLocation(0, offset, size) for offset, size in zip(offsets, sizes, strict=True)
         ]
@@ -159,19 +213,49 @@ class Slots:
         self._model = model
         self._ports = ports
         self._idle: list[Slot] = []
-        self._closed = False
+        self._era: object = object()
+        self._peer: object = EVERYBODY
+        self._admit: Callable[[], object] | None = None
+        self._shared: MemorySource = own_memory
+        self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
+        self._most_own = 0
+
+    def serve(self, peer: object, admit: Callable[[], object] | None = None) -> None:
+        """Make slots for the device `peer` from now on; None: for a device of this process.
+
+        `admit` is called before a slot is made, and raises where an execution would be refused.
+        """
+        self._admit = admit
+        if peer is None and self._peer is None:
+            return
+        self._peer = peer
+        self._shared = Arena().take
+        self._begin_anew()
 
     def take(self) -> Slot:
-        """An idle slot, the last one used, or a new one."""
+        """An idle slot, the last one used, or a new one; raises what `admit` does."""
         try:
             return self._idle.pop()
         except IndexError:
-            return Slot(self._model, self._ports)
+            if self._admit is not None:
+                self._admit()
+            return self._new()
+
+    def take_ahead(self) -> Slot:
+        """The same for an execution that is not to be queued yet."""
+        return self._idle.pop() if self._idle else self._new()
 
     def give_back(self, slot: Slot) -> None:
         """Recycle a slot that no device uses, or drop it once closed."""
-        if not self._closed:
+        if slot.era is self._era:
             self._idle.append(slot)
+
+    def lend(self) -> None:
+        """Have the next slots be memory that may be handed to any process."""
+        if not self._most_own:
+            self._most_own = _OWN_POOLS
+            if self._era is not None:
+                self._begin_anew()
 
     def trim(self) -> None:
         """Drop the idle slots that a burst of calls left behind, but for a few."""
@@ -179,8 +263,24 @@ class Slots:
 
     def close(self) -> None:
         """Drop the idle slots, now and when they are given back."""
-        self._closed = True
+        self._era = None
         self._idle.clear()
+
+    def _begin_anew(self) -> None:
+        """Drop the idle slots, and those in use when they are given back."""
+        self._era = object()
+        self._idle.clear()
+
+    def _new(self) -> Slot:
+        if self._peer is EVERYBODY or len(self._own) < self._most_own:
+            slot = Slot(self._model, self._ports)
+            self._own.add(slot)
+        elif self._peer is None:
+            slot = Slot(self._model, self._ports, private_memory, peer=None)
+        else:
+            slot = Slot(self._model, self._ports, self._shared, peer=self._peer)
+        slot.era = self._era or _NEVER
+        return slot
 
 
 class Lease:
@@ -191,13 +291,29 @@ class Lease:
     closed while one of them is not done leaves it the slot: that is dropped, not recycled.
     """
 
-    __slots__ = ("_fence", "_readers", "_slot", "_slots")
+    __slots__ = ("_fence", "_readers", "_recycling", "_slot", "_slots")
 
     def __init__(self, slots: Slots, slot: Slot, fence: Fence) -> None:
         self._slots = slots
         self._slot: Slot | None = slot
         self._fence = fence
         self._readers: tuple[Fence, ...] = ()
+        self._recycling: _Recycling | None = None
+        if not fence.done:
+            # Now, since the end of the lease may come in a finalizer, which must not take locks.
+            self._recycling = _Recycling(slots, slot)
+            fence.add_callback(self._recycling)
+
+    def lends_to(self, peer: object) -> bool:
+        """Whether a device in another process may be given the slot's memory.
+
+        If not, the next slots of its network will be memory that may.
+        """
+        slot = self._slot
+        if slot is None or slot.peer is EVERYBODY or slot.peer is peer:
+            return True
+        self._slots.lend()
+        return False
 
     def read_until(self, fence: Fence) -> None:
         """Note that an execution reads the slot, until its fence is final."""
@@ -211,11 +327,13 @@ class Lease:
     def close(self) -> None:
         """End the lease; the slot is recycled once it was written, and dropped if it was not."""
         slot, self._slot = self._slot, None
-        if slot is None or (self._readers and not all(each.done for each in self._readers)):
+        if slot is None:
             return
-        if not self._fence.done:
-            self._fence.add_callback(_Recycling(self._slots, slot))
-        elif self._fence.error is None:
+        is_read = bool(self._readers) and not all(each.done for each in self._readers)
+        recycling = self._recycling
+        if recycling is not None:
+            recycling.lease_ended(self._fence, is_read=is_read)
+        elif self._fence.error is None and not is_read:
             self._slots.give_back(slot)
 
     def __del__(self) -> None:
@@ -223,17 +341,40 @@ class Lease:
 
 
 class _Recycling:
-    """What becomes of a slot whose lease has ended, once its fence is final."""
+    """Gives a slot back when its lease has ended and its fence is final, whichever comes last.
 
-    __slots__ = ("_slot", "_slots")
+    Each of the two may come on any thread. Taking the slot out of its box is atomic, so that only
+    one of them gives it back, and no lock is needed.
+    """
+
+    __slots__ = ("_box", "_has_ended", "_slots")
 
     def __init__(self, slots: Slots, slot: Slot) -> None:
         self._slots = slots
-        self._slot = slot
+        self._box = [slot]
+        self._has_ended = False
 
     def __call__(self, fence: Fence) -> None:
+        """The fence is final."""
+        if self._has_ended:
+            self._give_back(fence)
+
+    def lease_ended(self, fence: Fence, *, is_read: bool) -> None:
+        """Nobody may look at the slot any more; one that is still read is dropped."""
+        if is_read:
+            self._box.clear()
+            return
+        self._has_ended = True
+        if fence.done:
+            self._give_back(fence)
+
+    def _give_back(self, fence: Fence) -> None:
+        try:
+            slot = self._box.pop()
+        except IndexError:
+            return
         if fence.error is None:
-            self._slots.give_back(self._slot)
+            self._slots.give_back(slot)
 
 
 class Holding:

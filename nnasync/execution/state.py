@@ -1,8 +1,8 @@
 """The state that a stream carries from call to call, where nobody has to copy it.
 
 An execution reads the state from one side and writes it to another; only its success makes that the
-side that counts. There are two sides of shared memory, which take turns. A device in another
-process has it in buffers of its own instead (`execution.distant`).
+side that counts. There are two sides in memory of the application, which take turns. A device in
+another process has it in buffers of its own instead (`execution.distant`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 
 from nnasync.execution.ports import Port, Ports, copy_in, in_order
+from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.hal import Array, Memory
-from nnasync.memory import Pool, layout
+from nnasync.memory import layout
 
 __all__ = ["Place", "StreamState", "nbytes_of"]
 
@@ -29,18 +30,19 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class StreamState:
-    """The state of one stream, in shared memory; `current` is the side that counts."""
+    """The state of one stream; `current` is the side that counts."""
 
     # What an execution that reads a side writes to.
     following: tuple[int, ...] = (1, 0)
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, memory: MemorySource = own_memory) -> None:
         self.ports: Sequence[Port] = ports.state_inputs
         self._inputs = [port.position for port in ports.state_inputs]
         self._outputs = [port.position for port in ports.state_outputs]
         sizes = [nbytes_of(port) for port in self.ports]
         offsets, total = layout(sizes * 2)
-        pool = Pool.allocate(max(total, 1))
+        pool, begin = memory(max(total, 1))
+        offsets = [begin + offset for offset in offsets]
         count = len(sizes)
         self.places = [
             [Place(pool, offsets[side * count + n], sizes[n]) for n in range(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
+from nnasync.memory.arena import Arena
 from nnasync.memory.mapping import MemoryStatistics, count_copied, statistics
 from nnasync.memory.pool import IMAGE, Pool, Unusable, mapped, to_rgb
 from nnasync.memory.region import ALIGNMENT, Region, layout
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALIGNMENT",
     "IMAGE",
+    "Arena",
     "ImageFormat",
     "ImageLayout",
     "MemoryStatistics",

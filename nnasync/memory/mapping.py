@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import sys
 import threading
 import weakref
 
@@ -26,6 +27,7 @@ __all__ = [
     "duplicate",
     "is_sealed",
     "mapped_bytes",
+    "private_bytes",
     "statistics",
 ]
 
@@ -138,15 +140,41 @@ def mapped_bytes(fd: int, size: int, *, offset: int, writable: bool, own: bool) 
     skip = offset - start
     prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     try:
-        mapping = mmap.mmap(fd, size + skip, flags=mmap.MAP_SHARED, prot=prot, offset=start)
+        mapping = _mapping_of(fd, size + skip, prot=prot, offset=start)
     except (OSError, ValueError, OverflowError) as error:
         if getattr(error, "errno", 0) in _EXHAUSTED:
             raise ResourceExhaustedTransient(f"cannot map {size} bytes: {error}") from error
         raise InvalidArgument(f"cannot map {size} bytes from offset {offset}: {error}") from error
-    key = id(mapping)
-    _live[key] = (own, _in_pages(size + skip))
-    weakref.finalize(mapping, _live.pop, key).atexit = False
+    _count(mapping, size + skip, own=own)
     return memoryview(mapping)[skip : skip + size]
+
+
+def private_bytes(size: int) -> memoryview:
+    """Zeroed bytes that no other process can be given, and that take no descriptor.
+
+    Raises ResourceExhaustedTransient.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        mapping = mmap.mmap(-1, _in_pages(size), flags=flags)
+    except (OSError, OverflowError) as error:
+        raise ResourceExhaustedTransient(f"no memory of {size} bytes: {error}") from error
+    _count(mapping, size, own=True)
+    return memoryview(mapping)[:size]
+
+
+def _mapping_of(fd: int, size: int, *, prot: int, offset: int) -> mmap.mmap:
+    """Map a file; the mapping keeps a descriptor of its own before Python 3.13."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot, offset=offset, trackfd=False)
+    return mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot, offset=offset)
+
+
+def _count(mapping: mmap.mmap, size: int, *, own: bool) -> None:
+    """Count a mapping for as long as it lives."""
+    key = id(mapping)
+    _live[key] = (own, _in_pages(size))
+    weakref.finalize(mapping, _live.pop, key).atexit = False
 
 
 def _in_pages(size: int) -> int:

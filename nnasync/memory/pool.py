@@ -3,7 +3,7 @@
 A pool is one shared mapping with a file descriptor that can be handed to another process. Nothing
 is copied: an array of a pool is a view of the mapping. There are four kinds:
 
-    ashmem                memory of our own (`allocate`)
+    ashmem                memory of our own (`allocate`; `private`: without a descriptor)
     mmap_fd               a part of a file, or memory that a peer sent (`from_fd`, `from_file`)
     hardware_buffer_blob  a buffer of so many bytes (`blob`)
     hardware_buffer       an image (`image`), an input or output as a whole, never a constant
@@ -36,6 +36,7 @@ from nnasync.memory.mapping import (
     duplicate,
     is_sealed,
     mapped_bytes,
+    private_bytes,
 )
 from nnasync.memory.region import Region
 
@@ -54,6 +55,10 @@ IMAGE = "hardware_buffer"
 
 _OWN = ("ashmem", "hardware_buffer_blob", IMAGE)
 _PROT = mmap.PROT_READ | mmap.PROT_WRITE
+
+# What stands for the descriptor where there is none (any more).
+_CLOSED = -1
+_PRIVATE = -2
 
 
 class Pool:
@@ -109,6 +114,17 @@ class Pool:
         memory or descriptor left.
         """
         return cls._allocated("ashmem", size)
+
+    @classmethod
+    def private(cls, size: int) -> Pool:
+        """Zeroed memory of our own that only this process can use, "ashmem"; it has no `fd`.
+
+        Raises what `allocate` does.
+        """
+        _check_wanted(size)
+        pool = cls("ashmem", _PRIVATE, size, own=True)
+        pool._view = private_bytes(size)
+        return pool
 
     @classmethod
     def blob(cls, width: int) -> Pool:
@@ -193,18 +209,28 @@ class Pool:
 
     @classmethod
     def _allocated(cls, kind: str, size: int, layout: ImageLayout | None = None) -> Pool:
-        if size < 1:
-            raise InvalidArgument(f"cannot allocate a pool of {size} bytes: at least 1 is needed")
+        _check_wanted(size)
         return cls(kind, anonymous_file(size), size, image_layout=layout, own=True)._mapped_now()
 
     # -- looking at it
 
     @property
     def fd(self) -> int:
-        """The descriptor of the memory; raises BadState when closed."""
-        if self._fd < 0:
-            raise BadState(f"{self!r} is closed")
-        return self._fd
+        """The descriptor of the memory; raises BadState when closed, InvalidArgument if private."""
+        fd = self._fd
+        if fd >= 0:
+            return fd
+        if fd == _PRIVATE:
+            raise InvalidArgument(
+                f"{self!r} is private to this process and has no descriptor; copy what another "
+                "process is to have into memory of Pool.allocate"
+            )
+        raise BadState(f"{self!r} is closed")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process can use it; False when closed."""
+        return self._fd == _PRIVATE
 
     @property
     def readable(self) -> bool:
@@ -228,7 +254,7 @@ class Pool:
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._fd < 0
+        return self._fd == _CLOSED
 
     @property
     def planes(self) -> tuple[Array, ...]:
@@ -296,7 +322,7 @@ class Pool:
 
     def close(self) -> None:
         """Give back the descriptor, and the pages as soon as nobody looks at them."""
-        fd, self._fd = self._fd, -1
+        fd, self._fd = self._fd, _CLOSED
         # An explicit munmap would pull the pages from under arrays that numpy made of them.
         self._view = None
         if fd >= 0:
@@ -314,7 +340,7 @@ class Pool:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+        if getattr(self, "_fd", _CLOSED) >= 0:
             self.close()
 
     def __repr__(self) -> str:
@@ -340,6 +366,11 @@ class Pool:
             fd, self.size, offset=self.offset, writable=self.writable, own=self._own
         )
         return view
+
+
+def _check_wanted(size: int) -> None:
+    if size < 1:
+        raise InvalidArgument(f"cannot allocate a pool of {size} bytes: at least 1 is needed")
 
 
 class Unusable:

@@ -117,6 +117,15 @@ class Scheduler:
 
     # -- jobs
 
+    def check_room(self, priority: Priority, client: int = 0) -> None:
+        """Raise ResourceExhaustedTransient to refuse a job of this priority for want of room."""
+        lane = self._lanes.get(client)
+        if lane is not None and lane.size >= lane.limit:
+            self._refused += 1
+            raise ResourceExhaustedTransient(
+                f"{lane.limit} executions are queued already; retry when some have finished"
+            )
+
     def admit(self, job: Job, now_ns: int) -> None:
         """Raise MissedDeadlinePersistent or ResourceExhaustedTransient to refuse the job.
 
@@ -125,11 +134,7 @@ class Scheduler:
         lane = self._lanes.get(job.client)
         if lane is None or job.client in self._leaving:
             raise DeviceUnavailable("the client of this execution has gone")
-        if lane.size >= lane.limit:
-            self._refused += 1
-            raise ResourceExhaustedTransient(
-                f"{lane.limit} executions are queued already; retry when some have finished"
-            )
+        self.check_room(job.priority, job.client)
         if job.deadline_ns == NEVER_NS:
             return
         remaining_ns = job.deadline_ns - now_ns

@@ -128,6 +128,11 @@ class Workers:
 
     # -- the queue
 
+    def check_room(self, priority: Priority, client: int = 0) -> None:
+        """Raise ResourceExhaustedTransient where `submit` would now, for want of room."""
+        with self._lock:
+            self._scheduler.check_room(priority, client)
+
     def submit(self, task: Task) -> None:
         """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable.
 

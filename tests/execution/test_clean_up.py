@@ -94,6 +94,47 @@ async def test_a_network_in_a_cycle_is_collected_from_any_thread() -> None:
         assert rt.statistics().nets == 0
 
 
+@pytest.mark.usefixtures("no_leaks")
+@pytest.mark.parametrize("isolate", [(), (REFERENCE,)], ids=["here", "isolated"])
+async def test_cycles_with_open_bursts_go_at_the_first_look(isolate: tuple[str, ...]) -> None:
+    """What finalizers leave to the loop must not keep the networks themselves."""
+    async with nn.open_runtime(devices=[REFERENCE], isolate=isolate, options=POOL) as rt:
+        kept = await rt.compile(doubler("kept"))
+        await kept(ROW)
+        gc.collect()
+        before, memory = len(open_descriptors()), rt.statistics().memory
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.disable()
+            try:
+                for _ in range(5):
+                    await used_in_a_cycle(rt)
+                gc.collect()
+            finally:
+                gc.enable()
+            left = [each for each in gc.get_objects() if isinstance(each, (nn.Net, nn.Burst))]
+            assert left == [kept]
+            await until(lambda: len(open_descriptors()) <= before)
+        # What was bound to buffers of the device goes when the prepared model has been closed.
+        await until(lambda: gc.collect() >= 0 and rt.statistics().memory == memory)
+        assert rt.statistics().nets == 1
+        assert (await kept(ROW)).tolist() == DOUBLED
+
+
+async def used_in_a_cycle(rt: nn.Runtime) -> None:
+    """Use a network in all ways, and drop all of it in a list that has itself."""
+    net = await rt.compile(doubler(), devices=[REFERENCE])
+    burst = net.burst()
+    await burst.__aenter__()
+    buffer = await rt.allocate(net.input(0), net.output(0))
+    launched = await net.launch(ROW)
+    cycle: list[Any] = [net, burst, buffer, launched, launched.outputs]
+    cycle.append(cycle)
+    assert (await launched.result()).tolist() == DOUBLED
+    assert (await burst(ROW)).tolist() == (await net(ROW)).tolist() == DOUBLED
+    await net(ROW, out=buffer)
+
+
 async def test_a_closed_network_is_dropped_without_a_word() -> None:
     async with runtime() as rt:
         net = await rt.compile(doubler())

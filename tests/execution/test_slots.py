@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import numpy as np
 import pytest
 
-from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.errors import GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 from nnasync.execution.ports import ports_of
 from nnasync.execution.slots import Holding, Lease, Slot, Slots
 from nnasync.fences import Fence
 from nnasync.memory import Pool
-from tests.rigs import ROW, SHAPE, calculator, counter, floats
+from tests.rigs import GUARD_S, ROW, SHAPE, calculator, counter, floats
 
 
 def slots() -> Slots:
@@ -135,6 +136,32 @@ def test_a_lease_that_ends_early_recycles_the_slot_with_the_fence() -> None:
     assert pile.take() is slot
 
 
+def test_a_lease_ends_in_a_finalizer_without_waiting_for_its_fence() -> None:
+    """Garbage is collected anywhere, also on a thread that is inside the fence."""
+    pile, fence = slots(), Fence()
+    slot = pile.take()
+    lease = Lease(pile, slot, fence)
+    with fence._lock:
+        ending = threading.Thread(target=lease.close, daemon=True)
+        ending.start()
+        ending.join(GUARD_S)
+        assert not ending.is_alive()
+    assert pile.take() is not slot
+    fence.signal()
+    assert pile.take() is slot
+
+
+def test_a_slot_that_is_still_read_when_its_lease_ends_is_dropped() -> None:
+    pile, fence, reader = slots(), Fence(), Fence()
+    slot = pile.take()
+    lease = Lease(pile, slot, fence)
+    lease.read_until(reader)
+    lease.close()
+    fence.signal()
+    reader.signal()
+    assert pile.take() is not slot
+
+
 def test_a_slot_whose_execution_failed_is_never_used_again() -> None:
     pile, fence = slots(), Fence()
     slot = pile.take()
@@ -172,3 +199,76 @@ def test_a_value_that_does_not_fit_is_refused() -> None:
     slot = slots().take()
     with pytest.raises(InvalidArgument, match="'b'"):
         slot.write(ports_of(calculator()).inputs, [ROW, np.zeros((2, 2), np.float32)])
+
+
+# -- whose memory it is
+
+
+def test_slots_for_a_device_of_this_process_are_private() -> None:
+    pile = slots()
+    pile.serve(None)
+    slot = pile.take()
+    assert slot.pool.is_private
+    assert slot.peer is None
+    pile.give_back(slot)
+    pile.serve(None)
+    assert pile.take() is slot
+
+
+def test_slots_for_another_process_share_few_pools_and_overlap_nowhere() -> None:
+    pile, peer = slots(), object()
+    pile.serve(peer)
+    taken = [pile.take() for _ in range(200)]
+    pools = {id(slot.pool): slot.pool for slot in taken}
+    assert len(pools) < 12
+    assert not any(pool.is_private for pool in pools.values())
+    for number, slot in enumerate(taken):
+        for array in slot.inputs + slot.outputs:
+            array.fill(number)
+    for number, slot in enumerate(taken):
+        for array in slot.inputs + slot.outputs:
+            assert (array == number).all()
+    locations = {(id(slot.pool), each.offset) for slot in taken for each in slot.locations}
+    assert len(locations) == 4 * len(taken)
+
+
+def test_slots_of_another_device_than_before_are_dropped_when_they_are_given_back() -> None:
+    pile = slots()
+    pile.serve(None)
+    before = [pile.take(), pile.take()]
+    pile.give_back(before[0])
+    pile.serve(object())
+    pile.give_back(before[1])
+    assert pile.take() not in before
+    assert pile.take() not in before
+
+
+def test_slots_that_are_lent_have_pools_of_their_own_but_not_all_of_them() -> None:
+    pile = slots()
+    pile.serve(None)
+    slot = pile.take()
+    fence = Fence()
+    lease = Lease(pile, slot, fence)
+    fence.signal()
+    assert not lease.lends_to(object())
+    lease.close()
+    taken = [pile.take() for _ in range(40)]
+    lent = [each for each in taken if not each.pool.is_private]
+    assert slot not in taken
+    assert 0 < len(lent) < len(taken)
+    assert len({id(each.pool) for each in lent}) == len(lent)
+    assert all(Lease(pile, each, fence).lends_to(object()) for each in lent)
+
+
+def test_nothing_is_made_where_an_execution_would_be_refused() -> None:
+    pile = slots()
+
+    def full() -> None:
+        raise ResourceExhaustedTransient("full")
+
+    pile.serve(None, full)
+    with pytest.raises(ResourceExhaustedTransient, match="full"):
+        pile.take()
+    slot = pile.take_ahead()
+    pile.give_back(slot)
+    assert pile.take() is slot

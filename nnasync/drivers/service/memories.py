@@ -124,6 +124,8 @@ def handle_of(pool: Memory) -> tuple[PoolForm, int]:
         fd = pool.fd
     except BadState as error:
         raise GeneralFailure(f"closed memory cannot be handed to a service: {error}") from error
+    except InvalidArgument as error:
+        raise GeneralFailure(f"memory cannot be handed to a service: {error}") from error
     if not pool.readable:
         raise GeneralFailure(f"{pool!r} cannot be used: its handle is not for reading")
     return PoolForm(pool.name, pool.size, pool.offset, pool.writable, pool.image_layout), fd
