@@ -27,6 +27,7 @@ from nnasync.errors import (
 from nnasync.execution.ports import Port, Ports, as_array, check_out, out_in_order
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
     Array,
     DataLocation,
     ExecutionResult,
@@ -76,7 +77,13 @@ class FlexibleCalls:
         self._kept: list[tuple[tuple[object, ...], Request]] = []
 
     async def call(
-        self, values: Sequence[Any], deadline: Deadline | None, out: Any, *, measure: bool
+        self,
+        values: Sequence[Any],
+        deadline: Deadline | None,
+        out: Any,
+        *,
+        measure: bool,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> tuple[Any, Timing]:
         """Run once: the result as of a network's call, and the timing.
 
@@ -84,16 +91,16 @@ class FlexibleCalls:
         """
         outs = None if out is None else out_in_order(self._ports.outputs, out)
         held = [None] * len(self._ports.outputs) if outs is None else self._held(outs)
-        arrays = [
-            None if value is None else self._given(value, port)
-            for value, port in zip(values, self._ports.inputs, strict=True)
-        ]
+        arrays = self.given(values)
         for attempt in range(_ATTEMPTS):
             shapes = self._shapes_of(arrays, held)
             request = self._kept_request(shapes, arrays) or self._request(arrays, held)
             try:
                 result = await self._prepared.execute_synchronously(
-                    request, measure=measure, deadline=deadline
+                    request,
+                    measure=measure,
+                    deadline=deadline,
+                    loop_timeout_ns=loop_timeout_ns,
                 )
             except OutputInsufficientSize as error:
                 if not self._grow(error.output_shapes):
@@ -111,6 +118,13 @@ class FlexibleCalls:
     def close(self) -> None:
         """Drop the requests that are kept."""
         self._kept.clear()
+
+    def given(self, values: Sequence[Any]) -> list[Array | buffer.Buffer | None]:
+        """The inputs as arrays that fit, and buffers; raises InvalidArgument."""
+        return [
+            None if value is None else self._given(value, port)
+            for value, port in zip(values, self._ports.inputs, strict=True)
+        ]
 
     def _given(self, value: Any, port: Port) -> Array | buffer.Buffer:
         if value.__class__ is np.ndarray or not isinstance(value, buffer.Buffer):

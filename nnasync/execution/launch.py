@@ -6,14 +6,28 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from nnasync.device import ExecutionInfo, FencedExecution
-from nnasync.errors import BadState, NNError
+from nnasync.clock import Deadline
+from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
+from nnasync.errors import BadState, DeviceError, NNError
 from nnasync.execution.ports import Port
 from nnasync.execution.slots import Lease, Slot, output_regions
 from nnasync.fences import Fence
-from nnasync.hal import ErrorStatus, Struct, Timing
+from nnasync.hal import ErrorStatus, Request, Struct, Timing
 
-__all__ = ["Execution", "FailedLaunch"]
+__all__ = ["Execution", "FailedLaunch", "Limits", "fenced"]
+
+
+class Limits(Struct, frozen=True):
+    """How long a launch may take, and whether that is measured.
+
+    The deadline counts from now on, `duration_ns` from the last fence, `loop_timeout_ns` for each
+    WHILE loop.
+    """
+
+    deadline: Deadline | None
+    duration_ns: int | None
+    loop_timeout_ns: int
+    measure: bool
 
 
 class Execution:
@@ -124,3 +138,20 @@ class _Failed(Struct, frozen=True):
     status: ErrorStatus
     timing_launched: Timing = Timing()
     timing_fenced: Timing = Timing()
+
+
+async def fenced(
+    prepared: PreparedModel, request: Request, fences: Sequence[Fence], limits: Limits
+) -> FencedExecution:
+    """An execution launched on a device, or one that has failed if the device turned it down."""
+    try:
+        return await prepared.execute_fenced(
+            request,
+            fences,
+            measure=limits.measure,
+            deadline=limits.deadline,
+            loop_timeout_ns=limits.loop_timeout_ns,
+            duration_ns=limits.duration_ns,
+        )
+    except DeviceError as error:
+        return FailedLaunch(error)

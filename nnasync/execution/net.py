@@ -16,7 +16,7 @@ from nnasync.clock import Deadline
 from nnasync.compilation import Compilation, Fallback, Report
 from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
-from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, NNError
+from nnasync.errors import BadState, CallerError, InvalidArgument, NNError
 from nnasync.execution.arguments import (
     all_met,
     fences_of,
@@ -27,7 +27,7 @@ from nnasync.execution.arguments import (
     spread,
 )
 from nnasync.execution.carrying import carried
-from nnasync.execution.launch import Execution, FailedLaunch
+from nnasync.execution.launch import Execution, Limits, fenced
 from nnasync.execution.ports import (
     Port,
     as_given,
@@ -62,15 +62,18 @@ from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
 if TYPE_CHECKING:
-    from nnasync.execution import buffer, flexible, images
+    from nnasync.execution import buffer, flexible, images, open_burst, open_launch
     from nnasync.execution import burst as bursts
     from nnasync.execution.burst import Burst
     from nnasync.execution.flexible import FlexibleCalls
+    from nnasync.execution.open_launch import StartTask
 else:
     buffer = deferred("nnasync.execution.buffer")
     bursts = deferred("nnasync.execution.burst")
     flexible = deferred("nnasync.execution.flexible")
     images = deferred("nnasync.execution.images")
+    open_burst = deferred("nnasync.execution.open_burst")
+    open_launch = deferred("nnasync.execution.open_launch")
 
 __all__ = ["DEFAULT_DEPTH", "Net"]
 
@@ -97,11 +100,12 @@ class Net:
         *,
         on_close: Callable[[Net], Closing],
         on_drop: Callable[[PreparedModel], object],
+        start: StartTask,
         is_pinned: bool = False,
     ) -> None:
-        """`on_drop` is called on the loop when the network was collected without being closed.
+        """`start` starts tasks of the runtime; `is_pinned`: the application named the devices.
 
-        `is_pinned`: the application named the devices.
+        `on_drop` is called on the loop when the network was collected without being closed.
         """
         self._ports = ports = ports_of(compilation.model)
         self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
@@ -117,6 +121,7 @@ class Net:
         self._wakeup = Wakeup.current()
         self._workers = workers
         self._on_close = on_close
+        self._start = start
         self._on_drop = on_drop
         self._is_pinned = is_pinned
         self.has_roles = False
@@ -254,7 +259,6 @@ class Net:
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
-        self._require_shapes("a launch")
         fences = () if wait_for == () else fences_of(wait_for)
         if out is None is duration is loop_timeout and fits(arrays, self._port):
             execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
@@ -263,6 +267,9 @@ class Net:
         values = in_order(self._ports.inputs, spread(arrays), "input")
         loop_timeout_ns = limit_of_loops_ns(loop_timeout)
         duration_ns = nanoseconds(duration, "duration")
+        limits = Limits(deadline, duration_ns, loop_timeout_ns, measure)
+        if self._flexible is not None:
+            return self._launch_flexibly(self._flexible, values, fences, out, limits)
         outs = None if out is None else self._buffers_of(out)
         # Both as they are now: another compilation may take over while the loop turns.
         inline, prepared = self._inline, self._prepared
@@ -278,22 +285,24 @@ class Net:
             deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
             launched = inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
         if launched is None:
-            try:
-                launched = await prepared.execute_fenced(
-                    request,
-                    fences,
-                    measure=measure,
-                    deadline=deadline,
-                    loop_timeout_ns=loop_timeout_ns,
-                    duration_ns=duration_ns,
-                )
-            except DeviceError as error:
-                launched = FailedLaunch(error)
+            launched = await fenced(prepared, request, fences, limits)
         fence = launched.fence
         if outs is not None:
             fence.add_callback(buffer.Writing(self._ports.outputs, outs))
         self._hold(sources, fence)
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
+
+    def _launch_flexibly(
+        self,
+        calls: FlexibleCalls,
+        values: Sequence[Any],
+        fences: Sequence[Fence],
+        out: Any,
+        limits: Limits,
+    ) -> Execution:
+        execution = open_launch.OpenExecution(calls, values, out, limits)
+        execution.begin(self._start, fences, self._workers.watchdog)
+        return execution
 
     def _hold(self, sources: Sequence[Any], fence: Fence) -> None:
         """Keep what an execution reads, and this network, until its fence is final."""
@@ -324,8 +333,10 @@ class Net:
     def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight."""
         self._check(None)
-        self._require_shapes("a burst")
-        return bursts.Burst(
+        make: Callable[..., Burst] = bursts.Burst
+        if self._flexible is not None:
+            make = functools.partial(open_burst.OpenBurst, self._flexible)
+        return make(
             self._compilation.model,
             self._ports,
             self._prepared,
@@ -464,13 +475,6 @@ class Net:
         values = in_order(self._ports.inputs, arrays, "input")
         value, timing = await calls.call(values, deadline, out, measure=measure)
         return (value, timing) if measure else value
-
-    def _require_shapes(self, what: str) -> None:
-        if self._flexible is not None:
-            raise InvalidArgument(
-                f"{what} needs a model whose shapes are all known; fix them in the model, or call "
-                "the network"
-            )
 
     def _filled(self, arrays: Sequence[Any]) -> Slot:
         values = in_order(self._ports.inputs, arrays, "input")

@@ -388,6 +388,7 @@ class Runtime:
                 self._workers,
                 on_close=functools.partial(self._closing, upkeep),
                 on_drop=functools.partial(self._dropped, upkeep),
+                start=self._tasks.start,
                 is_pinned=is_pinned,
             )
         self._nets.add(weakref.ref(net, self._nets.discard))

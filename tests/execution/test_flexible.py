@@ -85,15 +85,6 @@ async def test_shapes_that_do_not_fit() -> None:
             await net(ones(2, 3), ones(5, 3))
 
 
-async def test_what_needs_fixed_shapes_says_so() -> None:
-    async with runtime() as rt:
-        net = await rt.compile(adder())
-        with pytest.raises(InvalidArgument, match="a launch needs a model whose shapes"):
-            await net.launch(ones(1, 3), ones(1, 3))
-        with pytest.raises(InvalidArgument, match="a burst needs a model whose shapes"):
-            net.burst()
-
-
 @pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
 async def test_a_loop_never_runs_on_the_loop_of_the_caller(options: nn.Options) -> None:
     async with runtime(options=options) as rt:

@@ -1,0 +1,102 @@
+"""Bursts of networks whose shapes are found while they run.
+
+The memory of a call is known only when the call is there, and such a network has no state, so a
+call of this burst is a plain one: they run in the order in which they were made, and while the
+burst is open its device is in the fast state. A call that gives up while it waits lets the next one
+wait for the one before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnasync.clock import Deadline
+from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent
+from nnasync.execution.burst import Burst
+from nnasync.execution.flexible import FlexibleCalls
+from nnasync.execution.ports import in_order
+from nnasync.fences import Fence
+from nnasync.wakeup import cancellation_pending, checkpoint_if_cancelled
+
+__all__ = ["OpenBurst"]
+
+
+class OpenBurst(Burst):
+    """A stream of executions of a network with open shapes, made by `net.burst()`."""
+
+    def __init__(self, calls: FlexibleCalls, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._calls = calls
+        self._tail = Fence()
+        self._tail.signal()
+        self._waiting: set[Fence] = set()
+
+    async def __call__(
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        measure: bool = False,
+    ) -> Any:
+        """Run once; arguments and results as of a network's call.
+
+        Raises ResourceExhaustedTransient when `depth` calls are in flight already.
+        """
+        self._check(deadline)
+        if cancellation_pending():
+            await checkpoint_if_cancelled()
+            self._check(deadline)
+        values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
+        before, over = self._tail, Fence()
+        self._tail = over
+        self._in_flight += 1
+        self._submitted += 1
+        try:
+            if not before.done:
+                values = [_copied(value) for value in values]
+                await self._turn_after(before, deadline)
+            value, timing = await self._calls.call(values, deadline, out, measure=measure)
+            if not self._open:
+                raise _closed()
+        except BaseException:
+            self._failed += 1
+            raise
+        else:
+            self._succeeded += 1
+        finally:
+            self._in_flight -= 1
+            before.add_callback(lambda _: over.signal())
+        return (value, timing) if measure else value
+
+    async def _turn_after(self, before: Fence, deadline: Deadline | None) -> None:
+        """Wait until the call before this one is over, at most until the deadline."""
+        reached = Fence()
+        before.add_callback(lambda _: reached.signal())
+        alarm = None
+        if deadline is not None:
+            late = MissedDeadlinePersistent("the deadline passed before the execution began")
+            alarm = self._workers.watchdog.arm(deadline.at_ns, lambda: reached.fail(late))
+        self._waiting.add(reached)
+        try:
+            await reached
+        finally:
+            self._waiting.discard(reached)
+            if alarm is not None:
+                alarm.disarm()
+
+    def close(self) -> None:
+        """End the burst; calls in flight end with DeviceUnavailable. Idempotent."""
+        super().close()
+        for reached in tuple(self._waiting):
+            reached.fail(_closed())
+
+
+def _closed() -> DeviceUnavailable:
+    return DeviceUnavailable("the burst was closed while this call was in flight")
+
+
+def _copied(value: Any) -> Any:
+    """An array as it is now, which the caller may reuse at once; buffers as they are."""
+    return value.copy() if isinstance(value, np.ndarray) else value
