@@ -281,7 +281,11 @@ class EnginePreparedModel:
         if not wait_for:
             self._gate.submit(task, held=False)
             return Launched(task, self._workers, measure=measure)
-        self._workers.hold(task, wait_for)
+        try:
+            self._workers.hold(task, wait_for)
+        except NNError:
+            task.release()
+            raise
         waits = Dependencies(task, len(wait_for), self._gate, self._workers, duration_ns)
         task.when_released(waits.forget)
         for fence in wait_for:
@@ -514,15 +518,15 @@ class EnginePreparedModel:
 
         task.fence.add_callback(answer)
         task.when_released(release)
-        if behind is None or behind.done:
-            try:
+        try:
+            if behind is None or behind.done:
                 self._gate.submit(task, held=False)
-            except NNError as error:
-                task.fence.fail(error.with_traceback(None))
-                task.release()
-        else:
-            self._workers.hold(task, (behind,))
-            behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
+            else:
+                self._workers.hold(task, (behind,))
+                behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
+        except NNError as error:
+            task.fence.fail(error.with_traceback(None))
+            task.release()
         return lambda: self._workers.abandon(task)
 
 

@@ -69,11 +69,14 @@ class Job:
         "entry",
         "estimate",
         "floor_ns",
+        "has_begun",
+        "has_place",
         "priority",
         "queued",
         "sequence",
         "shielded_until_ns",
         "since_ns",
+        "was_displaced",
     )
 
     def __init__(
@@ -91,5 +94,5 @@ class Job:
         self.charged_ns = 0.0
         self.sequence = -1
         self.entry = -1
-        self.queued = False
+        self.queued = self.has_place = self.has_begun = self.was_displaced = False
         self.since_ns = self.shielded_until_ns = 0

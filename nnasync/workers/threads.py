@@ -13,6 +13,7 @@ from nnasync.errors import (
     Cancelled,
     DeviceUnavailable,
     GeneralFailure,
+    MissedDeadline,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     NNError,
@@ -21,7 +22,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
+from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
@@ -66,7 +67,9 @@ class Workers:
         self._on_start = on_start
         self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
         self._nursery = Nursery() if self._giving_way.has_threads else None
-        self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
+        self._scheduler = Scheduler(
+            servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns, room=queue_limit
+        )
         self._lock = threading.Lock()
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
         self._workers: list[Worker] = []
@@ -109,9 +112,10 @@ class Workers:
     # -- clients
 
     def open_client(self, *, queue_limit: int) -> int:
-        """Take in another client, which may have so many executions queued; its number.
+        """Take in another client, which may have so many executions waiting; its number.
 
-        Executions bear that number. Clients have equal shares, and priorities count within them.
+        Executions bear that number. Clients have equal shares of the cores, and of the places where
+        executions wait; priorities count within them.
         """
         with self._lock:
             return self._scheduler.open_client(queue_limit=queue_limit)
@@ -128,27 +132,40 @@ class Workers:
 
     # -- the queue
 
+    def has_room(self, priority: Priority, client: int = 0) -> bool:
+        """Whether one more execution would find a place to wait, perhaps that of another one.
+
+        Cheap, from any thread, and true for that moment only.
+        """
+        with self._lock:
+            return self._scheduler.has_room(priority, client)
+
     def submit(self, task: Task) -> None:
         """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable.
 
-        Each execution that hangs on the device costs a thread, so a model of which many do is
-        refused with ResourceExhaustedTransient until the device lets go of some.
+        It may get the place of another one, which is answered: see `scheduler.room`. Each execution
+        that hangs on the device costs a thread, so a model of which many do is refused with
+        ResourceExhaustedTransient until the device lets go of some.
         """
         task.ready_ns = now = now_ns()
-        with self._lock:
-            if self._closed:
-                raise DeviceUnavailable("the runtime is closed")
-            if task.fence.done:
-                return
-            self._running.check_hanging(task)
-            self._scheduler.submit(task, now)
-            self._live.add(task)
-            try:
-                worker = self._worker_for(task)
-            except ResourceExhaustedTransient:
-                self._scheduler.withdraw(task)
-                self._live.discard(task)
-                raise
+        giver: Job | None = None
+        try:
+            with self._lock:
+                if self._closed:
+                    raise DeviceUnavailable("the runtime is closed")
+                if task.fence.done:
+                    return
+                self._live.add(task)
+                try:
+                    self._running.check_hanging(task)
+                    giver = self._scheduler.submit(task, now)
+                    worker = self._worker_for(task)
+                except (Refused, DeviceUnavailable):
+                    self._scheduler.withdraw(task)
+                    self._live.discard(task)
+                    raise
+        finally:
+            self.displace(giver)
         for hook in self.tracer.task_submitted:
             hook(task)
         self.arm(task)
@@ -170,16 +187,31 @@ class Workers:
             alarm.disarm()
 
     def hold(self, task: Task, fences: Sequence[Fence] = ()) -> None:
-        """Take charge of a task that still waits, for `fences`; raises DeviceUnavailable."""
+        """Take charge of a task that still waits, for `fences`; raises as `submit` does.
+
+        It has its place from now on.
+        """
+        self.displace(self.take_in(task))
+        for hook in self.tracer.task_waits:
+            for fence in fences:
+                hook(task, fence)
+
+    def take_in(self, task: Task) -> Job | None:
+        """As `hold`, but whoever has to give its place up is returned, to be told by `displace`."""
+        giver: Job | None = None
         with self._lock:
             if self._closed:
                 raise DeviceUnavailable("the runtime is closed")
             if not task.fence.done:
+                giver = self._scheduler.hold(task)
                 self._live.add(task)
         self.arm(task)
-        for hook in self.tracer.task_waits:
-            for fence in fences:
-                hook(task, fence)
+        return giver
+
+    def displace(self, job: Job | None) -> None:
+        """Answer an execution that gave its place up; not to be called with a lock held."""
+        if isinstance(job, Task):
+            self.settle(job, displaced(job))
 
     def submit_held(self, task: Task) -> None:
         """Queue a held task whose dependencies are met; a refusal settles it."""
@@ -195,7 +227,7 @@ class Workers:
             task.stop.raised = ABORT
             running = task in self._running
             if not running:
-                self._scheduler.withdraw(task)
+                self._scheduler.withdraw(task, is_late=isinstance(error, MissedDeadline))
                 self._live.discard(task)
         if running:
             task.stop.abort_apart()

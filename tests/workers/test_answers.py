@@ -107,7 +107,8 @@ def test_deadline_passed_in_the_queue(rigs: Callable[..., Rig]) -> None:
     assert "before" in str(error)
     released(task).wait_blocking(PATIENCE_S)
     assert second.runs == second.rewinds == 0
-    assert rig.workers.statistics().scheduler.withdrawn == 1
+    assert rig.workers.statistics().scheduler.expired == 1
+    assert rig.workers.statistics().scheduler.withdrawn == 0
 
 
 def test_held_task_has_a_deadline_too(rigs: Callable[..., Rig]) -> None:
@@ -130,7 +131,8 @@ def test_refused_task_is_not_kept(rigs: Callable[..., Rig]) -> None:
     with pytest.raises(ResourceExhaustedTransient):
         rig.submit(third)
     held = rig.task(third)
-    rig.workers.hold(held)
+    with pytest.raises(ResourceExhaustedTransient):
+        rig.workers.hold(held)
     rig.workers.submit_held(held)
     assert isinstance(failure(held), ResourceExhaustedTransient)
     assert rig.workers.statistics().live == 2
