@@ -21,7 +21,11 @@ async def main() -> None:
             audio_file(demo_data.path("words.flac"), pace="fast") as sound,
         ):
             async for hop in sound:
-                scores = await burst(hop.data.reshape(1, 160), deadline=nn.within(ms=100))
+                try:
+                    scores = await burst(hop.data.reshape(1, 160), deadline=nn.within(ms=100))
+                except nn.MissedDeadline as error:
+                    print(f"{hop.media_ns / 1e9:6.2f} s  missed, the state is as before: {error}")
+                    continue
                 word = decoder.feed(hop.index, scores)
                 if word is not None:
                     print(f"{hop.media_ns / 1e9:6.2f} s  {names[word.label]}")

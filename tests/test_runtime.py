@@ -251,10 +251,12 @@ async def test_closing_ends_everything_in_flight() -> None:
             attempts["burst, behind"] = await attempt(group, lambda: burst(ROW))
             assert not any(each.done.is_set() for each in attempts.values())
 
-            def open_when_closed() -> None:
-                launched.fence.add_callback(lambda _: engine.gate.open_wide())
+            async def open_when_closed() -> None:
+                # What was launched last is answered first: this one has been told by then.
+                await attempts["running"].done.wait()
+                engine.gate.open_wide()
 
-            open_when_closed()
+            group.start_soon(open_when_closed)
         errors = {name: type(await each.failure()) for name, each in attempts.items()}
     assert errors == dict.fromkeys(errors, DeviceUnavailable)
     assert engine.counters.run == 1

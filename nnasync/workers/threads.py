@@ -187,10 +187,7 @@ class Workers:
             alarm.disarm()
 
     def hold(self, task: Task, fences: Sequence[Fence] = ()) -> None:
-        """Take charge of a task that still waits, for `fences`; raises as `submit` does.
-
-        It has its place from now on.
-        """
+        """Take charge of a task that waits for `fences`, and has its place; raises as `submit`."""
         self.displace(self.take_in(task))
         for hook in self.tracer.task_waits:
             for fence in fences:
@@ -486,7 +483,8 @@ class Workers:
         """What a thread runs next; without anything it is idle, and perhaps another has work."""
         is_regular = worker.priorities is _REGULAR
         asked = _ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
-        budget = is_regular or self._may_start_low()
+        # Whatever is queued when the runtime closes does not begin: closing answers it.
+        budget = not self._closed and (is_regular or self._may_start_low())
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)

@@ -22,6 +22,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Priority
+from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS
 from nnasync.workers import ABORT, StopFlag, Task
 from nnasync.workers.running import MOST_HANGING
@@ -401,6 +402,27 @@ def test_close_answers_everything_once(rigs: Callable[..., Rig]) -> None:
     assert queued.runs == held.runs == 0
     assert rig.watchdog.pending() == 0
     assert rig.workers.statistics().live == 0
+
+
+def test_nothing_begins_while_the_workers_close(rigs: Callable[..., Rig]) -> None:
+    """The device lets go of one execution while others are told of the closing."""
+    rig = rigs(1)
+    running, queued = Steps(), Steps(permits=1)
+    first = rig.submit(running)
+    running.reached()
+    second = rig.submit(queued)
+    newest = rig.task(Steps())
+    rig.workers.hold(newest)
+
+    def let_go(_: Fence) -> None:
+        running.permit()
+        first.fence.wait_blocking(PATIENCE_S)
+        until(lambda: rig.workers.is_at_rest)
+
+    newest.fence.add_callback(let_go)
+    rig.workers.close()
+    assert isinstance(failure(second), DeviceUnavailable)
+    assert queued.runs == 0
 
 
 def test_closed_workers_take_nothing(rigs: Callable[..., Rig]) -> None:
