@@ -98,6 +98,7 @@ def test_compile() -> None:
         "preemption_quantum_ms": None,
         "pin": None,
         "optimise_after": None,
+        "name": None,
     }
     assert inspect.iscoroutinefunction(nn.Runtime.compile)
 

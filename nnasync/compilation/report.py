@@ -9,7 +9,7 @@ import msgspec
 from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
 
-__all__ = ["Candidate", "Compilation", "Fallback", "Partition", "Rejection", "Report"]
+__all__ = ["Candidate", "Compilation", "Fallback", "Partition", "Rejection", "Report", "devices_of"]
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -76,6 +76,11 @@ class Report(msgspec.Struct, frozen=True):
     cache_reason: str
     pin: str
     fallbacks: tuple[Fallback, ...] = ()
+
+
+def devices_of(report: Report) -> str:
+    """The devices that run the model, in the order of its partitions, with + between them."""
+    return "+".join(dict.fromkeys(partition.device for partition in report.partitions))
 
 
 def _none() -> tuple[Fallback, ...]:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import threading
 
 from nnasync.clock import now_ns
-from nnasync.errors import DeviceUnavailable, GeneralFailure, Refused
+from nnasync.errors import (
+    DeviceUnavailable,
+    GeneralFailure,
+    MissedDeadlinePersistent,
+    Refused,
+)
 from nnasync.fences import Fence
-from nnasync.scheduler import Job
+from nnasync.scheduler import NEVER_NS, Job
+from nnasync.wakeup import Wakeup
 from nnasync.workers import Task, Workers
 
 __all__ = ["Dependencies", "DependencyFailed", "Gate"]
@@ -15,6 +21,8 @@ __all__ = ["Dependencies", "DependencyFailed", "Gate"]
 
 class DependencyFailed(GeneralFailure):
     """A fence that the execution waited for failed; the first error of the chain is the cause."""
+
+    reason = "dependency"
 
 
 class Gate:
@@ -60,6 +68,20 @@ class Gate:
                 self._workers.settle(task, error)
                 return
             task.release()
+            raise
+
+    def submit_for_loop(self, task: Task) -> None:
+        """The same for what the loop of this thread waits for: where that lags, it ends sooner."""
+        if task.deadline_ns == NEVER_NS:
+            self.submit(task, held=False)
+            return
+        wakeup = Wakeup.current()
+        task.heard_after_ns = wakeup.lag.estimate_ns(now_ns())
+        try:
+            self.submit(task, held=False)
+        except MissedDeadlinePersistent:
+            if task.heard_after_ns:
+                wakeup.measure_lag()
             raise
 
     def _enters(self, task: Task) -> bool:

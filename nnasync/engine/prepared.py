@@ -23,6 +23,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
     OutputInsufficientSize,
+    because,
 )
 from nnasync.fences import Fence, signaled
 from nnasync.hal import (
@@ -124,7 +125,7 @@ class EnginePreparedModel:
     ) -> ExecutionResult:
         """Run on a worker."""
         task = self._task(self._binding(request), _at_ns(deadline), loop_timeout_ns)
-        self._gate.submit(task, held=False)
+        self._gate.submit_for_loop(task)
         try:
             await task.fence
         finally:
@@ -316,7 +317,8 @@ class EnginePreparedModel:
     async def close(self) -> None:
         """Give the bindings and the plan's scratch back; what is in flight is answered."""
         plan, self._plan = self._plan, None
-        closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
+        text = f"{self._name} was closed while this was in flight"
+        closed = because("closing", DeviceUnavailable(text))
         self._workers.dismiss(self._estimate, closed)
         self._workers.expect_no_more(self)
         self._bindings.clear()
@@ -421,7 +423,7 @@ class EnginePreparedModel:
 
     def _open_plan(self) -> Plan:
         if self._plan is None:
-            raise DeviceUnavailable(f"{self._name} is closed")
+            raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self._plan
 
     def _inlines(self, budget_ns: float) -> bool:

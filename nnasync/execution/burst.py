@@ -43,6 +43,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
     ResourceExhaustedTransient,
+    because,
 )
 from nnasync.execution.calls import BurstSlot, Call, Ways
 from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
@@ -50,6 +51,7 @@ from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
 from nnasync.hal import Array, ExecutionResult, Model
 from nnasync.scheduler import NEVER_NS
+from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
@@ -87,9 +89,13 @@ class Burst:
         *,
         depth: int,
         owner: object = None,
+        tally: Tally | None = None,
         device: Device | None = None,
     ) -> None:
-        """`owner` is kept for as long as the burst is; `device` may have the state in buffers."""
+        """`owner` is kept for as long as the burst is; `device` may have the state in buffers.
+
+        `tally` counts the calls.
+        """
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
         self._model = model
@@ -98,6 +104,7 @@ class Burst:
         self._prepared = prepared
         self._depth = depth
         self._owner = owner
+        self._tally = tally or Tally()
         self._device = device
         self._workers = workers
         self._wakeup = Wakeup.current()
@@ -153,35 +160,47 @@ class Burst:
 
         Raises ResourceExhaustedTransient when `depth` calls are in flight already.
         """
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
-            self._check(deadline)
-        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        slot, ways, outs, mixed = self._filled(arrays, out)
-        answer: ExecutionResult | int | None = None
-        if self._running is None and not self._turn.is_half_spent():
-            if self._inline is not None:
-                answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
-            elif self._prompt is not None:
-                answer = self._ask(self._prompt, slot, ways, deadline_ns, measure=measure)
-        if isinstance(answer, ExecutionResult):
-            return self._value(slot, answer, outs, mixed, measure=measure)
-        call = Call(slot, ways, deadline_ns, measure=measure)
-        self._in_flight += 1
-        self._submitted += 1
+        tally = self._tally
+        tally.calls += 1
         try:
-            if answer is not None:
-                self._follow(call, answer)
-            elif self._takes_lead(call):
-                if self._turn.is_half_spent():
-                    await self._turn_of(call)
-                self._send(call)
-            if call.outcome is None:
-                await self._wait(call)
-        finally:
-            self._in_flight -= 1
-        return self._finish(call, outs, mixed)
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+                self._check(deadline)
+            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            slot, ways, outs, mixed = self._filled(arrays, out)
+            answer: ExecutionResult | int | None = None
+            if self._running is None and not self._turn.is_half_spent():
+                if self._inline is not None:
+                    answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
+                elif self._prompt is not None:
+                    answer = self._ask(self._prompt, slot, ways, deadline_ns, measure=measure)
+            if isinstance(answer, ExecutionResult):
+                value = self._value(slot, answer, outs, mixed, measure=measure)
+                tally.completed += 1
+                return value
+            if answer is None and deadline is not None:
+                self._check_heard(slot, deadline_ns)
+            call = Call(slot, ways, deadline_ns, measure=measure)
+            self._in_flight += 1
+            self._submitted += 1
+            try:
+                if answer is not None:
+                    self._follow(call, answer)
+                elif self._takes_lead(call):
+                    if self._turn.is_half_spent():
+                        await self._turn_of(call)
+                    self._send(call)
+                if call.outcome is None:
+                    await self._wait(call)
+            finally:
+                self._in_flight -= 1
+            value = self._finish(call, outs, mixed)
+            tally.completed += 1
+            return value
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
 
     def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs.
@@ -216,7 +235,8 @@ class Burst:
         if not self._open:
             return
         self._open = False
-        error = DeviceUnavailable("the burst was closed while this call was in flight")
+        text = "the burst was closed while this call was in flight"
+        error = because("closing", DeviceUnavailable(text))
         with self._lock:
             pending, self._pending = list(self._pending), deque()
         for call in pending:
@@ -249,9 +269,15 @@ class Burst:
                 f"deadline must be a Deadline such as nn.within(ms=10), got {deadline!r}"
             )
         if self._in_flight >= self._depth:
-            raise ResourceExhaustedTransient(
-                f"{self._depth} calls are in flight on this burst already (its depth)"
-            )
+            text = f"{self._depth} calls are in flight on this burst already (its depth)"
+            raise because("burst_depth", ResourceExhaustedTransient(text))
+
+    def _check_heard(self, slot: BurstSlot, deadline_ns: int) -> None:
+        try:
+            self._wakeup.check_heard(deadline_ns)
+        except NNError:
+            self._idle.append(slot)
+            raise
 
     def _run_now(
         self,
@@ -405,7 +431,7 @@ class Burst:
         controller = self._controller
         try:
             if controller is None or not self._open:
-                raise DeviceUnavailable("the burst is closed")
+                raise because("closing", DeviceUnavailable("the burst is closed"))
             call.serial = controller.send(
                 self._arguments(controller, call.ways),
                 lambda outcome: self._ended(call, outcome),

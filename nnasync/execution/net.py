@@ -6,18 +6,19 @@ import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
 from nnasync.clock import Deadline
-from nnasync.compilation import Compilation, Fallback, Report
+from nnasync.compilation import Compilation, Fallback, Report, devices_of
 from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, NNError
 from nnasync.execution.launch import Execution, FailedLaunch
+from nnasync.execution.limits import all_met, fences_of, loop_timeout_ns, nanoseconds
 from nnasync.execution.ports import (
     Port,
     check_out,
@@ -28,17 +29,11 @@ from nnasync.execution.ports import (
     ports_of,
 )
 from nnasync.execution.slots import Holding, Lease, OutputRegion, Piece, Slot, Slots, moved
-from nnasync.fences import Fence, FenceStatus
-from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
-    MAXIMUM_LOOP_TIMEOUT_NS,
-    Array,
-    ExecutionResult,
-    Model,
-    Request,
-)
+from nnasync.fences import Fence
+from nnasync.hal import Array, ExecutionResult, Model, Request
 from nnasync.memory import Pool, Region
 from nnasync.scheduler import NEVER_NS
+from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
@@ -54,8 +49,6 @@ else:
     images = deferred("nnasync.execution.images")
 
 __all__ = ["DEFAULT_DEPTH", "Net"]
-
-_SIGNALED = FenceStatus.SIGNALED
 
 _LARGE_BYTES = 32_768
 """An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
@@ -79,10 +72,12 @@ class Net:
         on_close: Callable[[Net], Closing],
         on_drop: Callable[[PreparedModel], object],
         is_pinned: bool = False,
+        tally: Callable[[str], Tally] = lambda device: Tally(),
     ) -> None:
         """`on_drop` is called on the loop when the network was collected without being closed.
 
-        `is_pinned`: the application named the devices.
+        `is_pinned`: the application named the devices. `tally` gives what counts the calls, by the
+        names of the devices.
         """
         self._ports = ports = ports_of(compilation.model)
         self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
@@ -93,6 +88,7 @@ class Net:
         )
         self._slots = Slots(compilation.model, self._ports)
         self._fell_back: tuple[Fallback, ...] = ()
+        self._tally_of = tally
         self._use(compilation)
         self._wakeup = Wakeup.current()
         self._workers = workers
@@ -104,7 +100,7 @@ class Net:
     def _use(self, compilation: Compilation) -> None:
         prepared = compilation.prepared
         self._compilation = compilation
-        self._report = compilation.report
+        self.optimised(compilation.report)
         self._hurries = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
         self._inline = prepared if isinstance(prepared, InlinePreparedModel) else None
@@ -152,6 +148,7 @@ class Net:
     def optimised(self, report: Report) -> None:
         """Note that another plan has taken over; called by the runtime."""
         self._report = report
+        self._tally = self._tally_of(devices_of(report))
 
     def take_over(self, compilation: Compilation) -> bool:
         """Run calls from now on by another compilation of the same model; called by the runtime.
@@ -181,32 +178,41 @@ class Net:
         start from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
         DeviceError.
         """
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
-        if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
-            return await self._call_in_full(arrays, deadline, out, measure=measure)
-        outs = None if out is None else check_out(self._ports.outputs, out)
-        slot, inline, is_large = self._slots.take(), self._inline, self._is_large
-        if not is_large:
-            slot.inputs[0][...] = arrays[0]
-        result = None
-        if inline is not None:
-            result = inline.run_now(
-                slot.request,
-                measure=measure,
-                deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
-                given=arrays if is_large else None,
-            )
-        if result is None:
-            if is_large:
+        tally = self._tally
+        tally.calls += 1
+        try:
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+            if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
+                value = await self._call_in_full(arrays, deadline, out, measure=measure)
+                tally.completed += 1
+                return value
+            outs = None if out is None else check_out(self._ports.outputs, out)
+            slot, inline, is_large = self._slots.take(), self._inline, self._is_large
+            if not is_large:
                 slot.inputs[0][...] = arrays[0]
-            result = await self._prepared.execute_synchronously(
-                slot.request, measure=measure, deadline=deadline
-            )
-        value = slot.read(outs)
-        self._slots.give_back(slot)
-        return (value, result.timing) if measure else value
+            result = None
+            if inline is not None:
+                result = inline.run_now(
+                    slot.request,
+                    measure=measure,
+                    deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
+                    given=arrays if is_large else None,
+                )
+            if result is None:
+                if is_large:
+                    slot.inputs[0][...] = arrays[0]
+                result = await self._prepared.execute_synchronously(
+                    slot.request, measure=measure, deadline=deadline
+                )
+            value = slot.read(outs)
+            self._slots.give_back(slot)
+            tally.completed += 1
+            return (value, result.timing) if measure else value
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
 
     async def launch(
         self,
@@ -225,18 +231,41 @@ class Net:
         names buffers for outputs, as in a call. `duration` limits the time after the last fence,
         `loop_timeout` each WHILE loop, in seconds. Raises CallerError and Refused only.
         """
+        tally = self._tally
+        tally.calls += 1
+        try:
+            execution = await self._launch(
+                arrays, out, wait_for, deadline, duration, loop_timeout, measure=measure
+            )
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+        tally.follow(execution.fence, deadline)
+        return execution
+
+    async def _launch(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        wait_for: Sequence[Fence | Execution],
+        deadline: Deadline | None,
+        duration: float | None,
+        loop_timeout: float | None,
+        *,
+        measure: bool,
+    ) -> Execution:
         self._check(deadline)
         if cancellation_pending():
             await checkpoint_if_cancelled()
         self._require_shapes("a launch")
-        fences = () if wait_for == () else _fences(wait_for)
+        fences = () if wait_for == () else fences_of(wait_for)
         if out is None is duration is loop_timeout and fits(arrays, self._port):
             execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
             if execution is not None:
                 return execution
         values = in_order(self._ports.inputs, _spread(arrays), "input")
-        loop_timeout_ns = _loop_timeout_ns(loop_timeout)
-        duration_ns = _nanoseconds(duration, "duration")
+        timeout_ns = loop_timeout_ns(loop_timeout)
+        duration_ns = nanoseconds(duration, "duration")
         outs = None if out is None else self._buffers_of(out)
         slot = self._slots.take()
         pieces, sources = self._place(slot, values, outs)
@@ -244,7 +273,7 @@ class Net:
             await self._workers.turns.next()
         request = slot.request_with(pieces)
         launched: FencedExecution | None = None
-        if self._inline is not None and duration_ns is None and _all_met(fences):
+        if self._inline is not None and duration_ns is None and all_met(fences):
             deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
             launched = self._inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
         if launched is None:
@@ -254,7 +283,7 @@ class Net:
                     fences,
                     measure=measure,
                     deadline=deadline,
-                    loop_timeout_ns=loop_timeout_ns,
+                    loop_timeout_ns=timeout_ns,
                     duration_ns=duration_ns,
                 )
             except DeviceError as error:
@@ -273,7 +302,7 @@ class Net:
         self, array: Array, fences: Sequence[Fence], deadline: Deadline | None, *, measure: bool
     ) -> Execution | None:
         """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
-        if self._inline is None or self._is_large or not _all_met(fences):
+        if self._inline is None or self._is_large or not all_met(fences):
             return None
         if self._workers.turns.is_half_spent():
             return None
@@ -297,6 +326,7 @@ class Net:
             self._workers,
             depth=depth,
             owner=self,
+            tally=self._tally,
             device=None if self._inline else self._compilation.device,
         )
 
@@ -323,6 +353,7 @@ class Net:
             for _ in range(times):
                 await self(*arrays, deadline=deadline)
 
+        tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda _: Tally()
         try:
             last = await self._inline.rehearse(calls, until)
             forget = self._workers.rehearsing()
@@ -337,6 +368,9 @@ class Net:
         except BaseException:
             self.close()
             raise
+        finally:
+            self._tally_of = tally_of
+            self.optimised(self._report)
 
     def trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""
@@ -562,37 +596,3 @@ def _is_piece(value: Any) -> bool:
     return isinstance(value, Region) or (
         not isinstance(value, (int, float, list, tuple)) and buffer.are_among(value)
     )
-
-
-def _fences(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
-    if wait_for.__class__ is not list and not isinstance(wait_for, Iterable):
-        raise InvalidArgument(f"wait_for takes a list of fences, got {wait_for!r}")
-    return [_fence(item) for item in wait_for]
-
-
-def _all_met(fences: Sequence[Fence]) -> bool:
-    return not fences or all(fence.status is _SIGNALED for fence in fences)
-
-
-def _fence(item: Fence | Execution) -> Fence:
-    if item.__class__ is Fence:
-        return item
-    fence = item.fence if isinstance(item, Execution) else item
-    if not isinstance(fence, Fence):
-        raise InvalidArgument(f"wait_for takes fences, got {item!r}")
-    return fence
-
-
-def _nanoseconds(seconds: float | None, name: str) -> int | None:
-    if seconds is None:
-        return None
-    number: object = seconds
-    if not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
-        raise InvalidArgument(f"{name} must be a number of seconds, 0 or more, got {seconds!r}")
-    return int(seconds * 1e9)
-
-
-def _loop_timeout_ns(seconds: float | None) -> int:
-    if seconds is None:
-        return DEFAULT_LOOP_TIMEOUT_NS
-    return min(_nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)

@@ -44,6 +44,7 @@ from nnasync.runtime.request import CompileRequest, ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
+from nnasync.tracing.tally import Tallies
 from nnasync.wakeup import Wakeup, in_thread, shield
 from nnasync.workers import Workers, WorkersStatistics, contained
 
@@ -124,6 +125,8 @@ class Runtime:
     ) -> None:
         self.options = options
         self.tracer = Tracer(instruments)
+        self.calls = Tallies()
+        """What became of the calls of networks; a collector of `tracing.metrics`."""
         self._wanted = devices
         self._isolate = isolate
         self._nets: set[weakref.ref[Net]] = set()
@@ -213,6 +216,7 @@ class Runtime:
         preemption_quantum_ms: float | None = None,
         pin: str | None = None,
         optimise_after: int | None = None,
+        name: str | None = None,
     ) -> Net:
         """Prepare a model, or the model in a file, for execution.
 
@@ -226,7 +230,8 @@ class Runtime:
         first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
         SHA-256. With `optimise_after` the first device that takes the model gets it at once, and
         the choice is made beside it when it was executed so many times. Where the path of a file is
-        given instead of the model, the file is only loaded if the cache has not got it.
+        given instead of the model, the file is only loaded if the cache has not got it. `name`
+        tells its calls from those of other networks of the model in `calls`, the metrics.
 
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
@@ -244,6 +249,7 @@ class Runtime:
             preemption_quantum_ms=preemption_quantum_ms,
             pin=pin,
             optimise_after=optimise_after,
+            name=name,
         )
         candidates = await self._devices.candidates(devices)
         # While the model is digested, which takes no part of the interpreter.
@@ -254,7 +260,7 @@ class Runtime:
         with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
             compilation = await self._compiled(source, request, candidates, digest)
         _tell(source.name, compilation.report)
-        net = await self._net(compilation, deadline, reviver, is_pinned=devices is not None)
+        net = await self._net(compilation, request, name or source.name, reviver)
         await net.rehearse(deadline)
         return net
 
@@ -345,10 +351,9 @@ class Runtime:
     async def _net(
         self,
         compilation: Compilation,
-        deadline: Deadline | None,
+        request: CompileRequest,
+        name: str,
         reviver: Reviver | None,
-        *,
-        is_pinned: bool,
     ) -> Net:
         if self._state != "open":
             raise BadState("the runtime was closed while the model was compiled")
@@ -359,7 +364,8 @@ class Runtime:
             self._workers,
             on_close=functools.partial(self._closing, upkeep),
             on_drop=functools.partial(self._dropped, upkeep),
-            is_pinned=is_pinned,
+            is_pinned=request.devices is not None,
+            tally=functools.partial(self.calls.of, name, Priority(request.priority)),
         )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
@@ -368,8 +374,8 @@ class Runtime:
         if reviver is not None:
             upkeep.add(self._tasks.start(reviver.run, weakref.ref(net)))
         until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
-        if deadline is not None:
-            until = min(until, deadline)
+        if request.deadline is not None:
+            until = min(until, request.deadline)
         try:
             with contextlib.suppress(MissedDeadline):
                 await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)

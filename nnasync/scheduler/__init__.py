@@ -26,9 +26,10 @@ system's doing, several are the model's.
 *Admission.* A job is refused when even the optimistic sum cannot meet its deadline: the floors of
 all queued jobs of higher priorities of its client, shared by the servers, plus its own floor. A
 refusal lowers the floor by a twentieth, so a model whose only measurement was unlucky is tried
-again after a few refusals. And it is refused when all places are taken, in all or by its client,
-and nobody gives it one (see `room`): work of lower priority does, and a client that has more than
-its share.
+again after a few refusals. To the sum comes what the event loop needs to hear of the end
+(`heard_after_ns`, see `lag`); where that alone makes it too long, the floor stays. And a job is
+refused when all places are taken, in all or by its client, and nobody gives it one (see `room`):
+work of lower priority does, and a client that has more than its share.
 
 *Expiry.* A queued job whose deadline passes is not handed out; `take_expired` returns it once.
 

@@ -12,6 +12,7 @@ from nnasync.errors import (
     MissedDeadlinePersistent,
     NNError,
     ResourceExhaustedTransient,
+    because,
 )
 from nnasync.hal import Priority
 from nnasync.scheduler.job import NEVER_NS, Job
@@ -334,18 +335,20 @@ class Scheduler:
         remaining_ns = job.deadline_ns - now_ns
         if remaining_ns <= 0:
             self._missed += 1
-            raise MissedDeadlinePersistent(
+            raise _missed(
                 f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
             )
         above_ns = self._lanes[job.client].backlog_above_ns(job.priority)
         ahead_ns = above_ns / self._servers
         needed_ns = ahead_ns + job.estimate.floor_ns
-        if needed_ns > remaining_ns:
+        if needed_ns + job.heard_after_ns > remaining_ns:
             self._missed += 1
-            job.estimate.refused()
-            raise MissedDeadlinePersistent(
+            if needed_ns > remaining_ns:
+                job.estimate.refused()
+            raise _missed(
                 f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
                 f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
+                + _heard(job.heard_after_ns)
             )
 
     # -- shares
@@ -392,6 +395,14 @@ class Scheduler:
         del self._lanes[client]
         if len(self._lanes) == 1:
             self._only = self._lanes[0]
+
+
+def _missed(text: str) -> MissedDeadlinePersistent:
+    return because("admission", MissedDeadlinePersistent(text))
+
+
+def _heard(after_ns: float) -> str:
+    return f"; the event loop hears of its end {after_ns / 1e6:.3f} ms later" if after_ns else ""
 
 
 def _tag(lane: Lane) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nnasync.errors import ResourceExhaustedTransient
+from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import Priority
 from nnasync.scheduler.job import Job
 
@@ -140,18 +140,20 @@ class _Corner:
 
 def displaced(job: Job) -> ResourceExhaustedTransient:
     """What a job is told that gave its place up."""
-    return ResourceExhaustedTransient(
+    text = (
         f"all places were taken, and this execution of priority {Priority(job.priority).name} gave "
         "its place to work of higher priority, or of a client that had fewer of them; retry when "
         "some have finished"
     )
+    return because("displaced", ResourceExhaustedTransient(text))
 
 
 def _full(limit: int, priority: Priority) -> ResourceExhaustedTransient:
-    return ResourceExhaustedTransient(
+    text = (
         f"{limit} executions are queued already, none of them of a priority below {priority.name}; "
         "retry when some have finished"
     )
+    return because("queue_full", ResourceExhaustedTransient(text))
 
 
 def _lowest(corners: Iterable[_Corner], below: Priority | None) -> Job | None:

@@ -14,8 +14,6 @@ from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
     MissedDeadline,
-    MissedDeadlinePersistent,
-    MissedDeadlineTransient,
     NNError,
     Refused,
     ResourceExhaustedTransient,
@@ -28,6 +26,7 @@ from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
 from nnasync.workers.giving_way import GivingWay, LowOsPriority
 from nnasync.workers.inline import InlineLane
+from nnasync.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync.workers.running import Running
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 
@@ -152,7 +151,7 @@ class Workers:
         try:
             with self._lock:
                 if self._closed:
-                    raise DeviceUnavailable("the runtime is closed")
+                    raise closed()
                 if task.fence.done:
                     return
                 self._live.add(task)
@@ -180,7 +179,7 @@ class Workers:
             alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
         except (BadState, RuntimeError) as error:
             # The task may be running by now: it is its fence that has to tell.
-            self.settle(task, _unwatched(error))
+            self.settle(task, unwatched(error))
             return
         task.alarm = alarm
         if task.fence.done:
@@ -198,7 +197,7 @@ class Workers:
         giver: Job | None = None
         with self._lock:
             if self._closed:
-                raise DeviceUnavailable("the runtime is closed")
+                raise closed()
             if not task.fence.done:
                 giver = self._scheduler.hold(task)
                 self._live.add(task)
@@ -301,7 +300,7 @@ class Workers:
             # Dependants come after what they wait for: each shall hear of the closing itself.
             live = sorted(self._live, key=lambda task: task.launched_ns, reverse=True)
         for task in live:
-            self.settle(task, DeviceUnavailable("the runtime was closed while this was in flight"))
+            self.settle(task, closed("the runtime was closed while this was in flight"))
         with self._lock:
             if self._ageing is not None:
                 self._ageing.disarm()
@@ -394,7 +393,7 @@ class Workers:
             else:
                 worker.thread.start()
         except RuntimeError as error:
-            raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
+            raise no_thread(f"no thread for executions: {error}") from error
         self._workers.append(worker)
 
     # -- ageing: work that is due gets a thread, and keeps it for a while; the lock is held
@@ -586,13 +585,4 @@ class Workers:
     def _expire(self, job: Job) -> None:
         if not isinstance(job, Task):
             raise BadState("the workers were handed a job that is not a task")
-        started = bool(job.started_ns)
-        kind = MissedDeadlineTransient if started else MissedDeadlinePersistent
-        when = "during" if started else "before"
-        self.settle(job, kind(f"the deadline of {job.name} passed {when} its execution"))
-
-
-def _unwatched(error: Exception) -> NNError:
-    if isinstance(error, BadState):
-        return DeviceUnavailable("the runtime is closed")
-    return ResourceExhaustedTransient(f"no thread to watch deadlines: {error}")
+        self.settle(job, missed(job))
