@@ -229,9 +229,8 @@ class Runtime:
         says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
         first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
         SHA-256. With `optimise_after` the first device that takes the model gets it at once, and
-        the choice is made beside it when it was executed so many times. Where the path of a file is
-        given instead of the model, the file is only loaded if the cache has not got it. `name`
-        tells its calls from those of other networks of the model in `calls`, the metrics.
+        the choice is made after so many executions. Where a path is given instead of the model, the
+        file is only loaded if the cache has not got it. `name` is the network's in the metrics.
 
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
