@@ -234,35 +234,36 @@ class Net:
         tally = self._tally
         tally.calls += 1
         try:
-            execution = await self._launch(
-                arrays, out, wait_for, deadline, duration, loop_timeout, measure=measure
-            )
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+            self._require_shapes("a launch")
+            fences = () if wait_for == () else fences_of(wait_for)
+            execution: Execution | None = None
+            if out is None is duration is loop_timeout and fits(arrays, self._port):
+                execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
+            if execution is None:
+                execution = await self._launch_in_full(
+                    arrays, out, fences, deadline, duration, loop_timeout, measure=measure
+                )
         except BaseException as error:
             tally.ended(error, deadline)
             raise
         tally.follow(execution.fence, deadline)
         return execution
 
-    async def _launch(
+    async def _launch_in_full(
         self,
         arrays: Sequence[Any],
         out: Any,
-        wait_for: Sequence[Fence | Execution],
+        fences: Sequence[Fence],
         deadline: Deadline | None,
         duration: float | None,
         loop_timeout: float | None,
         *,
         measure: bool,
     ) -> Execution:
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
-        self._require_shapes("a launch")
-        fences = () if wait_for == () else fences_of(wait_for)
-        if out is None is duration is loop_timeout and fits(arrays, self._port):
-            execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
-            if execution is not None:
-                return execution
+        """A launch of any form; most are one array that fits and is cheap."""
         values = in_order(self._ports.inputs, _spread(arrays), "input")
         timeout_ns = loop_timeout_ns(loop_timeout)
         duration_ns = nanoseconds(duration, "duration")

@@ -6,12 +6,14 @@ import asyncio
 import copy
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import (
+    REASONS,
     BadState,
     Cancelled,
     DeviceDied,
@@ -132,3 +134,8 @@ def test_networks_without_end_do_not_fill_the_memory() -> None:
 
 def _value(sample: Sample) -> float:
     return sample.value
+
+
+def test_the_documentation_has_every_reason() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text()
+    assert [reason for reason in sorted(REASONS) if f"`{reason}`" not in text] == []
