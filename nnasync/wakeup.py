@@ -147,11 +147,12 @@ class Wakeup:
     def check_heard(self, deadline_ns: int) -> None:
         """Raise MissedDeadlinePersistent where the loop lags so much that it hears of nothing then.
 
-        For work that ends on other threads. The lag is measured again.
+        For work that ends on other threads; what is late already is left to them. The lag is
+        measured again.
         """
         now = now_ns()
         lag_ns = self.lag.estimate_ns(now)
-        if lag_ns and now + lag_ns > deadline_ns:
+        if now < deadline_ns < now + lag_ns:
             self.measure_lag()
             text = (
                 f"the deadline is {(deadline_ns - now) / 1e6:.3f} ms away and the event loop hears "

@@ -276,6 +276,8 @@ class Burst:
         try:
             self._wakeup.check_heard(deadline_ns)
         except NNError:
+            self._submitted += 1
+            self._failed += 1
             self._idle.append(slot)
             raise
 

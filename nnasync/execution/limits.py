@@ -9,7 +9,7 @@ from nnasync.execution.launch import Execution
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS
 
-__all__ = ["all_met", "fences_of", "loop_timeout_ns", "nanoseconds"]
+__all__ = ["all_met", "fences_of", "limit_of_loops_ns", "nanoseconds"]
 
 _SIGNALED = FenceStatus.SIGNALED
 
@@ -45,7 +45,7 @@ def nanoseconds(seconds: float | None, name: str) -> int | None:
     return int(seconds * 1e9)
 
 
-def loop_timeout_ns(seconds: float | None) -> int:
+def limit_of_loops_ns(seconds: float | None) -> int:
     """The limit of each WHILE loop, at most what the HAL allows."""
     if seconds is None:
         return DEFAULT_LOOP_TIMEOUT_NS

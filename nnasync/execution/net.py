@@ -18,7 +18,7 @@ from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, DeviceError, InvalidArgument, NNError
 from nnasync.execution.launch import Execution, FailedLaunch
-from nnasync.execution.limits import all_met, fences_of, loop_timeout_ns, nanoseconds
+from nnasync.execution.limits import all_met, fences_of, limit_of_loops_ns, nanoseconds
 from nnasync.execution.ports import (
     Port,
     check_out,
@@ -265,7 +265,7 @@ class Net:
     ) -> Execution:
         """A launch of any form; most are one array that fits and is cheap."""
         values = in_order(self._ports.inputs, _spread(arrays), "input")
-        timeout_ns = loop_timeout_ns(loop_timeout)
+        timeout_ns = limit_of_loops_ns(loop_timeout)
         duration_ns = nanoseconds(duration, "duration")
         outs = None if out is None else self._buffers_of(out)
         slot = self._slots.take()

@@ -142,6 +142,15 @@ class Scheduler:
         """Whether one more job of this priority and client would find a place."""
         return client not in self._leaving and self._room.has_room(priority, client)
 
+    def check_room(self, priority: Priority, client: int = 0) -> None:
+        """Raise ResourceExhaustedTransient, and count it, where one more would find no place.
+
+        For those who ask before they make the job, and take memory for it.
+        """
+        if not self.has_room(priority, client):
+            self._refused += 1
+            raise self._room.refusal(priority, client)
+
     def hold(self, job: Job) -> Job | None:
         """Give a job that is not ready its place already; who had to give one up for that, if any.
 

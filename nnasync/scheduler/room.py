@@ -51,9 +51,15 @@ class Room:
         corner = self._corners.get(client)
         return 0 if corner is None else corner.size
 
-    def limit_of(self, client: int) -> int:
-        """How many places there are for a client."""
-        return min(self.limit, self._corners[client].limit)
+    def refusal(self, priority: Priority, client: int) -> ResourceExhaustedTransient:
+        """What those are told who find no place."""
+        corner = self._corners.get(client)
+        limit = self.limit if corner is None else min(self.limit, corner.limit)
+        text = (
+            f"{limit} executions are queued already, none of them of a priority below "
+            f"{Priority(priority).name}; retry when some have finished"
+        )
+        return because("queue_full", ResourceExhaustedTransient(text))
 
     def has_room(self, priority: Priority, client: int = 0) -> bool:
         """Whether one more of this priority and client would get a place."""
@@ -74,7 +80,7 @@ class Room:
             return None
         giver = self._giver(job.priority, corner)
         if giver is None:
-            raise _full(self.limit_of(job.client), job.priority)
+            raise self.refusal(job.priority, job.client)
         return giver
 
     def take(self, job: Job) -> None:
@@ -146,14 +152,6 @@ def displaced(job: Job) -> ResourceExhaustedTransient:
         "some have finished"
     )
     return because("displaced", ResourceExhaustedTransient(text))
-
-
-def _full(limit: int, priority: Priority) -> ResourceExhaustedTransient:
-    text = (
-        f"{limit} executions are queued already, none of them of a priority below {priority.name}; "
-        "retry when some have finished"
-    )
-    return because("queue_full", ResourceExhaustedTransient(text))
 
 
 def _lowest(corners: Iterable[_Corner], below: Priority | None) -> Job | None:

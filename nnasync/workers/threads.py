@@ -139,6 +139,11 @@ class Workers:
         with self._lock:
             return self._scheduler.has_room(priority, client)
 
+    def check_room(self, priority: Priority, client: int = 0) -> None:
+        """Raise ResourceExhaustedTransient where `has_room` is false."""
+        with self._lock:
+            self._scheduler.check_room(priority, client)
+
     def submit(self, task: Task) -> None:
         """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable.
 

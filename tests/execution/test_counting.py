@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
@@ -257,3 +258,27 @@ async def test_whatever_is_called_adds_up_at_every_moment(
         found[outcome] += count
     assert +found == load.seen()
     assert sum(found.values()) == net._tally.calls == load.calls > 30
+
+
+async def test_high_is_answered_beside_clients_that_fill_the_queue_with_low() -> None:
+    options = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0, queue_limit=4)
+    async with runtime(NullEngine(compute=double), options=options) as rt:
+        low = await rt.compile(doubler(), priority=nn.Priority.LOW)
+        high = await rt.compile(doubler(), priority=nn.Priority.HIGH)
+
+        async def insist() -> None:
+            while True:
+                try:
+                    await low(ROW)
+                except nn.ResourceExhausted:
+                    await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as group:
+            for _ in range(10):
+                group.start_soon(insist)
+            await until(lambda: outcomes(low._tally).get("refused:queue_full", 0) > 0)
+            for _ in range(20):
+                assert (await high(ROW)).tolist() == [[2, 4, 6, 8]]
+            group.cancel_scope.cancel()
+        assert outcomes(high._tally) == {"completed": 20}
+        assert in_flight(low._tally) == 0
