@@ -220,7 +220,8 @@ async def test_two_runtimes_do_not_mix() -> None:
 
 
 async def test_nothing_is_left_running() -> None:
-    async with runtime() as rt:
+    options = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0)
+    async with runtime(options=options) as rt:
         net = await rt.compile(doubler())
         await net(ROW)
         assert rt.statistics().workers.threads == 1
