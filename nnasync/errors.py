@@ -25,7 +25,28 @@ Cancelled as GENERAL_FAILURE, DeviceDied as DEVICE_UNAVAILABLE.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from nnasync.hal import ErrorStatus, OutputShape
+
+E = TypeVar("E", bound="NNError")
+
+REASONS = frozenset(
+    (
+        "admission",
+        "burst_depth",
+        "closing",
+        "dependency",
+        "displaced",
+        "hanging",
+        "memory",
+        "queue",
+        "queue_full",
+        "running",
+        "threads",
+    )
+)
+"""What an error may name as its reason, beside its status; see `tracing.tally`."""
 
 
 class NNError(Exception):
@@ -33,6 +54,8 @@ class NNError(Exception):
 
     status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
     transient: bool = False
+    reason: str = ""
+    """One of REASONS, where the class does not say enough to those who count."""
 
 
 class CallerError(NNError):
@@ -139,6 +162,12 @@ BY_STATUS: dict[ErrorStatus, type[NNError]] = {
     ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ResourceExhaustedTransient,
     ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ResourceExhaustedPersistent,
 }
+
+
+def because(reason: str, error: E) -> E:
+    """The error, with a reason of REASONS for those who count."""
+    error.reason = reason
+    return error
 
 
 def from_status(status: ErrorStatus, message: str) -> NNError:

@@ -25,6 +25,7 @@ from nnasync import errors, hal
 from nnasync.clock import now_ns
 from nnasync.deferred import deferred
 from nnasync.endings import joined_at_exit, renewed_in_child
+from nnasync.lag import Lag
 from nnasync.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ class Wakeup:
         "__weakref__",
         "_gate",
         "_home",
+        "_posted_ns",
         "_queue",
         "is_trio",
+        "lag",
         "posted",
         "thread_id",
         "tracer",
@@ -98,6 +101,8 @@ class Wakeup:
         self._home: Callable[[], Any] = weakref.ref(home)
         self._queue: deque[Callable[[], object]] = deque()
         self._gate = threading.Lock()
+        self._posted_ns = 0
+        self.lag = Lag()
         self.is_trio = is_trio
         self.thread_id = _get_ident()
         self.tracer: Tracer | None = None
@@ -166,12 +171,33 @@ class Wakeup:
             return False
         return True
 
+    def check_heard(self, deadline_ns: int) -> None:
+        """Raise MissedDeadlinePersistent where the loop lags so much that it hears of nothing then.
+
+        For work that ends on other threads; what is late already is left to them. The lag is
+        measured again.
+        """
+        now = now_ns()
+        lag_ns = self.lag.estimate_ns(now)
+        if now < deadline_ns < now + lag_ns:
+            self.measure_lag()
+            text = (
+                f"the deadline is {(deadline_ns - now) / 1e6:.3f} ms away and the event loop hears "
+                f"of what other threads do after {lag_ns / 1e6:.3f} ms at the earliest"
+            )
+            raise errors.because("admission", errors.MissedDeadlinePersistent(text))
+
+    def measure_lag(self) -> None:
+        """Wake the loop for nothing but to see how long that takes."""
+        self.post(_nothing)
+
     def statistics(self) -> Statistics:
         """Counters since the loop was first used; approximate while threads are posting."""
         return Statistics(posted=self.posted, wakeups=self.wakeups)
 
     def _schedule(self) -> bool:
         home = self._home()
+        self._posted_ns = now_ns()
         try:
             if home is None:
                 raise RuntimeError("the loop is gone")
@@ -188,10 +214,12 @@ class Wakeup:
     def _drain(self) -> None:
         self.wakeups += 1
         queue = self._queue
+        now = now_ns()
+        self.lag.observe(now - self._posted_ns, now)
         try:
             if self.tracer is not None:
                 for hook in self.tracer.loop_woken:
-                    hook(now_ns(), len(queue))
+                    hook(now, len(queue))
             for _ in range(len(queue)):
                 try:
                     queue.popleft()()
@@ -202,6 +230,10 @@ class Wakeup:
             self._gate.release()
             if queue and self._gate.acquire(False):
                 self._schedule()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _trio_token() -> Any:

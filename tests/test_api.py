@@ -110,6 +110,7 @@ def test_compile() -> None:
         "preemption_quantum_ms": None,
         "pin": None,
         "optimise_after": None,
+        "name": None,
     }
     assert inspect.iscoroutinefunction(nn.Runtime.compile)
 
@@ -238,7 +239,10 @@ import numpy as np
 import nnasync as nn
 model, cache = sys.argv[1:]
 async def main():
-    async with nn.open_runtime(devices=["litert-cpu", "nnasync-reference"]) as rt:
+    # The first device gets the model: on a busy machine either might win.
+    options = nn.Options(competition_budget_ms=0)
+    devices = ["litert-cpu", "nnasync-reference"]
+    async with nn.open_runtime(devices=devices, options=options) as rt:
         net = await rt.compile(model, cache_dir=cache)
         first, = net.inputs
         await net(np.ones(first.shape, first.dtype))

@@ -33,7 +33,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "buffers", "workers"},
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
-    {"tracing", "clock", "timeslice", "os_threads", "packages"},
+    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages"},
     {"errors", "callbacks"},
     {"hal"},
     {"collecting", "deferred", "endings"},

@@ -241,7 +241,8 @@ async def test_two_runtimes_do_not_mix() -> None:
 
 
 async def test_nothing_is_left_running() -> None:
-    async with runtime() as rt:
+    options = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0)
+    async with runtime(options=options) as rt:
         net = await rt.compile(doubler())
         await net(ROW)
         assert rt.statistics().workers.threads == 1
@@ -272,10 +273,12 @@ async def test_closing_ends_everything_in_flight() -> None:
             attempts["burst, behind"] = await attempt(group, lambda: burst(ROW))
             assert not any(each.done.is_set() for each in attempts.values())
 
-            def open_when_closed() -> None:
-                launched.fence.add_callback(lambda _: engine.gate.open_wide())
+            async def open_when_closed() -> None:
+                # What was launched last is answered first: this one has been told by then.
+                await attempts["running"].done.wait()
+                engine.gate.open_wide()
 
-            open_when_closed()
+            group.start_soon(open_when_closed)
         errors = {name: type(await each.failure()) for name, each in attempts.items()}
     assert errors == dict.fromkeys(errors, DeviceUnavailable)
     assert engine.counters.run == 1

@@ -180,7 +180,7 @@ def test_preempted_job_can_expire_too() -> None:
 
 def test_full_queue_refuses() -> None:
     queue = scheduler(queue_limit=2)
-    queue.submit(job(LOW), 0)
+    queue.submit(job(HIGH), 0)
     queue.submit(job(HIGH), 0)
     with pytest.raises(ResourceExhaustedTransient, match="2 executions are queued"):
         queue.submit(job(HIGH), 0)
@@ -328,8 +328,19 @@ class Naive(RuleBasedStateMachine):
         self.expired: list[Job] = []
         self.arrivals: dict[Job, int] = {}
         self.counts = dict.fromkeys(
-            ("submitted", "dispatched", "requeued", "withdrawn", "expired", "refused"), 0
+            (
+                "submitted",
+                "dispatched",
+                "requeued",
+                "withdrawn",
+                "expired",
+                "displaced",
+                "refused",
+                "missed",
+            ),
+            0,
         )
+        self.begun: set[Job] = set()
 
     submitted: Bundle[Job] = Bundle("submitted")
     running: Bundle[Job] = Bundle("running")
@@ -338,21 +349,30 @@ class Naive(RuleBasedStateMachine):
     def _submit(self, wanted: Job) -> bool:
         full = len(self.waiting) >= self.limit
         late = wanted.deadline_ns <= self.now_ns
+        lower = [each for each in self.waiting if each.priority < wanted.priority]
         try:
-            self.queue.submit(wanted, self.now_ns)
+            given = self.queue.submit(wanted, self.now_ns)
         except ResourceExhaustedTransient:
             assert full
+            assert not lower
+            self.counts["refused"] += 1
+            return False
         except MissedDeadlinePersistent:
             assert late
-            assert not full
-        else:
-            assert not full
-            assert not late
-            self.counts["submitted"] += 1
-            self.waiting[wanted] = self.arrivals[wanted] = self.counts["submitted"]
-            return True
-        self.counts["refused"] += 1
-        return False
+            assert lower or not full
+            self.counts["missed"] += 1
+            return False
+        assert not late
+        assert (given is not None) == full
+        if given is not None:
+            lower.sort(key=lambda each: (each.priority, each in self.begun, -self.arrivals[each]))
+            assert given.priority == lower[0].priority
+            assert given in self.begun or given is lower[0]
+            del self.waiting[given]
+            self.counts["displaced"] += 1
+        self.counts["submitted"] += 1
+        self.waiting[wanted] = self.arrivals[wanted] = self.counts["submitted"]
+        return True
 
     @rule(target=submitted, priority=priorities, in_ns=st.one_of(st.none(), st.integers(-3, 20)))
     def submit(self, priority: Priority, in_ns: int | None) -> MultipleResults[Job] | Job:
@@ -384,6 +404,7 @@ class Naive(RuleBasedStateMachine):
     @rule(preempted=consumes(running))
     def requeue(self, preempted: Job) -> None:
         self.queue.requeue(preempted, self.now_ns)
+        self.begun.add(preempted)
         self.waiting[preempted] = self.arrivals[preempted]
         self.counts["requeued"] += 1
 
@@ -407,6 +428,10 @@ class Naive(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         found = self.queue.statistics()
         assert {name: getattr(found, name) for name in self.counts} == self.counts
+        came = found.submitted + found.requeued
+        left = found.dispatched + found.withdrawn + found.expired + found.displaced
+        assert came == left + sum(found.queued)
+        assert found.waiting == len(self.waiting)
         for priority in ALL:
             waiting = sum(each.priority is priority for each in self.waiting)
             assert found.queued[priority] == waiting == self.queue.queued((priority,))

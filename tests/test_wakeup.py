@@ -20,6 +20,7 @@ import trio
 
 from nnasync import errors
 from nnasync import wakeup as wakeups
+from nnasync.lag import Lag
 from nnasync.tracing import Timeline, Tracer
 from nnasync.wakeup import (
     Waiter,
@@ -438,3 +439,31 @@ async def test_a_wakeup_knows_its_loop() -> None:
 
     in_thread(outside)
     assert mine.is_current()
+
+
+async def test_the_lag_is_measured_and_work_that_would_not_be_heard_of_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time_ns = [1_000_000_000]
+    monkeypatch.setattr(wakeups, "now_ns", lambda: time_ns[0])
+    wakeup = Wakeup.current()
+    wakeup.lag = Lag()
+
+    async def turn(length_ns: int) -> None:
+        done = anyio.Event()
+        in_thread(lambda: wakeup.post(done.set))
+        time_ns[0] += length_ns
+        await done.wait()
+
+    for _ in range(3):
+        wakeup.check_heard(time_ns[0] + 1)
+        await turn(2_000_000_000)
+    before = wakeup.statistics().posted
+    with pytest.raises(errors.MissedDeadlinePersistent, match="the event loop hears") as caught:
+        wakeup.check_heard(time_ns[0] + 1_000_000_000)
+    assert caught.value.reason == "admission"
+    wakeup.check_heard(time_ns[0] + 2_000_000_000)
+    assert wakeup.statistics().posted == before + 1
+    await yield_now()
+    await yield_now()
+    wakeup.check_heard(time_ns[0] + 1)

@@ -28,6 +28,7 @@ from nnasync.compilation.report import Fallback as Fallback
 from nnasync.compilation.report import Partition as Partition
 from nnasync.compilation.report import Rejection as Rejection
 from nnasync.compilation.report import Report as Report
+from nnasync.compilation.report import devices_of as devices_of
 from nnasync.compilation.state import state_folder as state_folder
 from nnasync.compilation.terms import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
 from nnasync.compilation.verdicts import Verdicts as Verdicts
@@ -46,6 +47,7 @@ __all__ = [
     "Verdicts",
     "calibrated",
     "compile_model",
+    "devices_of",
     "figures_in",
     "fingerprints",
     "get_ready_to_recall",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     telling = deferred("nnasync.compilation.telling")
 
-__all__ = ["Candidate", "Compilation", "Fallback", "Partition", "Rejection", "Report"]
+__all__ = ["Candidate", "Compilation", "Fallback", "Partition", "Rejection", "Report", "devices_of"]
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -90,6 +90,11 @@ class Report(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return telling.report_text(self)
+
+
+def devices_of(report: Report) -> str:
+    """The devices that run the model, in the order of its partitions, with + between them."""
+    return "+".join(dict.fromkeys(partition.device for partition in report.partitions))
 
 
 def _none() -> tuple[Fallback, ...]:

@@ -8,10 +8,12 @@ from nnasync.clock import now_ns
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
+    MissedDeadlinePersistent,
     Refused,
-    ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
+from nnasync.scheduler import NEVER_NS, Job
+from nnasync.wakeup import Wakeup
 from nnasync.workers import Task, Workers
 
 __all__ = ["Dependencies", "DependencyFailed", "Gate"]
@@ -20,12 +22,14 @@ __all__ = ["Dependencies", "DependencyFailed", "Gate"]
 class DependencyFailed(GeneralFailure):
     """A fence that the execution waited for failed; the first error of the chain is the cause."""
 
+    reason = "dependency"
+
 
 class Gate:
     """Lets at most `limit` tasks of one plan be with the workers; 0 lets all through (`is_open`).
 
-    The others wait in front of it, at most as many as the workers' queue may hold, and go in by
-    deadline, then by arrival.
+    The others wait in front of it, have their places with the workers as if they were queued, and
+    go in by deadline, then by arrival.
     """
 
     def __init__(self, workers: Workers, limit: int) -> None:
@@ -66,21 +70,34 @@ class Gate:
             task.release()
             raise
 
+    def submit_for_loop(self, task: Task) -> None:
+        """The same for what the loop of this thread waits for: where that lags, it ends sooner."""
+        if task.deadline_ns == NEVER_NS:
+            self.submit(task, held=False)
+            return
+        wakeup = Wakeup.current()
+        task.heard_after_ns = wakeup.lag.estimate_ns(now_ns())
+        try:
+            self.submit(task, held=False)
+        except MissedDeadlinePersistent:
+            if task.heard_after_ns:
+                wakeup.measure_lag()
+            raise
+
     def _enters(self, task: Task) -> bool:
         """Whether there is room now; if not, the task has been put among those that wait."""
+        giver: Job | None = None
         with self._lock:
             enters = self._inside < self._limit and not self._waiting
             if enters:
                 self._inside += 1
-            elif len(self._waiting) < self._workers.queue_limit:
-                # Before another thread can let it in, and have it run to its end.
-                self._workers.hold(task)
-                self._waiting[task] = None
             else:
-                raise ResourceExhaustedTransient(
-                    f"{len(self._waiting)} executions wait for the device already; retry later"
-                )
+                # Before another thread can let it in, and have it run to its end.
+                giver = self._workers.take_in(task)
+                self._waiting[task] = None
         task.when_released(lambda: self._left(task))
+        # Not before: it may be one that waits here too, and leaves.
+        self._workers.displace(giver)
         return enters
 
     def _left(self, task: Task) -> None:

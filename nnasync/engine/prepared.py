@@ -11,6 +11,7 @@ from nnasync import hal
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
+from nnasync.engine.burst_context import EngineBurstContext
 from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine.guarded import Health
 from nnasync.engine.heat import Heat
@@ -23,6 +24,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
     OutputInsufficientSize,
+    because,
 )
 from nnasync.fences import Fence, signaled
 from nnasync.hal import (
@@ -46,7 +48,7 @@ from nnasync.workers import Call, Task, Workers, contained
 if TYPE_CHECKING:
     from nnasync import burst as bursts
     from nnasync.buffers import Buffers
-    from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
+    from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
     from nnasync.engine import rehearsal, tokens
 else:
     bursts = deferred("nnasync.burst")
@@ -125,7 +127,7 @@ class EnginePreparedModel:
     ) -> ExecutionResult:
         """Run on a worker."""
         task = self._task(self._binding(request), _at_ns(deadline), loop_timeout_ns)
-        self._gate.submit(task, held=False)
+        self._gate.submit_for_loop(task)
         try:
             await task.fence
         finally:
@@ -294,7 +296,11 @@ class EnginePreparedModel:
         if not wait_for:
             self._gate.submit(task, held=False)
             return Launched(task, self._workers, measure=measure)
-        self._workers.hold(task, wait_for)
+        try:
+            self._workers.hold(task, wait_for)
+        except NNError:
+            task.release()
+            raise
         waits = Dependencies(task, len(wait_for), self._gate, self._workers, duration_ns)
         task.when_released(waits.forget)
         for fence in wait_for:
@@ -309,7 +315,7 @@ class EnginePreparedModel:
 
     def serve_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
-    ) -> BurstContext:
+    ) -> EngineBurstContext:
         """The same, at once and from any thread."""
         self._open_plan()
         heat = Heat(self._workers)
@@ -317,7 +323,7 @@ class EnginePreparedModel:
             self._begin, callback, result_channel, run_now=self.run_now, used=heat.touch
         )
         request_channel.listen(server.receive)
-        context = _BurstContext(server, self.run_now, heat)
+        context = EngineBurstContext(server, self.run_now, heat)
         heat.belongs_to(context)
         self._heats.append(heat)
         return context
@@ -330,7 +336,8 @@ class EnginePreparedModel:
     async def close(self) -> None:
         """Give the bindings and the plan's scratch back; what is in flight is answered."""
         plan, self._plan = self._plan, None
-        closed = DeviceUnavailable(f"{self._name} was closed while this was in flight")
+        text = f"{self._name} was closed while this was in flight"
+        closed = because("closing", DeviceUnavailable(text))
         self._workers.dismiss(self._estimate, closed)
         self._workers.expect_no_more(self)
         self._bindings.clear()
@@ -435,7 +442,7 @@ class EnginePreparedModel:
 
     def _open_plan(self) -> Plan:
         if self._plan is None:
-            raise DeviceUnavailable(f"{self._name} is closed")
+            raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self._plan
 
     def _inlines(self, budget_ns: float) -> bool:
@@ -532,57 +539,21 @@ class EnginePreparedModel:
 
         task.fence.add_callback(answer)
         task.when_released(release)
-        if behind is None or behind.done:
-            try:
+        try:
+            if behind is None or behind.done:
                 self._gate.submit(task, held=False)
-            except NNError as error:
-                task.fence.fail(error.with_traceback(None))
-                task.release()
-        else:
-            self._workers.hold(task, (behind,))
-            behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
+            else:
+                self._workers.hold(task, (behind,))
+                behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
+        except NNError as error:
+            task.fence.fail(error.with_traceback(None))
+            task.release()
         return lambda: self._workers.abandon(task)
 
 
 class _Shaped(Protocol):
     @property
     def shape(self) -> Shape: ...
-
-
-class _RunNow(Protocol):
-    def __call__(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None: ...
-
-
-class _BurstContext:
-    """A served burst (IBurstContext) in the client's process."""
-
-    def __init__(self, server: BurstServer, run: _RunNow, heat: Heat) -> None:
-        self._server = server
-        self._run = run
-        self._heat = heat
-
-    @property
-    def is_hot(self) -> bool:
-        """Whether the device is in its fast state for this burst."""
-        return self._heat.is_hot
-
-    def run_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None:
-        """Run on this thread if the burst is idle and that is cheaper than a hop."""
-        if not self._server.is_idle:
-            return None
-        self._heat.touch()
-        return self._run(request, measure=measure, deadline_ns=deadline_ns)
-
-    def free_memory(self, slot: int) -> None:
-        self._server.free_memory(slot)
-
-    def close(self) -> None:
-        self._server.close()
-        self._heat.leave()
 
 
 def _has_loops(model: Model) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
+from nnasync.execution.closing import Closing as Closing
 from nnasync.execution.launch import Execution as Execution
-from nnasync.execution.net import Closing as Closing
 from nnasync.execution.net import Net as Net
 from nnasync.execution.ports import Port as Port
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
 import numpy as np
 
 from nnasync.burst import (
@@ -44,14 +43,16 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
     ResourceExhaustedTransient,
+    because,
 )
-from nnasync.execution.calls import BurstSlot, Call, Ways
+from nnasync.execution.calls import BurstSlot, BurstStatistics, Call, Ways
 from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
 from nnasync.hal import Array, ExecutionResult, Model
 from nnasync.scheduler import NEVER_NS
+from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
@@ -67,16 +68,6 @@ _LATE_NS = 500_000
 """A device in another process answers at the deadline itself; this is how long that may take."""
 
 
-class BurstStatistics(msgspec.Struct, frozen=True):
-    """Counts of one burst; `in_flight` and `hot` are now."""
-
-    submitted: int
-    succeeded: int
-    failed: int
-    in_flight: int
-    hot: bool
-
-
 class Burst:
     """A stream of executions of one network, made by `net.burst()`; an async context manager."""
 
@@ -89,12 +80,13 @@ class Burst:
         *,
         depth: int,
         owner: object = None,
+        tally: Tally | None = None,
         device: Device | None = None,
         memory: MemorySource = own_memory,
     ) -> None:
         """`owner` is kept for as long as the burst is; `device` may have the state in buffers.
 
-        `memory` is for slots, and for the state where no buffers have it.
+        `memory` is for slots, and for the state where no buffers have it; `tally` counts the calls.
         """
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
@@ -104,6 +96,7 @@ class Burst:
         self._prepared = prepared
         self._depth = depth
         self._owner = owner
+        self._tally = tally or Tally()
         self._device = device
         self._workers = workers
         self._wakeup = Wakeup.current()
@@ -160,35 +153,47 @@ class Burst:
 
         Raises ResourceExhaustedTransient when `depth` calls are in flight already.
         """
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
-            self._check(deadline)
-        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        slot, ways, outs, mixed = self._filled(arrays, out)
-        answer: ExecutionResult | int | None = None
-        if self._running is None and not self._turn.is_half_spent():
-            if self._inline is not None:
-                answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
-            elif self._prompt is not None:
-                answer = self._ask(self._prompt, slot, ways, deadline_ns, measure=measure)
-        if isinstance(answer, ExecutionResult):
-            return self._value(slot, answer, outs, mixed, measure=measure)
-        call = Call(slot, ways, deadline_ns, measure=measure)
-        self._in_flight += 1
-        self._submitted += 1
+        tally = self._tally
+        tally.calls += 1
         try:
-            if answer is not None:
-                self._follow(call, answer)
-            elif self._takes_lead(call):
-                if self._turn.is_half_spent():
-                    await self._turn_of(call)
-                self._send(call)
-            if call.outcome is None:
-                await self._wait(call)
-        finally:
-            self._in_flight -= 1
-        return self._finish(call, outs, mixed)
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+                self._check(deadline)
+            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            slot, ways, outs, mixed = self._filled(arrays, out)
+            answer: ExecutionResult | int | None = None
+            if self._running is None and not self._turn.is_half_spent():
+                if self._inline is not None:
+                    answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
+                elif self._prompt is not None:
+                    answer = self._ask(self._prompt, slot, ways, deadline_ns, measure=measure)
+            if isinstance(answer, ExecutionResult):
+                value = self._value(slot, answer, outs, mixed, measure=measure)
+                tally.completed += 1
+                return value
+            if answer is None and deadline is not None:
+                self._check_heard(slot, deadline_ns)
+            call = Call(slot, ways, deadline_ns, measure=measure)
+            self._in_flight += 1
+            self._submitted += 1
+            try:
+                if answer is not None:
+                    self._follow(call, answer)
+                elif self._takes_lead(call):
+                    if self._turn.is_half_spent():
+                        await self._turn_of(call)
+                    self._send(call)
+                if call.outcome is None:
+                    await self._wait(call)
+            finally:
+                self._in_flight -= 1
+            value = self._finish(call, outs, mixed)
+            tally.completed += 1
+            return value
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
 
     def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.
@@ -226,7 +231,8 @@ class Burst:
         self._open = False
         if self._wakeup.is_inherited:
             return  # What is in flight is the parent's.
-        error = DeviceUnavailable("the burst was closed while this call was in flight")
+        text = "the burst was closed while this call was in flight"
+        error = because("closing", DeviceUnavailable(text))
         with self._lock:
             pending, self._pending = list(self._pending), deque()
         for call in pending:
@@ -263,9 +269,17 @@ class Burst:
                 f"deadline must be a Deadline such as nn.within(ms=10), got {deadline!r}"
             )
         if self._in_flight >= self._depth:
-            raise ResourceExhaustedTransient(
-                f"{self._depth} calls are in flight on this burst already (its depth)"
-            )
+            text = f"{self._depth} calls are in flight on this burst already (its depth)"
+            raise because("burst_depth", ResourceExhaustedTransient(text))
+
+    def _check_heard(self, slot: BurstSlot, deadline_ns: int) -> None:
+        try:
+            self._wakeup.check_heard(deadline_ns)
+        except NNError:
+            self._submitted += 1
+            self._failed += 1
+            self._idle.append(slot)
+            raise
 
     def _run_now(
         self,
@@ -421,7 +435,7 @@ class Burst:
         controller = self._controller
         try:
             if controller is None or not self._open:
-                raise DeviceUnavailable("the burst is closed")
+                raise because("closing", DeviceUnavailable("the burst is closed"))
             call.serial = controller.send(
                 self._arguments(controller, call.ways),
                 lambda outcome: self._ended(call, outcome),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from nnasync.burst import Outcome
 from nnasync.clock import Alarm
 from nnasync.execution.ports import Ports
@@ -12,7 +14,17 @@ from nnasync.execution.state import StreamState
 from nnasync.hal import Model, Request
 from nnasync.wakeup import Waiter
 
-__all__ = ["BurstSlot", "Call", "Ways"]
+__all__ = ["BurstSlot", "BurstStatistics", "Call", "Ways"]
+
+
+class BurstStatistics(msgspec.Struct, frozen=True):
+    """Counts of one burst; `in_flight` and `hot` are now."""
+
+    submitted: int
+    succeeded: int
+    failed: int
+    in_flight: int
+    hot: bool
 
 
 class Call:

@@ -6,33 +6,32 @@ import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
 from nnasync.clock import Deadline
-from nnasync.compilation import Compilation, Fallback, Report
+from nnasync.compilation import Compilation, Fallback, Report, devices_of
 from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, InvalidArgument, NNError
 from nnasync.execution.arguments import (
     all_met,
     fences_of,
-    gone,
     limit_of_loops_ns,
-    misfit,
     nanoseconds,
     spread,
 )
 from nnasync.execution.carrying import carried
+from nnasync.execution.closing import Closing
 from nnasync.execution.launch import Execution, Limits, fenced
+from nnasync.execution.placing import place
 from nnasync.execution.ports import (
     Port,
     as_given,
     check_out,
-    copy_in,
     fits,
     in_order,
     out_in_order,
@@ -41,23 +40,22 @@ from nnasync.execution.ports import (
 from nnasync.execution.slots import (
     Holding,
     Lease,
-    OutputRegion,
-    Piece,
     Slot,
     Slots,
     moved,
     own_memory,
     private_memory,
 )
-from nnasync.fences import Fence, FenceStatus
+from nnasync.fences import Fence
 from nnasync.hal import (
     Array,
     ExecutionResult,
     Model,
     Request,
 )
-from nnasync.memory import Pool, Region
+from nnasync.memory import Pool
 from nnasync.scheduler import NEVER_NS
+from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
 
@@ -76,8 +74,6 @@ else:
     open_launch = deferred("nnasync.execution.open_launch")
 
 __all__ = ["DEFAULT_DEPTH", "Net"]
-
-_SIGNALED = FenceStatus.SIGNALED
 
 _LARGE_BYTES = 32_768
 """An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
@@ -102,10 +98,12 @@ class Net:
         on_drop: Callable[[PreparedModel], object],
         start: StartTask,
         is_pinned: bool = False,
+        tally: Callable[[str], Tally] = lambda device: Tally(),
     ) -> None:
         """`start` starts tasks of the runtime; `is_pinned`: the application named the devices.
 
-        `on_drop` is called on the loop when the network was collected without being closed.
+        `on_drop` is called on the loop when the network was collected without being closed; `tally`
+        gives what counts the calls, by the names of the devices.
         """
         self._ports = ports = ports_of(compilation.model)
         self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
@@ -117,6 +115,7 @@ class Net:
         self._slots = Slots(compilation.model, self._ports)
         self._omitting: FlexibleCalls | None = None
         self._fell_back: tuple[Fallback, ...] = ()
+        self._tally_of = tally
         self._use(compilation)
         self._wakeup = Wakeup.current()
         self._workers = workers
@@ -130,7 +129,7 @@ class Net:
     def _use(self, compilation: Compilation) -> None:
         prepared = compilation.prepared
         self._compilation = compilation
-        self._report = compilation.report
+        self.optimised(compilation.report)
         self._hurries = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
         self._inline = inline = prepared if isinstance(prepared, InlinePreparedModel) else None
@@ -183,6 +182,7 @@ class Net:
     def optimised(self, report: Report) -> None:
         """Note that another plan has taken over; called by the runtime."""
         self._report = report
+        self._tally = self._tally_of(devices_of(report))
 
     def take_over(self, compilation: Compilation) -> bool:
         """Run calls from now on by another compilation of the same model; called by the runtime.
@@ -212,32 +212,41 @@ class Net:
         start from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
         DeviceError.
         """
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
-        if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
-            return await self._call_in_full(arrays, deadline, out, measure=measure)
-        outs = None if out is None else check_out(self._ports.outputs, out)
-        slot, inline, is_large = self._slots.take(), self._inline, self._is_large
-        if not is_large:
-            slot.inputs[0][...] = arrays[0]
-        result = None
-        if inline is not None:
-            result = inline.run_now(
-                slot.request,
-                measure=measure,
-                deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
-                given=arrays if is_large else None,
-            )
-        if result is None:
-            if is_large:
+        tally = self._tally
+        tally.calls += 1
+        try:
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+            if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
+                value = await self._call_in_full(arrays, deadline, out, measure=measure)
+                tally.completed += 1
+                return value
+            outs = None if out is None else check_out(self._ports.outputs, out)
+            slot, inline, is_large = self._slots.take(), self._inline, self._is_large
+            if not is_large:
                 slot.inputs[0][...] = arrays[0]
-            result = await self._prepared.execute_synchronously(
-                slot.request, measure=measure, deadline=deadline
-            )
-        value = slot.read(outs)
-        self._slots.give_back(slot)
-        return (value, result.timing) if measure else value
+            result = None
+            if inline is not None:
+                result = inline.run_now(
+                    slot.request,
+                    measure=measure,
+                    deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
+                    given=arrays if is_large else None,
+                )
+            if result is None:
+                if is_large:
+                    slot.inputs[0][...] = arrays[0]
+                result = await self._prepared.execute_synchronously(
+                    slot.request, measure=measure, deadline=deadline
+                )
+            value = slot.read(outs)
+            self._slots.give_back(slot)
+            tally.completed += 1
+            return (value, result.timing) if measure else value
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
 
     async def launch(
         self,
@@ -256,14 +265,38 @@ class Net:
         names buffers for outputs, as in a call. `duration` limits the time after the last fence,
         `loop_timeout` each WHILE loop, in seconds. Raises CallerError and Refused only.
         """
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
-        fences = () if wait_for == () else fences_of(wait_for)
-        if out is None is duration is loop_timeout and fits(arrays, self._port):
-            execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
-            if execution is not None:
-                return execution
+        tally = self._tally
+        tally.calls += 1
+        try:
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+            fences = () if wait_for == () else fences_of(wait_for)
+            execution: Execution | None = None
+            if out is None is duration is loop_timeout and fits(arrays, self._port):
+                execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
+            if execution is None:
+                execution = await self._launch_in_full(
+                    arrays, out, fences, deadline, duration, loop_timeout, measure=measure
+                )
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+        tally.follow(execution.fence, deadline)
+        return execution
+
+    async def _launch_in_full(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        fences: Sequence[Fence],
+        deadline: Deadline | None,
+        duration: float | None,
+        loop_timeout: float | None,
+        *,
+        measure: bool,
+    ) -> Execution:
+        """A launch of any form; most are one array that fits and is cheap."""
         values = in_order(self._ports.inputs, spread(arrays), "input")
         loop_timeout_ns = limit_of_loops_ns(loop_timeout)
         duration_ns = nanoseconds(duration, "duration")
@@ -275,7 +308,8 @@ class Net:
         inline, prepared = self._inline, self._prepared
         is_ready = all_met(fences)
         slot = self._slots.take() if is_ready else self._slots.take_ahead()
-        pieces, sources, copies = self._place(slot, values, outs)
+        peer = None if inline is not None else self._compilation.device
+        pieces, sources, copies = place(slot, values, outs, self._ports, prepared, peer)
         fences = carried(copies, fences) if copies else fences
         if self._workers.turns.is_half_spent():
             await self._workers.turns.next()
@@ -343,6 +377,7 @@ class Net:
             self._workers,
             depth=depth,
             owner=self,
+            tally=self._tally,
             device=None if self._inline else self._compilation.device,
             memory=private_memory if self._inline else own_memory,
         )
@@ -370,6 +405,7 @@ class Net:
             for _ in range(times):
                 await self(*arrays, deadline=deadline)
 
+        tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda _: Tally()
         try:
             last = await self._inline.rehearse(calls, until)
             forget = self._workers.rehearsing()
@@ -384,6 +420,9 @@ class Net:
         except BaseException:
             self.close()
             raise
+        finally:
+            self._tally_of = tally_of
+            self.optimised(self._report)
 
     def trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""
@@ -539,55 +578,3 @@ class Net:
         if not all(each is None or isinstance(each, buffer.Buffer) for each in outs):
             raise InvalidArgument("out= of a launch takes buffers; other outputs are regions")
         return outs
-
-    def _place(
-        self, slot: Slot, values: Sequence[Any], outs: Sequence[Any] | None
-    ) -> tuple[list[tuple[int, Piece]], list[Any], list[tuple[Array, Array]]]:
-        """Copy arrays into the slot; other pieces are returned with what keeps them alive.
-
-        The third are regions that are to be copied, each as a target and a source.
-        """
-        pieces: list[tuple[int, Piece]] = []
-        sources: list[Any] = []
-        copies: list[tuple[Array, Array]] = []
-        for target, value, port in zip(slot.inputs, values, self._ports.inputs, strict=True):
-            if isinstance(value, Region):
-                if value.dtype != port.dtype or value.shape != port.shape:
-                    raise misfit(value, port)
-                if isinstance(value, OutputRegion):
-                    if value.lease.slot is None:
-                        raise gone(port)
-                    sources.append(value.lease)
-                if self._inline is not None or self._may_hand_on(value):
-                    pieces.append((port.position, value))
-                else:
-                    copies.append((target, value.array))
-            elif value.__class__ is not np.ndarray and isinstance(value, buffer.Buffer):
-                value.check(self._prepared, "input", port)
-                pieces.append((port.position, value))
-                sources.append(value)
-            elif value.__class__ is Pool:
-                pieces.append((port.position, images.piece_of(value, port)))
-            else:
-                copy_in(target, value, port)
-        if outs is not None:
-            written = buffer.placed(self._ports, self._prepared, outs)
-            pieces += written
-            sources += [each for _, each in written]
-        return pieces, sources, copies
-
-    def _may_hand_on(self, region: Region) -> bool:
-        """Whether a device in another process may be given the memory of a region."""
-        if isinstance(region, OutputRegion):
-            return region.lease.lends_to(self._compilation.device)
-        return not region.pool.is_private
-
-
-class Closing:
-    """The end of a network; awaiting it is optional."""
-
-    def __init__(self, fence: Fence) -> None:
-        self._fence = fence
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._fence.__await__()

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from nnasync.clock import Deadline
-from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent
+from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because
 from nnasync.execution.burst import Burst
 from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.ports import in_order
 from nnasync.fences import Fence
+from nnasync.hal import Timing
 from nnasync.wakeup import cancellation_pending, checkpoint_if_cancelled
 
 __all__ = ["OpenBurst"]
@@ -44,11 +45,25 @@ class OpenBurst(Burst):
 
         Raises ResourceExhaustedTransient when `depth` calls are in flight already.
         """
-        self._check(deadline)
-        if cancellation_pending():
-            await checkpoint_if_cancelled()
+        tally = self._tally
+        tally.calls += 1
+        try:
             self._check(deadline)
-        values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+                self._check(deadline)
+            values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
+            value, timing = await self._in_turn(values, deadline, out, measure=measure)
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+        tally.completed += 1
+        return (value, timing) if measure else value
+
+    async def _in_turn(
+        self, values: list[Any], deadline: Deadline | None, out: Any, *, measure: bool
+    ) -> tuple[Any, Timing]:
+        """The answer to one call, after those before it."""
         before, over = self._tail, Fence()
         self._tail = over
         self._in_flight += 1
@@ -57,7 +72,7 @@ class OpenBurst(Burst):
             if not before.done:
                 values = [_copied(value) for value in values]
                 await self._turn_after(before, deadline)
-            value, timing = await self._calls.call(values, deadline, out, measure=measure)
+            answer = await self._calls.call(values, deadline, out, measure=measure)
             if not self._open:
                 raise _closed()
         except BaseException:
@@ -68,7 +83,7 @@ class OpenBurst(Burst):
         finally:
             self._in_flight -= 1
             before.add_callback(lambda _: over.signal())
-        return (value, timing) if measure else value
+        return answer
 
     async def _turn_after(self, before: Fence, deadline: Deadline | None) -> None:
         """Wait until the call before this one is over, at most until the deadline."""
@@ -94,7 +109,9 @@ class OpenBurst(Burst):
 
 
 def _closed() -> DeviceUnavailable:
-    return DeviceUnavailable("the burst was closed while this call was in flight")
+    return because(
+        "closing", DeviceUnavailable("the burst was closed while this call was in flight")
+    )
 
 
 def _copied(value: Any) -> Any:

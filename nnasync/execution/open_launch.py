@@ -23,6 +23,7 @@ from nnasync.errors import (
     GeneralFailure,
     MissedDeadlinePersistent,
     NNError,
+    because,
 )
 from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.launch import Execution, Limits
@@ -148,7 +149,8 @@ class OpenExecution(Execution):
         finally:
             self._disarm()
             # Final already, unless this task was cancelled with its runtime.
-            self._fence.fail(DeviceUnavailable("the runtime was closed before this had run"))
+            closed = DeviceUnavailable("the runtime was closed before this had run")
+            self._fence.fail(because("closing", closed))
 
     async def _call(self, fenced_ns: int) -> None:
         limits, deadline = self._limits, self._limits.deadline

@@ -25,9 +25,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     cores: how many executions run at once. inline_budget_us: an execution that takes at most this
     long may run on the thread of the loop (0: never). stall_budget_us: inline work per turn of the
-    loop. queue_limit: executions that may wait. low_os_priority: LOW worker threads get the lowest
-    OS priority, always or "alone", while nothing of higher priority is prepared (beside foreign
-    busy processes such a thread may stall all others of its process, also the loop).
+    loop. queue_limit: executions that may wait, for a thread or for fences; where so many do, the
+    newest of a lower priority gives its place up. low_os_priority: LOW worker threads get the
+    lowest OS priority, always or "alone", while nothing of higher priority is prepared (beside
+    foreign busy processes such a thread may stall all others of its process, also the loop).
     low_engine_priority: while something of higher priority is prepared, LOW executions may run on
     threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
     busy processes they do not). Neither needs privileges.

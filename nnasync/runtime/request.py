@@ -98,10 +98,12 @@ class CompileRequest(msgspec.Struct, frozen=True, kw_only=True):
     preemption_quantum_ms: float | None = None
     pin: str | None = None
     optimise_after: int | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         _check_type("deadline", self.deadline, Deadline, "a Deadline such as nn.within(s=5)")
         _check_type("pin", self.pin, str, "a string, as report().pin is one")
+        _check_type("name", self.name, str, "a string")
         _check_type("cache_dir", self.cache_dir, (str, os.PathLike), "a path")
         token: object = self.token
         is_token = isinstance(token, bytes) and len(token) == BYTE_SIZE_OF_CACHE_TOKEN

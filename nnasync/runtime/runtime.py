@@ -46,6 +46,7 @@ from nnasync.runtime.request import CompileRequest, Identity, ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
+from nnasync.tracing.tally import Tallies
 from nnasync.wakeup import Wakeup, in_thread, shield
 from nnasync.workers import Workers, WorkersStatistics, contained
 
@@ -128,6 +129,8 @@ class Runtime:
     ) -> None:
         self.options = options
         self.tracer = Tracer(instruments)
+        self.calls = Tallies()
+        """What became of the calls of networks; a collector of `tracing.metrics`."""
         self._wanted = devices
         self._isolate = isolate
         self._nets: set[weakref.ref[Net]] = set()
@@ -220,6 +223,7 @@ class Runtime:
         preemption_quantum_ms: float | None = None,
         pin: str | None = None,
         optimise_after: int | None = None,
+        name: str | None = None,
     ) -> Net:
         """Prepare a model, or the model in a file, for execution.
 
@@ -232,8 +236,8 @@ class Runtime:
         says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
         first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
         SHA-256. With `optimise_after` the first device that takes the model gets it at once, and
-        the choice is made beside it when it was executed so many times. Where the path of a file is
-        given instead of the model, the file is only loaded if the cache has not got it.
+        the choice is made after so many executions. Where a path is given instead of the model, the
+        file is only loaded if the cache has not got it. `name` is the network's in the metrics.
 
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
@@ -251,16 +255,10 @@ class Runtime:
             preemption_quantum_ms=preemption_quantum_ms,
             pin=pin,
             optimise_after=optimise_after,
+            name=name,
         )
         candidates = await self._devices.candidates(devices)
-        identity = await self._identity(source, candidates, is_cached=cache_dir is not None)
-        reviver = self._reviver(source, request, candidates, identity)
-        vlog.model("compile %s", source.name)
-        with begun(deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
-            compilation = await self._compiled(source, request, candidates, identity)
-        request = msgspec.structs.replace(request, deadline=None)
-        again = functools.partial(self._compiled, source, request, candidates, identity, again=True)
-        net = await self._net(compilation, deadline, reviver, again, is_pinned=devices is not None)
+        net = await self._made(source, request, candidates)
         await net.rehearse(deadline)
         return net
 
@@ -275,6 +273,25 @@ class Runtime:
         """
         self._check_open()
         return await domain.allocate(roles, shape)
+
+    async def _made(
+        self, source: ModelSource, request: CompileRequest, candidates: Sequence[Device]
+    ) -> Net:
+        """The network of a request, which is watched, revived and measured again as it must be."""
+        identity = await self._identity(source, candidates, is_cached=request.cache_dir is not None)
+        reviver = self._reviver(source, request, candidates, identity)
+        vlog.model("compile %s", source.name)
+        with (
+            begun(request.deadline),
+            self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name),
+        ):
+            compilation = await self._compiled(source, request, candidates, identity)
+        replayed = msgspec.structs.replace(request, deadline=None)
+        again = functools.partial(
+            self._compiled, source, replayed, candidates, identity, again=True
+        )
+        name = request.name or source.name
+        return await self._net(compilation, request, name, reviver, again)
 
     async def _identity(
         self, source: ModelSource, devices: Sequence[Device], *, is_cached: bool
@@ -372,11 +389,10 @@ class Runtime:
     async def _net(
         self,
         compilation: Compilation,
-        deadline: Deadline | None,
+        request: CompileRequest,
+        name: str,
         reviver: Reviver | None,
         again: Callable[[], Awaitable[Compilation]],
-        *,
-        is_pinned: bool,
     ) -> Net:
         upkeep = _Upkeep()
         async with closed_on_failure(compilation.prepared):
@@ -389,7 +405,8 @@ class Runtime:
                 on_close=functools.partial(self._closing, upkeep),
                 on_drop=functools.partial(self._dropped, upkeep),
                 start=self._tasks.start,
-                is_pinned=is_pinned,
+                is_pinned=request.devices is not None,
+                tally=functools.partial(self.calls.of, name, Priority(request.priority)),
             )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
@@ -403,8 +420,8 @@ class Runtime:
             upkeep.add(functools.partial(self._recheckers.discard, checker))
             upkeep.add(self._tasks.start(checker.run))
         until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
-        if deadline is not None:
-            until = min(until, deadline)
+        if request.deadline is not None:
+            until = min(until, request.deadline)
         try:
             with contextlib.suppress(MissedDeadline):
                 await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)

@@ -26,7 +26,10 @@ system's doing, several are the model's.
 *Admission.* A job is refused when even the optimistic sum cannot meet its deadline: the floors of
 all queued jobs of higher priorities of its client, shared by the servers, plus its own floor. A
 refusal lowers the floor by a twentieth, so a model whose only measurement was unlucky is tried
-again after a few refusals. And it is refused when its client has as many jobs queued as it may.
+again after a few refusals. To the sum comes what the event loop needs to hear of the end
+(`heard_after_ns`, see `lag`); where that alone makes it too long, the floor stays. And a job is
+refused when all places are taken, in all or by its client, and nobody gives it one (see `room`):
+work of lower priority does, and a client that has more than its share.
 
 *Expiry.* A queued job whose deadline passes is not handed out; `take_expired` returns it once.
 
@@ -47,5 +50,15 @@ from nnasync.scheduler.job import at_ns as at_ns
 from nnasync.scheduler.queue import AGEING_NS as AGEING_NS
 from nnasync.scheduler.queue import Scheduler as Scheduler
 from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
+from nnasync.scheduler.room import displaced as displaced
 
-__all__ = ["AGEING_NS", "NEVER_NS", "Estimate", "Job", "Scheduler", "SchedulerStatistics", "at_ns"]
+__all__ = [
+    "AGEING_NS",
+    "NEVER_NS",
+    "Estimate",
+    "Job",
+    "Scheduler",
+    "SchedulerStatistics",
+    "at_ns",
+    "displaced",
+]

@@ -60,7 +60,10 @@ class Estimate:
 
 
 class Job:
-    """What the scheduler knows of one execution; `client` 0 is the application itself."""
+    """What the scheduler knows of one execution; `client` 0 is the application itself.
+
+    `heard_after_ns` is how long after its end who waits for it hears of that, at least.
+    """
 
     __slots__ = (
         "charged_ns",
@@ -69,11 +72,15 @@ class Job:
         "entry",
         "estimate",
         "floor_ns",
+        "has_begun",
+        "has_place",
+        "heard_after_ns",
         "priority",
         "queued",
         "sequence",
         "shielded_until_ns",
         "since_ns",
+        "was_displaced",
     )
 
     def __init__(
@@ -87,9 +94,9 @@ class Job:
         self.estimate = estimate
         self.deadline_ns = deadline_ns
         self.client = client
-        self.floor_ns = 0.0
+        self.floor_ns = self.heard_after_ns = 0.0
         self.charged_ns = 0.0
         self.sequence = -1
         self.entry = -1
-        self.queued = False
+        self.queued = self.has_place = self.has_begun = self.was_displaced = False
         self.since_ns = self.shielded_until_ns = 0

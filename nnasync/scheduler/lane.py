@@ -32,7 +32,6 @@ class Lane:
         "_heaps",
         "_jobs",
         "_totals",
-        "limit",
         "queued",
         "running",
         "size",
@@ -43,12 +42,10 @@ class Lane:
         self,
         *,
         ageing_ns: int,
-        limit: int,
         totals: list[int],
         expired: list[Job],
         tag_ns: float = 0.0,
     ) -> None:
-        self.limit = limit
         self.tag_ns = tag_ns
         self.queued = [0, 0, 0]
         self.size = self.running = 0

@@ -10,11 +10,14 @@ import msgspec
 from nnasync.errors import (
     DeviceUnavailable,
     MissedDeadlinePersistent,
+    NNError,
     ResourceExhaustedTransient,
+    because,
 )
 from nnasync.hal import Priority
 from nnasync.scheduler.job import NEVER_NS, Job
 from nnasync.scheduler.lane import Lane
+from nnasync.scheduler.room import Room, displaced
 from nnasync.tracing import Count, labelled
 
 __all__ = ["AGEING_NS", "Scheduler", "SchedulerStatistics"]
@@ -27,26 +30,42 @@ _LEAST_NS = 1000.0
 
 
 class SchedulerStatistics(msgspec.Struct, frozen=True):
-    """Counts since the start, `queued` is now; `aged` jobs were handed out for their age."""
+    """Counts since the start, but `queued` and `waiting`, which are now.
+
+    `waiting` has a place, in the queue or in front of it. What was `submitted` or `requeued` is
+    queued, or was dispatched, withdrawn or displaced by other work, or expired. `displaced` counts
+    what waited in front of the queue too. `refused` found no place, `missed` could not be done by
+    its deadline; `aged` was dispatched for its age.
+    """
 
     queued: Annotated[tuple[int, int, int], labelled("priority", "low", "medium", "high")]
+    waiting: int
     submitted: Count
     dispatched: Count
     requeued: Count
     withdrawn: Count
     expired: Count
+    displaced: Count
     refused: Count
+    missed: Count
     aged: Count
 
 
 class Scheduler:
     """A queue of jobs; `servers` is the number of executions that run at once.
 
-    `queue_limit` is how many jobs the application may have queued. With `ageing_ns` of NEVER_NS
-    nothing is ever due for its age.
+    `queue_limit` is how many jobs of the application may wait, `room` how many of all clients. With
+    `ageing_ns` of NEVER_NS nothing is ever due for its age.
     """
 
-    def __init__(self, *, servers: int, queue_limit: int, ageing_ns: int = AGEING_NS) -> None:
+    def __init__(
+        self,
+        *,
+        servers: int,
+        queue_limit: int,
+        ageing_ns: int = AGEING_NS,
+        room: int = NEVER_NS,
+    ) -> None:
         self._servers = servers
         self._ageing_ns = ageing_ns
         self._queued = [0, 0, 0]
@@ -58,6 +77,8 @@ class Scheduler:
         self._sequence = 0
         self._submitted = self._dispatched = self._requeued = 0
         self._withdrawn = self._expired_count = self._refused = self._aged = 0
+        self._displaced = self._missed = 0
+        self._room = Room(room)
         self.open_client(queue_limit=queue_limit)
         self._only: Lane | None = self._lanes[0]
 
@@ -69,11 +90,11 @@ class Scheduler:
         self._only = None
         self._lanes[self._last_client] = Lane(
             ageing_ns=self._ageing_ns,
-            limit=queue_limit,
             totals=self._queued,
             expired=self._expired,
             tag_ns=self._virtual_ns,
         )
+        self._room.open(self._last_client, queue_limit)
         return self._last_client
 
     def close_client(self, client: int) -> None:
@@ -117,53 +138,46 @@ class Scheduler:
 
     # -- jobs
 
+    def has_room(self, priority: Priority, client: int = 0) -> bool:
+        """Whether one more job of this priority and client would find a place."""
+        return client not in self._leaving and self._room.has_room(priority, client)
+
     def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient, and count it, where a job of this priority has no room.
+        """Raise ResourceExhaustedTransient, and count it, where one more would find no place.
 
-        For who asks before he makes the job, and takes memory for it.
+        For those who ask before they make the job, and take memory for it.
         """
-        lane = self._lanes.get(client)
-        if lane is not None and lane.size >= lane.limit:
+        if not self.has_room(priority, client):
             self._refused += 1
-            raise ResourceExhaustedTransient(
-                f"{lane.limit} executions are queued already, one of {priority.name} "
-                "priority finds no room; retry when some have finished"
-            )
+            raise self._room.refusal(priority, client)
 
-    def admit(self, job: Job, now_ns: int) -> None:
-        """Raise MissedDeadlinePersistent or ResourceExhaustedTransient to refuse the job.
+    def hold(self, job: Job) -> Job | None:
+        """Give a job that is not ready its place already; who had to give one up for that, if any.
 
-        DeviceUnavailable is for one of a client that was closed.
+        That one is out of the queue, and to be told by `displaced`. Raises
+        ResourceExhaustedTransient, or DeviceUnavailable for a client that was closed.
         """
-        lane = self._lanes.get(job.client)
-        if lane is None or job.client in self._leaving:
-            raise DeviceUnavailable("the client of this execution has gone")
-        if lane.size >= lane.limit:
-            self._refused += 1
-            raise ResourceExhaustedTransient(
-                f"{lane.limit} executions are queued already; retry when some have finished"
-            )
-        if job.deadline_ns == NEVER_NS:
-            return
-        remaining_ns = job.deadline_ns - now_ns
-        if remaining_ns <= 0:
-            self._refused += 1
-            raise MissedDeadlinePersistent(
-                f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
-            )
-        ahead_ns = lane.backlog_above_ns(job.priority) / self._servers
-        needed_ns = ahead_ns + job.estimate.floor_ns
-        if needed_ns > remaining_ns:
-            self._refused += 1
-            job.estimate.refused()
-            raise MissedDeadlinePersistent(
-                f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
-                f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
-            )
+        self._check_client(job)
+        if job.has_place:
+            return None
+        giver = self._giver(job)
+        return self._take_place(job, giver)
 
-    def submit(self, job: Job, now_ns: int) -> None:
-        """Queue a job; raises what `admit` raises."""
-        self.admit(job, now_ns)
+    def submit(self, job: Job, now_ns: int) -> Job | None:
+        """Queue a job; who had to give its place up for that, if any, as of `hold`.
+
+        Raises what `hold` raises, and MissedDeadlinePersistent where the deadline cannot be met. A
+        job that is refused has no place any more.
+        """
+        try:
+            self._check_client(job)
+            giver = None if job.has_place else self._giver(job)
+            self._check_deadline(job, now_ns)
+        except NNError:
+            self._room.leave(job)
+            self._drop(job.client)
+            raise
+        given = None if job.has_place else self._take_place(job, giver)
         job.sequence = self._sequence
         job.since_ns = now_ns
         self._sequence += 1
@@ -171,21 +185,31 @@ class Scheduler:
         lane = self._lanes[job.client]
         self._enter(lane)
         lane.push(job)
+        return given
 
     def requeue(self, job: Job, now_ns: int) -> None:
         """Queue a preempted job again, with its old place in the order of arrival and of age."""
         self._requeued += 1
+        job.has_begun = True
+        self._room.take(job)
         lane = self._lanes[job.client]
         self._enter(lane)
         lane.put_back(job, now_ns)
 
-    def withdraw(self, job: Job) -> bool:
-        """Take a job out of the queue; False if it was not in it."""
+    def withdraw(self, job: Job, *, is_late: bool = False) -> bool:
+        """Take a job out of the queue, and its place from it; False if it was not queued.
+
+        `is_late`: because its deadline has passed.
+        """
         if not job.queued:
+            self._room.leave(job)
+            self._drop(job.client)
             return False
-        self._withdrawn += 1
-        self._lanes[job.client].leave(job)
-        self._drop(job.client)
+        if is_late:
+            self._expired_count += 1
+        else:
+            self._withdrawn += 1
+        self._leave(job)
         return True
 
     def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
@@ -199,8 +223,11 @@ class Scheduler:
             job = only.next(now_ns, priorities)
         else:
             job = self._fair_next(now_ns, priorities)
+        for late in self._expired:
+            self._room.leave(late)
         if job is None:
             return None
+        self._room.leave(job)
         self._dispatched += 1
         if job.shielded_until_ns:
             self._aged += 1
@@ -265,14 +292,73 @@ class Scheduler:
         low, medium, high = self._queued
         return SchedulerStatistics(
             queued=(low, medium, high),
+            waiting=self._room.size,
             submitted=self._submitted,
             dispatched=self._dispatched,
             requeued=self._requeued,
             withdrawn=self._withdrawn,
             expired=self._expired_count + len(self._expired),
+            displaced=self._displaced,
             refused=self._refused,
+            missed=self._missed,
             aged=self._aged,
         )
+
+    # -- admission
+
+    def _check_client(self, job: Job) -> None:
+        if job.client not in self._lanes or job.client in self._leaving:
+            raise DeviceUnavailable("the client of this execution has gone")
+        if job.was_displaced:
+            raise displaced(job)
+
+    def _giver(self, job: Job) -> Job | None:
+        """Who is to give its place to a job; raises where there is none for it."""
+        try:
+            return self._room.giver(job)
+        except ResourceExhaustedTransient:
+            self._refused += 1
+            raise
+
+    def _take_place(self, job: Job, giver: Job | None) -> Job | None:
+        if giver is not None:
+            self._displaced += 1
+            giver.was_displaced = True
+            if giver.queued:
+                self._leave(giver)
+            else:
+                self._room.leave(giver)
+                self._drop(giver.client)
+        self._room.take(job)
+        return giver
+
+    def _leave(self, job: Job) -> None:
+        """Take a queued job out."""
+        self._room.leave(job)
+        self._lanes[job.client].leave(job)
+        self._drop(job.client)
+
+    def _check_deadline(self, job: Job, now_ns: int) -> None:
+        if job.deadline_ns == NEVER_NS:
+            return
+        remaining_ns = job.deadline_ns - now_ns
+        if remaining_ns <= 0:
+            self._missed += 1
+            raise _missed(
+                f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
+            )
+        above_ns = self._lanes[job.client].backlog_above_ns(job.priority)
+        ahead_ns = above_ns / self._servers
+        needed_ns = ahead_ns + job.estimate.floor_ns
+        if needed_ns + job.heard_after_ns > remaining_ns:
+            self._missed += 1
+            if needed_ns > remaining_ns:
+                job.estimate.refused()
+            raise _missed(
+                f"the deadline is {remaining_ns / 1e6:.3f} ms away and the execution needs at "
+                f"least {needed_ns / 1e6:.3f} ms ({ahead_ns / 1e6:.3f} ms behind higher priorities)"
+                + _heard(job.heard_after_ns)
+            )
 
     # -- shares
 
@@ -311,12 +397,21 @@ class Scheduler:
         if client not in self._leaving:
             return
         lane = self._lanes[client]
-        if lane.size or lane.running > 0:
+        if lane.size or lane.running > 0 or self._room.taken_by(client):
             return
         self._leaving.discard(client)
+        self._room.close(client)
         del self._lanes[client]
         if len(self._lanes) == 1:
             self._only = self._lanes[0]
+
+
+def _missed(text: str) -> MissedDeadlinePersistent:
+    return because("admission", MissedDeadlinePersistent(text))
+
+
+def _heard(after_ns: float) -> str:
+    return f"; the event loop hears of its end {after_ns / 1e6:.3f} ms later" if after_ns else ""
 
 
 def _tag(lane: Lane) -> float:

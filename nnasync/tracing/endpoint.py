@@ -64,9 +64,9 @@ def serve_metrics(
 ) -> Endpoint:
     """An endpoint to be used with `async with`, at 127.0.0.1; port 0 takes any that is free.
 
-    Shown are the statistics of `source`, durations of its executions while this is open, its
-    devices with processes of their own, and what further collectors have. Raises InvalidArgument
-    for what is no port; entering raises OSError for one that is taken.
+    Shown are the statistics of `source`, what became of its calls, durations of its executions
+    while this is open, its devices with processes of their own, and what further collectors have.
+    Raises InvalidArgument for what is no port; entering raises OSError for one that is taken.
     """
     if not isinstance(port, int) or not 0 <= port < 2**16:
         raise InvalidArgument(f"a port is a number from 0 to 65535, got {port!r}")
@@ -80,7 +80,9 @@ class Endpoint:
         self.port = port
         self._source = source
         self._durations = Durations()
+        calls: Collector | None = getattr(source, "calls", None)
         self._collectors: tuple[Collector, ...] = (
+            *(() if calls is None else (calls,)),
             self._durations,
             Processes(source),
             *collectors,

@@ -13,11 +13,12 @@ import math
 import threading
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from nnasync import errors, hal
+from nnasync import errors
+from nnasync.tracing.families import Collector, Family, Sample
 from nnasync.tracing.figures import COUNTER, LABEL
 from nnasync.tracing.instruments import Instrument, Traced
 
@@ -41,30 +42,6 @@ _OTHERS = "(others)"
 _ANSWERED = "NONE"
 
 
-class Sample(hal.Struct, frozen=True):
-    """A number of a family: what its name adds to that of the family, its labels, its value."""
-
-    suffix: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-class Family(hal.Struct, frozen=True):
-    """Samples of one name; `kind` is counter, gauge or histogram."""
-
-    name: str
-    kind: str
-    help: str
-    samples: tuple[Sample, ...]
-
-
-class Collector(Protocol):
-    """Whatever has metrics to show."""
-
-    def collect(self) -> Iterable[Family]:
-        """The metrics now."""
-
-
 def render(statistics: msgspec.Struct | None, *collectors: Collector) -> str:
     """All metrics as text; the numbers of `statistics` come first, then those of collectors."""
     families = [] if statistics is None else list(_families("nnasync", statistics))
@@ -86,7 +63,7 @@ class Durations(Instrument):
         self._lock = threading.Lock()
         self._ran: dict[tuple[str, str], _Histogram] = {}
         self._queued: dict[tuple[str, str], _Histogram] = {}
-        self._answers: dict[tuple[str, str], int] = {}
+        self._answers: dict[tuple[str, str, str], int] = {}
         self._fallbacks: dict[tuple[str, str], int] = {}
         self._names: set[str] = set()
 
@@ -108,7 +85,7 @@ class Durations(Instrument):
         """Count an answer by its status."""
         status = _ANSWERED if error is None else _status(error)
         with self._lock:
-            key = (self._name(task.name), status)
+            key = (self._name(task.name), task.priority.name.lower(), status)
             self._answers[key] = self._answers.get(key, 0) + 1
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
@@ -129,8 +106,8 @@ class Durations(Instrument):
             ran = tuple(_histogram_samples(self._ran, "lane"))
             queued = tuple(_histogram_samples(self._queued, "priority"))
             answers = tuple(
-                Sample("", (*_network(name), ("status", status)), count)
-                for (name, status), count in self._answers.items()
+                Sample("", (*_network(name), ("priority", priority), ("status", status)), count)
+                for (name, priority, status), count in self._answers.items()
             )
             fallbacks = tuple(
                 Sample("", (("device", device), ("kind", kind)), count)
@@ -223,6 +200,8 @@ def _network(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _status(error: Exception) -> str:
+    if isinstance(error, errors.Cancelled):
+        return "CANCELLED"
     return error.status.name if isinstance(error, errors.NNError) else "GENERAL_FAILURE"
 
 

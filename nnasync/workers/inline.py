@@ -16,7 +16,12 @@ import threading
 from collections.abc import Callable
 
 from nnasync.clock import now_ns
-from nnasync.errors import GeneralFailure, MissedDeadlinePersistent, MissedDeadlineTransient
+from nnasync.errors import (
+    GeneralFailure,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    because,
+)
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
 from nnasync.tracing import Tracer
@@ -98,10 +103,11 @@ class InlineLane:
         started_ns = now_ns()
         if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
             estimate.refused()
-            raise MissedDeadlinePersistent(
+            text = (
                 f"the deadline is {(deadline_ns - started_ns) / 1e6:.3f} ms away and the execution "
                 f"needs at least {estimate.floor_ns / 1e6:.3f} ms"
             )
+            raise because("admission", MissedDeadlinePersistent(text))
         if client:
             with self._lock:
                 self.running += 1

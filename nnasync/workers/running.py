@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nnasync.errors import ResourceExhaustedTransient
+from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import Priority
 from nnasync.workers.crew import Worker
 from nnasync.workers.task import GO, Task
@@ -69,10 +69,11 @@ class Running:
             return
         mine = (worker.lost for each, worker in self.pairs() if each.estimate is task.estimate)
         if sum(mine) >= MOST_HANGING:
-            raise ResourceExhaustedTransient(
+            text = (
                 f"{MOST_HANGING} executions of {task.name} hang on the device already; retry when "
                 "it has let go of some"
             )
+            raise because("hanging", ResourceExhaustedTransient(text))
 
     def staying(self, now: int) -> int:
         """How many executions go on, within the budget of cores."""

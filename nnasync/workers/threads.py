@@ -14,21 +14,21 @@ from nnasync.errors import (
     Cancelled,
     DeviceUnavailable,
     GeneralFailure,
-    MissedDeadlinePersistent,
-    MissedDeadlineTransient,
+    MissedDeadline,
     NNError,
     Refused,
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
+from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
 from nnasync.workers.aside import Aside
 from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
 from nnasync.workers.giving_way import GivingWay, LowOsPriority
 from nnasync.workers.inline import InlineLane
+from nnasync.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync.workers.running import Running
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 
@@ -68,7 +68,9 @@ class Workers:
         self._on_start = on_start
         self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
         self._nursery = Nursery() if self._giving_way.has_threads else None
-        self._scheduler = Scheduler(servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns)
+        self._scheduler = Scheduler(
+            servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns, room=queue_limit
+        )
         self._lock = renewed_in_child(threading.Lock())
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
         self._workers: list[Worker] = []
@@ -113,9 +115,10 @@ class Workers:
     # -- clients
 
     def open_client(self, *, queue_limit: int) -> int:
-        """Take in another client, which may have so many executions queued; its number.
+        """Take in another client, which may have so many executions waiting; its number.
 
-        Executions bear that number. Clients have equal shares, and priorities count within them.
+        Executions bear that number. Clients have equal shares of the cores, and of the places where
+        executions wait; priorities count within them.
         """
         with self._lock:
             return self._scheduler.open_client(queue_limit=queue_limit)
@@ -132,32 +135,45 @@ class Workers:
 
     # -- the queue
 
+    def has_room(self, priority: Priority, client: int = 0) -> bool:
+        """Whether one more execution would find a place to wait, perhaps that of another one.
+
+        Cheap, from any thread, and true for that moment only.
+        """
+        with self._lock:
+            return self._scheduler.has_room(priority, client)
+
     def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient where `submit` would now, for want of room."""
+        """Raise ResourceExhaustedTransient where `has_room` is false."""
         with self._lock:
             self._scheduler.check_room(priority, client)
 
     def submit(self, task: Task) -> None:
         """Queue a task whose dependencies are met; raises Refused or DeviceUnavailable.
 
-        Each execution that hangs on the device costs a thread, so a model of which many do is
-        refused with ResourceExhaustedTransient until the device lets go of some.
+        It may get the place of another one, which is answered: see `scheduler.room`. Each execution
+        that hangs on the device costs a thread, so a model of which many do is refused with
+        ResourceExhaustedTransient until the device lets go of some.
         """
         task.ready_ns = now = now_ns()
-        with self._lock:
-            if self._closed:
-                raise DeviceUnavailable("the runtime is closed")
-            if task.fence.done:
-                return
-            self._running.check_hanging(task)
-            self._scheduler.submit(task, now)
-            self._live.add(task)
-            try:
-                worker = self._worker_for(task)
-            except ResourceExhaustedTransient:
-                self._scheduler.withdraw(task)
-                self._live.discard(task)
-                raise
+        giver: Job | None = None
+        try:
+            with self._lock:
+                if self._closed:
+                    raise closed()
+                if task.fence.done:
+                    return
+                self._live.add(task)
+                try:
+                    self._running.check_hanging(task)
+                    giver = self._scheduler.submit(task, now)
+                    worker = self._worker_for(task)
+                except (Refused, DeviceUnavailable):
+                    self._scheduler.withdraw(task)
+                    self._live.discard(task)
+                    raise
+        finally:
+            self.displace(giver)
         for hook in self.tracer.task_submitted:
             hook(task)
         self.arm(task)
@@ -172,23 +188,35 @@ class Workers:
             alarm = self.watchdog.arm(task.deadline_ns, lambda: self._expire(task))
         except (BadState, RuntimeError) as error:
             # The task may be running by now: it is its fence that has to tell.
-            self.settle(task, _unwatched(error))
+            self.settle(task, unwatched(error))
             return
         task.alarm = alarm
         if task.fence.done:
             alarm.disarm()
 
     def hold(self, task: Task, fences: Sequence[Fence] = ()) -> None:
-        """Take charge of a task that still waits, for `fences`; raises DeviceUnavailable."""
-        with self._lock:
-            if self._closed:
-                raise DeviceUnavailable("the runtime is closed")
-            if not task.fence.done:
-                self._live.add(task)
-        self.arm(task)
+        """Take charge of a task that waits for `fences`, and has its place; raises as `submit`."""
+        self.displace(self.take_in(task))
         for hook in self.tracer.task_waits:
             for fence in fences:
                 hook(task, fence)
+
+    def take_in(self, task: Task) -> Job | None:
+        """As `hold`, but whoever has to give its place up is returned, to be told by `displace`."""
+        giver: Job | None = None
+        with self._lock:
+            if self._closed:
+                raise closed()
+            if not task.fence.done:
+                giver = self._scheduler.hold(task)
+                self._live.add(task)
+        self.arm(task)
+        return giver
+
+    def displace(self, job: Job | None) -> None:
+        """Answer an execution that gave its place up; not to be called with a lock held."""
+        if isinstance(job, Task):
+            self.settle(job, displaced(job))
 
     def submit_held(self, task: Task) -> None:
         """Queue a held task whose dependencies are met; a refusal settles it."""
@@ -204,7 +232,7 @@ class Workers:
             task.stop.raised = ABORT
             running = task in self._running
             if not running:
-                self._scheduler.withdraw(task)
+                self._scheduler.withdraw(task, is_late=isinstance(error, MissedDeadline))
                 self._live.discard(task)
         if running:
             task.stop.abort_apart()
@@ -281,7 +309,7 @@ class Workers:
             # Dependants come after what they wait for: each shall hear of the closing itself.
             live = sorted(self._live, key=lambda task: task.launched_ns, reverse=True)
         for task in live:
-            self.settle(task, DeviceUnavailable("the runtime was closed while this was in flight"))
+            self.settle(task, closed("the runtime was closed while this was in flight"))
         with self._lock:
             if self._ageing is not None:
                 self._ageing.disarm()
@@ -375,7 +403,7 @@ class Workers:
             else:
                 worker.thread.start()
         except RuntimeError as error:
-            raise ResourceExhaustedTransient(f"no thread for executions: {error}") from error
+            raise no_thread(f"no thread for executions: {error}") from error
         joined_at_exit(worker.thread)
         self._workers.append(worker)
 
@@ -466,7 +494,8 @@ class Workers:
         """What a thread runs next; without anything it is idle, and perhaps another has work."""
         is_regular = worker.priorities is _REGULAR
         asked = _ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
-        budget = is_regular or self._may_start_low()
+        # Whatever is queued when the runtime closes does not begin: closing answers it.
+        budget = not self._closed and (is_regular or self._may_start_low())
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
@@ -568,13 +597,4 @@ class Workers:
     def _expire(self, job: Job) -> None:
         if not isinstance(job, Task):
             raise BadState("the workers were handed a job that is not a task")
-        started = bool(job.started_ns)
-        kind = MissedDeadlineTransient if started else MissedDeadlinePersistent
-        when = "during" if started else "before"
-        self.settle(job, kind(f"the deadline of {job.name} passed {when} its execution"))
-
-
-def _unwatched(error: Exception) -> NNError:
-    if isinstance(error, BadState):
-        return DeviceUnavailable("the runtime is closed")
-    return ResourceExhaustedTransient(f"no thread to watch deadlines: {error}")
+        self.settle(job, missed(job))

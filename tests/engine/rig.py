@@ -70,9 +70,10 @@ class Rig:
         inline_budget_ns: int = 10**9,
         queue_limit: int = 1000,
         state_directory: Path | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self.engine = engine
-        self.watchdog = Watchdog()
+        self.watchdog = watchdog or Watchdog()
         self.workers = Workers(
             cores=cores,
             inline_budget_ns=inline_budget_ns,

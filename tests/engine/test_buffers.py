@@ -64,7 +64,7 @@ from tests.engine.rig import (
     released,
     until_inline,
 )
-from tests.rigs import SHAPE
+from tests.rigs import SHAPE, ManualWatchdog
 from tests.workers.steering import until
 
 pytestmark = pytest.mark.anyio
@@ -293,12 +293,15 @@ async def test_races_on_all_workers(rigs: Rigs) -> None:
 
 
 async def test_a_late_run_cannot_write_into_what_came_later(rigs: Rigs) -> None:
-    engine = null(gated=True)
-    rig, row = rigs(engine), Row()
+    engine, watchdog = null(gated=True), ManualWatchdog()
+    rig, row = rigs(engine, watchdog=watchdog), Row()
     prepared = await rig.prepare()
     buffer = await allocated(rig, prepared)
     await filled(buffer)
-    late = await prepared.execute_fenced(writing(buffer, row), deadline=within(ms=20))
+    deadline = within(s=3600)
+    late = await prepared.execute_fenced(writing(buffer, row), deadline=deadline)
+    await reached(engine, lambda now: now.waiting == 1)
+    watchdog.ring(deadline)
     assert isinstance(await finished(late.fence), MissedDeadline)
     with pytest.raises(ResourceExhaustedTransient):
         await filled(buffer)

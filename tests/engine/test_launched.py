@@ -34,6 +34,7 @@ from tests.engine.rig import (
     reached,
     until_inline,
 )
+from tests.rigs import ManualWatchdog
 
 pytestmark = pytest.mark.anyio
 
@@ -238,14 +239,17 @@ async def test_duration_without_fences_counts_from_the_launch(rigs: Rigs) -> Non
 
 
 async def test_the_earlier_of_deadline_and_duration_counts(rigs: Rigs) -> None:
-    engine = null(gated=True)
-    rig = rigs(engine)
+    engine, watchdog = null(gated=True), ManualWatchdog()
+    rig = rigs(engine, watchdog=watchdog)
     prepared, row, fence = await rig.prepare(), Row(), Fence()
+    deadline = within(s=1800)
     launched = await prepared.execute_fenced(
-        row.request, [fence], duration_ns=3600 * 10**9, deadline=within(ms=30)
+        row.request, [fence], duration_ns=3600 * 10**9, deadline=deadline
     )
     fence.signal()
     await reached(engine, lambda now: now.waiting == 1)
+    assert [alarm.at_ns for alarm in watchdog.alarms] == [deadline.at_ns]
+    watchdog.ring(deadline)
     assert isinstance(await failed(launched), MissedDeadlineTransient)
     info = await launched.get_execution_info()
     assert info.status is ErrorStatus.MISSED_DEADLINE_TRANSIENT

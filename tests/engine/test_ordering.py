@@ -17,7 +17,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import NEVER_NS, Estimate
+from nnasync.scheduler import NEVER_NS, Estimate, Job
 from nnasync.workers import StopFlag, Task, Workers
 from tests.engine.rig import PATIENCE_S, Rig, null
 
@@ -179,7 +179,8 @@ def test_as_many_may_wait_as_the_queue_holds(plans: Callable[..., Plan]) -> None
     with pytest.raises(ResourceExhaustedTransient):
         plan.submit("fourth")
     held = plan.task("fifth")
-    plan.workers.hold(held)
+    with pytest.raises(ResourceExhaustedTransient):
+        plan.workers.hold(held)
     plan.gate.submit(held, held=True)
     assert isinstance(failure(held), ResourceExhaustedTransient)
     plan.permit()
@@ -222,14 +223,14 @@ def test_task_is_held_before_another_thread_can_let_it_in(
     plans: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plans()
-    hold, held = plan.workers.hold, []
+    take_in, held = plan.workers.take_in, []
 
-    def watched(task: Task) -> None:
+    def watched(task: Task) -> Job | None:
         assert task not in plan.gate._waiting
         held.append(task)
-        hold(task)
+        return take_in(task)
 
-    monkeypatch.setattr(plan.workers, "hold", watched)
+    monkeypatch.setattr(plan.workers, "take_in", watched)
     tasks = [plan.submit("first"), plan.submit("second")]
     assert held == tasks[1:]
     plan.permit()

@@ -37,6 +37,7 @@ from tests.engine.rig import (
     reached,
     until_inline,
 )
+from tests.rigs import ManualWatchdog
 
 pytestmark = pytest.mark.anyio
 
@@ -130,13 +131,17 @@ async def test_cancelling_before_the_first_step(rigs: Rigs) -> None:
 
 
 async def test_deadline_while_the_device_hangs(rigs: Rigs) -> None:
-    engine = null(steps=2)
-    rig = rigs(engine, cores=1)
+    engine, watchdog = null(steps=2), ManualWatchdog()
+    rig = rigs(engine, cores=1, watchdog=watchdog)
     prepared, row, other = await rig.prepare(), Row(), Row()
     engine.hang(at=0, step=1)
-    with anyio.fail_after(PATIENCE_S), pytest.raises(MissedDeadlineTransient):
-        await prepared.execute(row.request, deadline=within(ms=30))
+    deadline = within(s=3600)
+    late = await prepared.execute_fenced(row.request, deadline=deadline)
+    await reached(engine, lambda now: now.hanging == 1)
+    watchdog.ring(deadline)
+    assert isinstance(await finished(late.fence), MissedDeadlineTransient)
     assert rig.workers.statistics().quarantined == 1
+    watchdog.ring(Deadline(watchdog.alarms[-1].at_ns))  # the thread is written off
     with anyio.fail_after(PATIENCE_S):
         await prepared.execute(other.request)  # on a thread that takes the hung one's place
     assert other.is_right

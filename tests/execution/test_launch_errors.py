@@ -138,3 +138,20 @@ async def test_closing_the_runtime_ends_executions_in_flight() -> None:
     assert [type(error) for error in errors] == [DeviceUnavailable] * 4
     with pytest.raises(BadState):
         await net.launch(ROW)
+
+
+async def test_launches_that_wait_for_fences_are_bounded_too() -> None:
+    options = nn.Options(cores=1, inline_budget_us=0, queue_limit=3, competition_budget_ms=0)
+    async with runtime(NullEngine(compute=double), options=options) as rt:
+        low = await rt.compile(doubler(), priority=nn.Priority.LOW)
+        high = await rt.compile(doubler(), priority=nn.Priority.HIGH)
+        gate = Fence()
+        held = [await low.launch(ROW, wait_for=[gate]) for _ in range(3)]
+        with pytest.raises(ResourceExhaustedTransient, match="3 executions are queued"):
+            await low.launch(ROW, wait_for=[gate])
+        first = await high.launch(ROW, wait_for=[gate])
+        error = await failure(held[-1].fence)
+        assert isinstance(error, ResourceExhaustedTransient)
+        gate.signal()
+        for each in (first, *held[:-1]):
+            assert (await each.result()).tolist() == [[2, 4, 6, 8]]

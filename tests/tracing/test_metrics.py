@@ -69,6 +69,7 @@ def test_durations_are_counted_by_network_device_and_lane() -> None:
     ran(tracer, task, 900_000_000, 904_000_000)
     answer(tracer, task)
     answer(tracer, Task("net on cpu"), errors.MissedDeadlineTransient("late"))
+    answer(tracer, Task("net on cpu"), errors.Cancelled("not wanted any more"))
     for hook in tracer.inline_run:
         hook("net on cpu", 0, 20_000)
     found = values(render(None, durations))
@@ -79,9 +80,12 @@ def test_durations_are_counted_by_network_device_and_lane() -> None:
     assert found[f'nnasync_execution_seconds_count{{{labels},lane="inline"}}'] == 1
     assert found[f'nnasync_queue_seconds_count{{{labels},priority="low"}}'] == 1
     assert found[f'nnasync_queue_seconds_sum{{{labels},priority="low"}}'] == pytest.approx(3e-5)
-    assert found[f'nnasync_answers_total{{{labels},status="NONE"}}'] == 1
-    missed = f'nnasync_answers_total{{{labels},status="MISSED_DEADLINE_TRANSIENT"}}'
-    assert found[missed] == 1
+    low = f'nnasync_answers_total{{{labels},priority="low",status='
+    assert found[f'{low}"NONE"}}'] == 1
+    missed = f'nnasync_answers_total{{{labels},priority="medium",status='
+    assert found[f'{missed}"MISSED_DEADLINE_TRANSIENT"}}'] == 1
+    assert found[f'{missed}"CANCELLED"}}'] == 1
+    assert not any("GENERAL_FAILURE" in name for name in found)
 
 
 @given(st.lists(st.floats(0, 100), max_size=30))

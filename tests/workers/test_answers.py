@@ -21,6 +21,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     ResourceExhaustedTransient,
 )
+from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
 from nnasync.workers import ABORT, StopFlag, Task
@@ -37,6 +38,7 @@ from tests.workers.steering import (
     failure,
     released,
     settles,
+    threads_of,
     until,
     wait,
 )
@@ -107,7 +109,8 @@ def test_deadline_passed_in_the_queue(rigs: Callable[..., Rig]) -> None:
     assert "before" in str(error)
     released(task).wait_blocking(PATIENCE_S)
     assert second.runs == second.rewinds == 0
-    assert rig.workers.statistics().scheduler.withdrawn == 1
+    assert rig.workers.statistics().scheduler.expired == 1
+    assert rig.workers.statistics().scheduler.withdrawn == 0
 
 
 def test_held_task_has_a_deadline_too(rigs: Callable[..., Rig]) -> None:
@@ -130,7 +133,8 @@ def test_refused_task_is_not_kept(rigs: Callable[..., Rig]) -> None:
     with pytest.raises(ResourceExhaustedTransient):
         rig.submit(third)
     held = rig.task(third)
-    rig.workers.hold(held)
+    with pytest.raises(ResourceExhaustedTransient):
+        rig.workers.hold(held)
     rig.workers.submit_held(held)
     assert isinstance(failure(held), ResourceExhaustedTransient)
     assert rig.workers.statistics().live == 2
@@ -399,6 +403,27 @@ def test_close_answers_everything_once(rigs: Callable[..., Rig]) -> None:
     assert queued.runs == held.runs == 0
     assert rig.watchdog.pending() == 0
     assert rig.workers.statistics().live == 0
+
+
+def test_nothing_begins_while_the_workers_close(rigs: Callable[..., Rig]) -> None:
+    """The device lets go of one execution while others are told of the closing."""
+    rig = rigs(1)
+    running, queued = Steps(), Steps(permits=1)
+    first = rig.submit(running)
+    running.reached()
+    second = rig.submit(queued)
+    newest = rig.task(Steps())
+    rig.workers.hold(newest)
+
+    def let_go(_: Fence) -> None:
+        running.permit()
+        first.fence.wait_blocking(PATIENCE_S)
+        until(lambda: threads_of("worker") == 0 or queued.runs > 0)
+
+    newest.fence.add_callback(let_go)
+    rig.workers.close()
+    assert isinstance(failure(second), DeviceUnavailable)
+    assert queued.runs == 0
 
 
 def test_closed_workers_take_nothing(rigs: Callable[..., Rig]) -> None:

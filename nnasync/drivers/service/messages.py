@@ -15,7 +15,7 @@ import msgspec
 
 from nnasync import errors
 from nnasync.device import Lowering
-from nnasync.errors import GeneralFailure, NNError, OutputInsufficientSize
+from nnasync.errors import REASONS, GeneralFailure, NNError, OutputInsufficientSize, because
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
@@ -480,6 +480,7 @@ class Failed(Message):
     kind: str
     text: str
     output_shapes: tuple[OutputShape, ...] = ()
+    reason: str = ""
 
 
 class Answer(Message, tag="answer"):
@@ -539,7 +540,8 @@ def failed(error: BaseException) -> Failed:
     text = str(error)[:_LONGEST_TEXT]
     for kind in type(error).__mro__:
         if kind.__name__ in _CLASSES and _CLASSES[kind.__name__] is kind:
-            return Failed(kind.__name__, text, getattr(error, "output_shapes", ()))
+            shapes = getattr(error, "output_shapes", ())
+            return Failed(kind.__name__, text, shapes, getattr(error, "reason", ""))
     return Failed("GeneralFailure", f"{type(error).__name__}: {text}")
 
 
@@ -550,4 +552,5 @@ def error_of(failure: Failed) -> NNError:
         return GeneralFailure(f"{failure.kind}: {failure.text}")
     if kind is OutputInsufficientSize:
         return OutputInsufficientSize(failure.text, failure.output_shapes)
-    return kind(failure.text)
+    error = kind(failure.text)
+    return because(failure.reason, error) if failure.reason in REASONS else error

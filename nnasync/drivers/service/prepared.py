@@ -36,6 +36,7 @@ from nnasync.hal import (
     Request,
 )
 from nnasync.scheduler import NEVER_NS, at_ns
+from nnasync.wakeup import Wakeup
 
 __all__ = ["ServicePreparedModel"]
 
@@ -87,6 +88,7 @@ class ServicePreparedModel(PlainExecutions):
             result = await self._line.run(request, measure=measure, deadline_ns=deadline_ns)
             if result is not None:
                 return result
+            Wakeup.current().check_heard(deadline_ns)
         return await self._execute(
             request,
             measure=measure,

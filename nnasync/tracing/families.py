@@ -1,0 +1,34 @@
+"""What metrics are made of: families of samples, and whoever has some to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from nnasync import hal
+
+__all__ = ["Collector", "Family", "Sample"]
+
+
+class Sample(hal.Struct, frozen=True):
+    """A number of a family: what its name adds to that of the family, its labels, its value."""
+
+    suffix: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Family(hal.Struct, frozen=True):
+    """Samples of one name; `kind` is counter, gauge or histogram."""
+
+    name: str
+    kind: str
+    help: str
+    samples: tuple[Sample, ...]
+
+
+class Collector(Protocol):
+    """Whatever has metrics to show."""
+
+    def collect(self) -> Iterable[Family]:
+        """The metrics now."""

@@ -1,0 +1,43 @@
+"""What the workers tell those whose executions they do not finish."""
+
+from __future__ import annotations
+
+from nnasync.errors import (
+    BadState,
+    DeviceUnavailable,
+    MissedDeadline,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+    ResourceExhaustedTransient,
+    because,
+)
+from nnasync.workers.task import Task
+
+__all__ = ["closed", "missed", "no_thread", "unwatched"]
+
+
+def closed(text: str = "the runtime is closed") -> DeviceUnavailable:
+    """It came too late, or was in flight."""
+    return because("closing", DeviceUnavailable(text))
+
+
+def no_thread(text: str) -> ResourceExhaustedTransient:
+    """The system gives no more threads."""
+    return because("threads", ResourceExhaustedTransient(text))
+
+
+def unwatched(error: Exception) -> NNError:
+    """Nobody can watch its deadline."""
+    if isinstance(error, BadState):
+        return closed()
+    return no_thread(f"no thread to watch deadlines: {error}")
+
+
+def missed(task: Task) -> MissedDeadline:
+    """Its deadline has passed, before it began or since."""
+    if task.started_ns:
+        text = f"the deadline of {task.name} passed during its execution"
+        return because("running", MissedDeadlineTransient(text))
+    text = f"the deadline of {task.name} passed before its execution"
+    return because("queue", MissedDeadlinePersistent(text))
