@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
@@ -50,19 +52,30 @@ def test_who_has_no_automatic_collection_gets_none() -> None:
     assert not gc.isenabled()
 
 
-def test_what_was_made_is_old() -> None:
+def imports(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """As if so many modules were imported."""
+    for number in range(count):
+        monkeypatch.setitem(sys.modules, f"imported_{number}", ModuleType("made"))
+
+
+@pytest.mark.parametrize("count", [0, 100])
+def test_what_was_made_is_old_where_modules_were_imported(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     with collecting_later():
+        imports(monkeypatch, count)
         made: list[object] = [{} for _ in range(10)]
+        gc.disable()
     old = {id(each) for each in gc.get_objects(generation=2)}
-    assert id(made) in old
+    assert (id(made) in old) == bool(count)
 
 
-def test_what_an_application_froze_stays_frozen() -> None:
+def test_what_an_application_froze_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.freeze()
     count = gc.get_freeze_count()
     try:
         with collecting_later():
-            pass
+            imports(monkeypatch, 100)
         assert gc.get_freeze_count() == count > 0
     finally:
         gc.unfreeze()

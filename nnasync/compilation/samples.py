@@ -97,12 +97,13 @@ def disturbed(model: Model, inputs: Sequence[Array], seed: int) -> list[Array]:
 class SampleMemory:
     """Inputs and outputs of one execution in a pool, as executions through the ports have them."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, is_shared: bool = True) -> None:
+        """What is not shared takes no descriptor, and is for devices of this process."""
         operands = [*_inputs(model), *_outputs(model)]
         count = len(model.main.input_indexes)
         sizes = [byte_size(each.type, each.dimensions) for each in operands]
         offsets, total = layout(sizes)
-        pool = Pool.allocate(max(total, 1))
+        pool = (Pool.allocate if is_shared else Pool.private)(max(total, 1))
         arrays = [
             pool.array(dtype_of(each.type), _shape_of(each), offset)
             for each, offset in zip(operands, offsets, strict=True)

@@ -138,7 +138,7 @@ class EngineTrial:
 
     def _bound(self) -> tuple[BoundCall, SampleMemory]:
         if self._call is None or self._memory is None:
-            self._memory = SampleMemory(self._model)
+            self._memory = SampleMemory(self._model, is_shared=False)
             self._call = self._plan.bind(self._memory.inputs, self._memory.outputs)
         return self._call, self._memory
 

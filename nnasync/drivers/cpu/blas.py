@@ -23,6 +23,7 @@ class OneBlasThread:
         self._lock = renewed_in_child(threading.Lock())
         self._holders = 0
         self._limits: dict[int, Any] = {}
+        self._libraries: Any = None
 
     def hold(self) -> None:
         """Want the limit from the next plan on."""
@@ -54,7 +55,10 @@ class OneBlasThread:
     def _limit_this_thread(self) -> None:
         import threadpoolctl
 
-        limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+        if not self._limits:
+            # Not again for a thread that follows, which may be that of an event loop.
+            self._libraries = threadpoolctl.ThreadpoolController()
+        limits = self._libraries.limit(limits=1, user_api="blas")
         self._limits[threading.get_ident()] = limits
 
 

@@ -80,8 +80,7 @@ class Traces:
             self.is_on = False
         if reader is not None:
             reader.stop()
-            with anyio.move_on_after(_LAST_WORDS_S, shield=True):
-                await reader.ended
+            await reader.at_its_end(_LAST_WORDS_S)
         tracers, self._tracers = self._tracers, ()
         for tracer in tracers:
             tracer.unwatch(self._changed)
@@ -185,6 +184,7 @@ class _Reader:
         self._link = link
         self._since_ns = now_ns()
         self._wanted = True
+        self._told = 0
         self._asking = threading.Lock()
         self._awaited: OrderedDict[int, Sequence[str]] = OrderedDict()
 
@@ -195,6 +195,14 @@ class _Reader:
         """Ask for the last time; `ended` is signaled when all is told."""
         self._wanted = False
         self._ask()
+
+    async def at_its_end(self, patience_s: float) -> None:
+        """Wait until all is told, or nothing was for so long."""
+        told = -1
+        while not self.ended.done and told != self._told:
+            told = self._told
+            with anyio.move_on_after(patience_s, shield=True):
+                await self.ended
 
     def awaits(self, launch: int, fences: Sequence[str]) -> None:
         """Remember what a launch waits for."""
@@ -225,6 +233,7 @@ class _Reader:
             try:
                 told: Spans = decode(call.value, Spans)
                 self._traces.tell(self._records(told))
+                self._told += 1
                 has_more = told.has_more
             except NNError as failure:
                 error = failure
