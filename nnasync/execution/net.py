@@ -313,9 +313,10 @@ class Net:
         fences = carried(copies, fences) if copies else fences
         if self._workers.turns.is_half_spent():
             await self._workers.turns.next()
+            is_ready = is_ready or all_met(fences)
         request = slot.request_with(pieces)
         launched: FencedExecution | None = None
-        if inline is not None and duration_ns is None and (is_ready or all_met(fences)):
+        if inline is not None and duration_ns is None and is_ready:
             deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
             launched = inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
         if launched is None:
