@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from nnasync.cli import demo_data
+
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.bench
 
@@ -85,6 +87,16 @@ def test_loop_lag(tmp_path: Path) -> None:
     assert len(cells) == 12
     assert all(cell["p50"] <= cell["p99"] <= cell["worst"] for cell in cells)
     assert all(cell["runs_s"] == 0 for cell in cells if cell["load"] == "idle")
+
+
+def test_compile_lag(tmp_path: Path) -> None:
+    what = ("--model", str(demo_data.path("words.nnm")), "--devices", "nnasync-reference")
+    arguments = ("--rounds", "1", *what, "--json", str(tmp_path / "figures"))
+    assert "second compilation" in run("compile_lag.py", *arguments)
+    found = figures(tmp_path / "figures")
+    for (figure,) in found.values():
+        assert figure["p50"] <= figure["p99"] <= figure["worst"]
+        assert figure["took_s"] > 0
 
 
 def test_operations(tmp_path: Path) -> None:
