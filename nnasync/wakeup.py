@@ -385,10 +385,11 @@ def shield() -> contextlib.AbstractContextManager[object]:
     return anyio.CancelScope(shield=True)
 
 
-async def in_thread(work: Callable[[], T], name: str) -> T:
+async def in_thread(work: Callable[[], T], name: str, *, enters_engine: bool = False) -> T:
     """What `work` returns or raises on a daemon thread of its own, which is named.
 
-    Raises ResourceExhaustedTransient where no thread can be started.
+    The end of the interpreter waits for what enters an engine, and for nothing else. Raises
+    ResourceExhaustedTransient where no thread can be started.
     """
     waiter, outcome = Waiter(), _Outcome[T]()
 
@@ -404,7 +405,8 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
         thread.start()
     except RuntimeError as error:
         raise errors.ResourceExhaustedTransient(f"no thread for {name}: {error}") from error
-    joined_at_exit(thread)
+    if enters_engine:
+        joined_at_exit(thread)
     await waiter
     if outcome.error is not None:
         raise outcome.error

@@ -37,4 +37,4 @@ async def import_what_compiles() -> None:
 async def let_go(things: MutableSequence[Any]) -> None:
     """Empty a list of objects whose ends take long, such as plans, on a thread."""
     if things:
-        await in_thread(things.clear, "nnasync-letting-go")
+        await in_thread(things.clear, "nnasync-letting-go", enters_engine=True)

@@ -92,7 +92,7 @@ class Chosen:
         if not isinstance(contender, PlanContender):
             raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
         plan = contender.plan()
-        await in_thread(lambda: staged.replace(plan), "nnasync-taking-over")
+        await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
         return self._report
 
 

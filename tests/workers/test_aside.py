@@ -204,7 +204,10 @@ async def test_idle_threads_end(aside: Aside, monkeypatch: pytest.MonkeyPatch) -
 HANGING = """
 import asyncio, threading
 import nnasync as nn
+from nnasync import endings
 from nnasync.drivers.null import NullEngine
+
+endings._PATIENCE_S = 0.1
 
 class Hanging(NullEngine):
     def compile(self, model, preference):
