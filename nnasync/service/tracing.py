@@ -133,16 +133,18 @@ class Tracing:
             self._tracer = device.workers.tracer
         self._trusts = trusts
         self._recorder: Recorder | None = None
+        self._switched_off: Recorder | None = None
+        """The last one that was switched off, of which there may be more to tell than was asked."""
 
     def asked(self, message: Trace) -> Work:
         """The work that answers the client; raises InvalidArgument where it may not ask."""
         if not self._trusts:
             raise InvalidArgument("a service that several clients share does not tell its spans")
-        recorder = self._recorder or Recorder(1)
         if message.is_on:
             recorder = self._on()
         else:
             self.off()
+            recorder = self._switched_off or Recorder(1)
 
         async def work() -> Spans:
             for _ in range(_LOOKS):
@@ -172,8 +174,10 @@ class Tracing:
     def off(self) -> None:
         """Record no more."""
         recorder, self._recorder = self._recorder, None
-        if recorder is not None and self._tracer is not None:
-            self._tracer.remove(recorder)
+        if recorder is not None:
+            self._switched_off = recorder
+            if self._tracer is not None:
+                self._tracer.remove(recorder)
 
     @contextmanager
     def launching(self, launch: int) -> Iterator[None]:
@@ -192,7 +196,7 @@ class Tracing:
 
     def _on(self) -> Recorder:
         if self._recorder is None:
-            self._recorder = Recorder()
+            self._recorder, self._switched_off = Recorder(), None
             if self._tracer is not None:
                 self._tracer.add(self._recorder)
         return self._recorder

@@ -99,6 +99,23 @@ async def test_what_is_left_comes_before_the_end() -> None:
         await rigs.until(lambda: not recording(it))
 
 
+async def test_more_is_left_than_one_answer_takes() -> None:
+    """All of it comes, answer by answer, also when recording is over."""
+    async with rigs.runtime() as runtime:
+        tracing = Tracing(runtime.devices[0], trusts=True)
+        await tracing.asked(Trace(1, is_on=False))()
+        on = tracing.asked(Trace(2, is_on=True))
+        (recorder,) = [each for each in runtime.tracer.instruments if isinstance(each, Recorder)]
+        for number in range(2 * MOST_RECORDS + 1):
+            recorder.record("frame", "camera", number, number + 1)
+        assert len((await on()).spans) == MOST_RECORDS
+        first = await tracing.asked(Trace(3, is_on=False))()
+        second = await tracing.asked(Trace(4, is_on=False))()
+        assert (len(first.spans), first.has_more) == (MOST_RECORDS, True)
+        assert (len(second.spans), second.has_more) == (1, False)
+        assert runtime.tracer.instruments == ()
+
+
 async def test_calls_are_seen_from_both_sides() -> None:
     async with served(trusts=True) as it:
         _, timeline = observed(it)
