@@ -137,9 +137,9 @@ class Incomplete(NullEngine):
         inner = super().compile(model, preference)
         if self.plan is not None:
             return None if not self.plan else Part(inner, *self.plan)
-        whole = Part(inner, "trim")
+        whole: Any = Part(inner, "trim")
         parts = self.call
-        whole.bind = lambda i, o: Part(inner.bind(i, o), *parts) if parts else None  # type: ignore[attr-defined]
+        whole.bind = lambda i, o: Part(inner.bind(i, o), *parts) if parts else None
         return whole
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import nnasync as nn
@@ -36,12 +38,13 @@ async def test_a_call_that_the_loop_would_not_hear_of_is_refused_until_it_is_qui
             target = burst if stream else net
             await target(ROW)
             wakeup = slow_down()
-            floor_ns = net.prepared.estimate.floor_ns  # type: ignore[attr-defined]  # an engine's
+            prepared: Any = net.prepared
+            floor_ns = prepared.estimate.floor_ns
             run = engine.counters.run
             with pytest.raises(MissedDeadlinePersistent, match="the event loop hears"):
                 await target(ROW, deadline=nn.within(**SOON))
             assert engine.counters.run == run
-            assert net.prepared.estimate.floor_ns == floor_ns  # type: ignore[attr-defined]
+            assert prepared.estimate.floor_ns == floor_ns
             assert net._tally.outcomes()[("missed", "admission")] == 1
             # The refusal has the lag measured: the next call finds a loop that is quick.
             await until(lambda: wakeup.lag.estimate_ns(now_ns()) < DAY_NS / 2)

@@ -348,7 +348,7 @@ async def test_a_stage_is_no_source_of_another_and_says_what_to_do() -> None:
     async with Stage(double) as first, Stage(double) as second:
         first.feed(numbers(2))
         with pytest.raises(InvalidArgument, match=r"async for result in stage.*next_stage\.put"):
-            second.feed(first)  # type: ignore[arg-type]
+            second.feed(first)  # type: ignore[arg-type]  # The mistake of the test.
         async for result in first:
             taken = result.item
             await second.put(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def layer(name: str) -> nn.Model:
 _UNIT = 1 / 64
 
 
-def _product(m: nn.ModelBuilder, x: Value, numbers: Array, **quantization: float) -> Value:
+def _product(m: nn.ModelBuilder, x: Value, numbers: Array, **quantization: Any) -> Value:
     """A convolution, by depth where the filter is one, or FULLY_CONNECTED."""
     unsigned = x.tensor.type == U8
     middle = 128 if unsigned else 0
@@ -64,12 +65,13 @@ def _product(m: nn.ModelBuilder, x: Value, numbers: Array, **quantization: float
     weights = m.constant(whole, type=U8 if unsigned else I8, scale=_UNIT, zero_point=middle)
     zeros = np.zeros(64, np.int32)
     bias = m.constant(zeros, type=OperandType.TENSOR_INT32, scale=x.tensor.scale * _UNIT)
-    given: tuple[int, ...] = (OperationType.CONV_2D, 1, 1, 1, 0)
+    given: tuple[int, ...]
+    type, given = OperationType.CONV_2D, (1, 1, 1, 0)
     if numbers.ndim == 2:
-        given = (OperationType.FULLY_CONNECTED, 0)
+        type, given = OperationType.FULLY_CONNECTED, (0,)
     elif numbers.shape[0] == 1:
-        given = (OperationType.DEPTHWISE_CONV_2D, 1, 1, 1, 1, 0)
-    return m.operation(given[0], x, weights, bias, *given[1:], **quantization)  # type: ignore[arg-type]
+        type, given = OperationType.DEPTHWISE_CONV_2D, (1, 1, 1, 1, 0)
+    return m.operation(type, x, weights, bias, *given, **quantization)
 
 
 def distance(name: str, way: str) -> int:
