@@ -9,14 +9,13 @@ engines that are installed. `python -m scripts.devices_doc` writes it.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nnasync.conformance.random_graphs import KINDS, Size, generate, generated_operations, model_of
-from nnasync.drivers import DRIVERS, is_installed
+from nnasync.drivers import DRIVERS, built_in, is_installed
 from nnasync.engine import Engine
 from nnasync.hal import Model, OperationType
 
@@ -44,17 +43,13 @@ Versions: {versions}.
 
 def engines(names: Sequence[str]) -> dict[str, Engine]:
     """The engines of devices by name."""
-    found = {}
-    for name in names:
-        module, _, attribute = DRIVERS[name].partition(":")
-        found[name] = getattr(importlib.import_module(module), attribute)()
-    return found
+    return {name: built_in(name) for name in names}
 
 
 def computing_devices() -> list[str]:
     """The installed devices that compute, but for the reference, which takes everything."""
-    left_out = ("null", "nnasync-reference")
-    return [name for name in DRIVERS if name not in left_out and is_installed(name)]
+    installed = (name for name in DRIVERS if DRIVERS[name].computes and is_installed(name))
+    return [name for name in installed if name != "nnasync-reference"]
 
 
 def models(kind: str, rounds: int) -> Iterator[tuple[OperationType, Model]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nnasync as nn
-from nnasync.drivers import is_installed
+from nnasync.drivers import DRIVERS, is_installed
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 from tests import test_golden
@@ -46,11 +46,15 @@ def test_bounds_of_engines_are_those_of_the_tests(column: int, device: str) -> N
 
 @pytest.mark.parametrize(
     ("device", "is_exact"),
-    [("cpu", True), ("onnxruntime", True), ("litert", False), ("openvino", False)],
+    [
+        ("nnasync-reference", True),
+        ("onnxruntime-cpu", True),
+        ("litert-cpu", False),
+        ("openvino-cpu", False),
+    ],
 )
 def test_which_devices_have_exact_signed_twins(device: str, is_exact: bool) -> None:
-    module = importlib.import_module(f"nnasync.drivers.{device}")
-    assert getattr(module, "EXACT_COUPLING", True) is is_exact
+    assert DRIVERS[device].exact_coupling is is_exact
 
 
 def test_hash_tables_refuse_signed_quantisation() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.drivers import DRIVERS, cpu
+from nnasync.drivers import DRIVERS, Driver, cpu
 from nnasync.hal import Model, OperationType
 from scripts import devices_doc
 
@@ -21,7 +21,7 @@ class Adder(cpu.ReferenceEngine):
 
 
 def test_table_says_what_a_device_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DRIVERS, "adder", "tests.test_devices_doc:Adder")
+    monkeypatch.setitem(DRIVERS, "adder", Driver("tests.test_devices_doc:Adder"))
     text = devices_doc.page(["adder"], rounds=1)
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
     assert "| ADD | all | all | all | n/a | all | all |" in text

@@ -101,7 +101,7 @@ def _command(arguments: argparse.Namespace) -> int:
 
 def _wanted(names: Sequence[str] | None) -> list[str]:
     if names is None:
-        able = [name for name in DRIVERS if name != "null" and is_installed(name)]
+        able = [name for name in DRIVERS if DRIVERS[name].computes and is_installed(name)]
         names = [*default_devices(foreign_devices(None)), *able]
     need_known(names)
     return [name for name in dict.fromkeys(names) if name != REFERENCE]

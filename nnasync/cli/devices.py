@@ -12,7 +12,7 @@ import msgspec
 from nnasync.cli.text import table
 from nnasync.compilation import REFERENCE
 from nnasync.device import Device
-from nnasync.drivers import EXTRAS, check_installed, default_devices, foreign_offers
+from nnasync.drivers import DRIVERS, check_installed, default_devices, foreign_offers
 from nnasync.engine import EngineDevice
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Capabilities, HalVersion, PerformanceInfo, type_name
@@ -63,8 +63,9 @@ def _command(arguments: argparse.Namespace) -> int:
     offers, ignored = foreign_offers()
     sources = {name: offer.distribution for name, offer in offers.items()}
     described: list[dict[str, Any]] = run(_describe_all, default_devices(sources), sources)
+    names = {each["name"] for each in described}
     described += [
-        _absent(name) for name in EXTRAS if name not in {each["name"] for each in described}
+        _absent(name) for name, driver in DRIVERS.items() if driver.computes and name not in names
     ]
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(described)).decode())

@@ -15,7 +15,6 @@ from typing import Any
 from nnasync.cli.arguments import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
-from nnasync.conformance.driver import driver_facts
 from nnasync.conformance.random_graphs import (
     KINDS,
     TEAM,
@@ -35,6 +34,7 @@ from nnasync.conformance.random_graphs import (
     survey,
 )
 from nnasync.conformance.random_graphs.examination import REFERENCE
+from nnasync.drivers import driver_facts
 from nnasync.errors import InvalidArgument
 from nnasync.hal import OperationType
 from nnasync.runtime import Options, open_runtime, run

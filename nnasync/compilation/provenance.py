@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from nnasync.device import Device
 from nnasync.drivers import DRIVERS, foreign_offers
-from nnasync.engine import EngineDevice, LateEngine
+from nnasync.engine import EngineDevice
 
 __all__ = ["fingerprints"]
 
@@ -41,8 +41,7 @@ def fingerprints(devices: Sequence[Device]) -> dict[str, str]:
 def _module_of(device: Device) -> str:
     """The module of the class that a driver's author wrote, `_OURS` for one of nnasync's."""
     if isinstance(device, EngineDevice):
-        known = device.known
-        module = _OURS if isinstance(known, LateEngine) else type(known).__module__
+        module = type(device.known).__module__
     else:
         module = type(getattr(device, "inner", device)).__module__
         if module.startswith(_OURS) and device.name not in DRIVERS:

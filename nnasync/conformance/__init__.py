@@ -11,8 +11,6 @@ from nnasync.conformance.cases import Case as Case
 from nnasync.conformance.cases import Selection as Selection
 from nnasync.conformance.cases import case_files as case_files
 from nnasync.conformance.cases import read_cases as read_cases
-from nnasync.conformance.driver import DriverFacts as DriverFacts
-from nnasync.conformance.driver import driver_facts as driver_facts
 from nnasync.conformance.parallel import run_parallel as run_parallel
 from nnasync.conformance.paths import Path as Path
 from nnasync.conformance.plan import Plan as Plan
@@ -22,11 +20,11 @@ from nnasync.conformance.results import CaseResult as CaseResult
 from nnasync.conformance.results import Outcome as Outcome
 from nnasync.conformance.results import Variant as Variant
 from nnasync.conformance.runner import Runner as Runner
+from nnasync.drivers import driver_facts as driver_facts
 
 __all__ = [
     "Case",
     "CaseResult",
-    "DriverFacts",
     "Outcome",
     "Path",
     "Plan",

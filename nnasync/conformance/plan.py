@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 
 from nnasync.conformance.cases import Case, Selection, case_files, read_cases
-from nnasync.conformance.driver import driver_facts
 from nnasync.conformance.paths import Path
 from nnasync.conformance.results import CaseResult
 from nnasync.conformance.runner import Runner
+from nnasync.drivers import driver_facts
 from nnasync.hal import Struct
 from nnasync.runtime import Options, open_runtime
 

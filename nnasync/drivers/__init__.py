@@ -9,21 +9,23 @@ import functools
 import importlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from types import ModuleType
+
+import msgspec
 
 from nnasync.drivers.discovery import Made, Offer, make, make_target, offers
 from nnasync.engine import Engine, LateEngine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
-from nnasync.hal import DeviceType
+from nnasync.hal import DeviceType, Struct
 from nnasync.packages import is_importable, version_of
 
 __all__ = [
     "DRIVERS",
-    "EXTRAS",
+    "Driver",
     "built_in",
     "check_installed",
+    "comes_with_nnasync",
     "default_devices",
-    "driver_module",
+    "driver_facts",
     "foreign_devices",
     "foreign_offers",
     "is_installed",
@@ -33,44 +35,64 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-DRIVERS: dict[str, str] = {
-    "nnasync-reference": "nnasync.drivers.cpu:ReferenceEngine",
-    "onnxruntime-cpu": "nnasync.drivers.onnxruntime:OnnxRuntimeEngine",
-    "null": "nnasync.drivers.null:NullEngine",
-    "litert-cpu": "nnasync.drivers.litert:LiteRTEngine",
-    "openvino-cpu": "nnasync.drivers.openvino:OpenVinoEngine",
-}
-"""Name of each device that comes with nnasync and where its engine is, as "module:class"."""
 
-EXTRAS: Mapping[str, tuple[str, str]] = {
-    "litert-cpu": ("ai_edge_litert", "litert"),
-    "openvino-cpu": ("openvino", "openvino"),
-    "onnxruntime-cpu": ("onnxruntime", "onnxruntime"),
-}
-"""The package that a device needs, and the extra of nnasync that brings it."""
+class Driver(Struct, frozen=True):
+    """What there is to know of a device that comes with nnasync without importing its driver.
 
-_DISTRIBUTIONS = {
-    "litert-cpu": "ai-edge-litert",
-    "openvino-cpu": "openvino",
-    "onnxruntime-cpu": "onnxruntime",
-    "nnasync-reference": "nnasync",
-}
-"""Distributions whose versions are those of engines on the processor."""
+    `target` says where its engine is, as "module:class". `package` is what the engine imports,
+    `extra` brings it, and the version of `distribution` is the engine's. `known_gaps` are
+    conformance cases that fail, by globs of their names, and why; with `exact_coupling`, signed and
+    unsigned 8-bit tensors give the very same results, shifted by 128.
+    """
 
-_ORDER = ("litert-cpu", "openvino-cpu", "onnxruntime-cpu", "nnasync-reference")
+    target: str
+    package: str = ""
+    extra: str = ""
+    distribution: str = ""
+    computes: bool = True
+    known_gaps: Mapping[str, str] = msgspec.field(default_factory=dict)
+    exact_coupling: bool = False
+
+
+DRIVERS: dict[str, Driver] = {
+    "litert-cpu": Driver(
+        "nnasync.drivers.litert:LiteRTEngine", "ai_edge_litert", "litert", "ai-edge-litert"
+    ),
+    "openvino-cpu": Driver(
+        "nnasync.drivers.openvino:OpenVinoEngine", "openvino", "openvino", "openvino"
+    ),
+    "onnxruntime-cpu": Driver(
+        "nnasync.drivers.onnxruntime:OnnxRuntimeEngine",
+        "onnxruntime",
+        "onnxruntime",
+        "onnxruntime",
+        exact_coupling=True,
+    ),
+    "nnasync-reference": Driver(
+        "nnasync.drivers.cpu:ReferenceEngine", distribution="nnasync", exact_coupling=True
+    ),
+    "null": Driver("nnasync.drivers.null:NullEngine", computes=False),
+}
+"""The devices that come with nnasync, by name.
+
+Those that compute and whose packages are there are the devices of a runtime that names none, in
+this order.
+"""
 
 
 def is_installed(name: str) -> bool:
     """Whether the package that a device needs is there; it is not imported."""
-    return name not in EXTRAS or is_importable(EXTRAS[name][0])
+    driver = DRIVERS.get(name)
+    return driver is None or not driver.package or is_importable(driver.package)
 
 
 def check_installed(name: str) -> None:
     """Raise InvalidArgument that says how to install the package that a device needs."""
     if not is_installed(name):
-        package, extra = EXTRAS[name]
+        driver = DRIVERS[name]
         raise InvalidArgument(
-            f"device {name} needs {package}, which is not installed: pip install 'nnasync[{extra}]'"
+            f"device {name} needs {driver.package}, which is not installed:"
+            f" pip install 'nnasync[{driver.extra}]'"
         )
 
 
@@ -79,7 +101,9 @@ def default_devices(foreign: Iterable[str] = ()) -> tuple[str, ...]:
 
     They are our own whose packages are there, and then those of others.
     """
-    *ours, reference = (name for name in _ORDER if is_installed(name))
+    *ours, reference = (
+        name for name, driver in DRIVERS.items() if driver.computes and is_installed(name)
+    )
     return (*ours, *foreign, reference)
 
 
@@ -89,7 +113,7 @@ def built_in(name: str) -> Engine:
     Raises InvalidArgument if the package that it needs is not installed.
     """
     check_installed(name)
-    module, _, factory = DRIVERS[name].partition(":")
+    module, _, factory = DRIVERS[name].target.partition(":")
     engine: Engine = getattr(importlib.import_module(module), factory)()
     return engine
 
@@ -99,10 +123,16 @@ def late(name: str) -> Engine | LateEngine:
 
     It is where nothing else says what an engine must say of itself.
     """
-    version = version_of(_DISTRIBUTIONS[name]) if name in _DISTRIBUTIONS else None
+    distribution = DRIVERS[name].distribution
+    version = version_of(distribution) if distribution else None
     if version is None:
         return built_in(name)
     return LateEngine(name, version, DeviceType.CPU, functools.partial(built_in, name))
+
+
+def comes_with_nnasync(engine: Engine | LateEngine) -> bool:
+    """Whether an engine is one of this table, and not another's that is made of its class."""
+    return type(engine).__module__.startswith("nnasync.") and engine.name in DRIVERS
 
 
 def foreign_offers() -> tuple[dict[str, Offer], tuple[str, ...]]:
@@ -149,18 +179,24 @@ def need_known(names: Iterable[str]) -> dict[str, Offer]:
     return found
 
 
-def driver_module(name: str) -> ModuleType:
-    """The module that a device's driver is in, imported.
+def driver_facts(name: str) -> Driver:
+    """What is known of a device's driver; the module of a third party's factory says it itself.
 
+    Such a module may have `KNOWN_GAPS` and `EXACT_COUPLING`, which are these fields of a `Driver`.
     Raises InvalidArgument for an unknown device, GeneralFailure if the import fails.
     """
     if name in DRIVERS:
-        return importlib.import_module(DRIVERS[name].partition(":")[0])
+        return DRIVERS[name]
     offer = need_known([name]).get(name) or Offer(name, name, "no package")
     try:
-        return importlib.import_module(offer.module)
+        module = importlib.import_module(offer.module)
     except (Exception, SystemExit) as error:
         raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {error}") from error
+    return Driver(
+        offer.target,
+        known_gaps=dict(getattr(module, "KNOWN_GAPS", {})),
+        exact_coupling=bool(getattr(module, "EXACT_COUPLING", False)),
+    )
 
 
 def _all_foreign() -> dict[str, Made]:

@@ -12,9 +12,9 @@ from nnasync.compilation import REFERENCE, calibrated, read_calibration
 from nnasync.deferred import deferred
 from nnasync.device import Device
 from nnasync.drivers import (
-    DRIVERS,
     built_in,
     check_installed,
+    comes_with_nnasync,
     default_devices,
     foreign_devices,
     late,
@@ -42,9 +42,6 @@ else:
 __all__ = ["Devices"]
 
 logger = logging.getLogger(__name__)
-
-_OURS = frozenset(f"{place.partition(':')[0]}.engine" for place in DRIVERS.values())
-"""Modules of engines that come with nnasync."""
 
 
 class Devices:
@@ -187,8 +184,7 @@ class Devices:
     async def _admitted(self, device: Device) -> Device:
         """A device as one of HAL 1.3 that was asked once what it is; our own need not be."""
         if isinstance(device, EngineDevice):
-            engine = device.known
-            if not (isinstance(engine, LateEngine) or type(engine).__module__ in _OURS):
+            if not comes_with_nnasync(device.known):
                 await versions.examine(device)
             return device
         known = self._admissions.get(id(device))

@@ -14,7 +14,7 @@ import pytest
 
 from nnasync import validation
 from nnasync.cli import conformance, main
-from nnasync.drivers import cpu
+from nnasync.drivers import DRIVERS
 from tests.conformance.small_cases import addition, impossible, quantized_sum, rectified, write
 
 REFERENCE = "nnasync-reference"
@@ -86,7 +86,8 @@ def test_known_gaps_do_not_fail(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gaps = {"wrong*": "it never adds up", "relu*": "was broken once"}
-    monkeypatch.setattr(cpu, "KNOWN_GAPS", gaps)
+    driver = msgspec.structs.replace(DRIVERS["nnasync-reference"], known_gaps=gaps)
+    monkeypatch.setitem(DRIVERS, "nnasync-reference", driver)
     write(folder / "c.jsonl", [addition("wrong", wrong=1)])
     assert call(folder, "--jobs", "1") == 0
     told = capsys.readouterr().out
@@ -126,7 +127,7 @@ def test_nothing_selected(
 
 def test_expected_errors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, device="nothing") == 1
-    assert "no device 'nothing'; there are: nnasync-reference" in capsys.readouterr().err
+    assert "no device 'nothing'; there are: litert-cpu" in capsys.readouterr().err
     assert call(folder / "none") == 1
     assert "no case files" in capsys.readouterr().err
     (folder / "c.jsonl").write_text("{}\n")

@@ -11,7 +11,7 @@ import pytest
 from nnasync import drivers
 from nnasync.cli import devices, main
 from nnasync.cli.text import milliseconds, table
-from nnasync.drivers import EXTRAS, is_installed
+from nnasync.drivers import DRIVERS, Driver, is_installed
 from tests.installing import install, installing
 
 MODULE = """
@@ -53,9 +53,9 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.split() == ["nnasync-reference", *["1.00"] * 9, "1", "by", "definition"]
     assert max(map(len, [*identities.splitlines(), *ratios.splitlines()])) < 120
     estimates = [each for each in others if each.startswith("estimates: round constants, until")]
-    shown = [name for name in EXTRAS if is_installed(name)]
+    shown = [name for name in DRIVERS if DRIVERS[name].extra and is_installed(name)]
     assert len(estimates) == bool(shown)
-    assert len(others) - len(estimates) == any(not is_installed(name) for name in EXTRAS)
+    assert len(others) - len(estimates) == any(not is_installed(name) for name in DRIVERS)
     for name in shown:
         line = next(line for line in ratios.splitlines() if line.startswith(name))
         assert line.split()[-1] == "estimates"
@@ -71,9 +71,10 @@ def test_a_device_that_was_measured_is_not_estimated() -> None:
 def test_devices_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    extras = {"litert-cpu": ("no_such_package", "litert")}
-    monkeypatch.setattr(drivers, "EXTRAS", extras)
-    monkeypatch.setattr(devices, "EXTRAS", extras)
+    missing = Driver("nnasync.drivers.litert:LiteRTEngine", "no_such_package", "litert")
+    known = {name: driver for name, driver in DRIVERS.items() if is_installed(name)}
+    for module in (drivers, devices):
+        monkeypatch.setattr(module, "DRIVERS", known | {"litert-cpu": missing})
     entry_points = {
         "acme-good": "acme:good",
         "acme-bad": "acme:bad",

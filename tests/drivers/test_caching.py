@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import pytest
 import nnasync as nn
 from nnasync.cache import fill, view
 from nnasync.cache.sealed import memory_file, seal
-from nnasync.drivers import DRIVERS, is_installed
+from nnasync.drivers import built_in, is_installed
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import (
     BoundCall,
@@ -49,8 +48,8 @@ needs_litert = pytest.mark.skipif(not is_installed("litert-cpu"), reason="needs 
 
 
 def engine_of(name: str) -> CachingEngine:
-    module, _, kind = DRIVERS[name].partition(":")
-    engine: CachingEngine = getattr(importlib.import_module(module), kind)()
+    engine = built_in(name)
+    assert isinstance(engine, CachingEngine)
     return engine
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import drivers
-from nnasync.drivers import default_devices, driver_module, foreign_devices, foreign_offers
+from nnasync.drivers import default_devices, driver_facts, foreign_devices, foreign_offers
 from nnasync.drivers.discovery import Offer, make, offers
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from tests.installing import install, installing
@@ -180,14 +180,14 @@ def test_metadata_that_cannot_be_read(
             foreign_devices(["acme-one"])
 
 
-def test_the_module_of_a_driver(tmp_path: Path) -> None:
-    assert driver_module("null").__name__ == "nnasync.drivers.null"
+def test_what_a_driver_says_of_itself(tmp_path: Path) -> None:
+    assert driver_facts("null").target == "nnasync.drivers.null:NullEngine"
     with offering(tmp_path, {"acme-one": "acme:one", "acme-no": "no_such_module:factory"}):
-        assert driver_module("acme-one").KNOWN_GAPS == {"hard_*": "too hard"}
+        assert driver_facts("acme-one").known_gaps == {"hard_*": "too hard"}
         with pytest.raises(GeneralFailure, match="No module named 'no_such_module'"):
-            driver_module("acme-no")
+            driver_facts("acme-no")
     with pytest.raises(InvalidArgument, match="no device 'acme-one'"):
-        driver_module("acme-one")
+        driver_facts("acme-one")
 
 
 def test_an_offer_is_made_by_itself() -> None:
