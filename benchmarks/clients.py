@@ -212,7 +212,8 @@ class Hostile:
                     packet = REQUEST + encode(BurstRequest(serial, arguments))
                     if random_.random() < 0.5:
                         packet = random_.choice([packet[:-3], b"garbage", b"r" + b"\x91" * 4000])
-                    if not writer.write_blocking(packet, 0.05):
+                    if not writer.try_write(packet):
+                        time.sleep(0.001)
                         continue
                     self.counts["packets"] += 1
                     while reader.try_read() is not None:

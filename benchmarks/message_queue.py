@@ -1,9 +1,9 @@
 """Message queue: a packet to another process and its echo back, by size and by placement.
 
-Ours with a polling window and parked, from a thread and from a task on uvloop, beside the bare
-ping-pong of two eventfds and of two pipes (nothing travels, nothing is checked) and iceoryx2 where
-it is installed, polling and with its waitset. Both processes on one core, on one each, or where the
-kernel puts them; iceoryx2 polling needs a core of its own, so it is left out on one.
+Ours with a polling window and parked, beside the bare ping-pong of two eventfds and of two pipes
+(nothing travels, nothing is checked) and iceoryx2 where it is installed, polling and with its
+waitset. Both processes on one core, on one each, or where the kernel puts them; iceoryx2 polling
+needs a core of its own, so it is left out on one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import uvloop
-
 from benchmarks._report import arguments, cores, interleave, median, percentile, publish, table
 from nnasync.errors import DeviceDied
 from nnasync.message_queue import Handover, QueueReader, QueueWriter
@@ -34,8 +32,8 @@ CAPACITY = 1 << 14
 WINDOW_NS = 50_000
 WARM_UP = 100
 
-Echo = Callable[[bytes], Any]
-"""A round trip; an awaitable one on a loop."""
+Echo = Callable[[bytes], bytes]
+"""A round trip."""
 
 
 class Contestant(NamedTuple):
@@ -53,8 +51,8 @@ Start = Callable[[Sequence[int], Sequence[str]], None]
 # -- ours
 
 
-def queues(polling_ns: int, *, on_loop: bool) -> Contestant:
-    """Two message queues between a client, thread or task, and a thread."""
+def queues(polling_ns: int) -> Contestant:
+    """Two message queues between a thread of a client and one of a server."""
 
     @contextlib.contextmanager
     def client(start: Start) -> Iterator[Echo]:
@@ -68,26 +66,22 @@ def queues(polling_ns: int, *, on_loop: bool) -> Contestant:
             answers_there.close()
 
             def echo(message: bytes) -> bytes:
-                requests.write_blocking(message)
+                requests.try_write(message)
                 return answers.read_blocking() or b""
 
-            async def echo_on_loop(message: bytes) -> bytes:
-                requests.try_write(message)
-                return await answers.read()
-
-            yield echo_on_loop if on_loop else echo
+            yield echo
 
     return Contestant(client, serve_queues)
 
 
 def serve_queues(given: Sequence[str]) -> None:
     polling_ns, *fds = map(int, given)
-    requests = QueueReader.attach(Handover(fds[:3]))
+    requests = QueueReader.attach(Handover(fds[:2]))
     requests.polling_ns = polling_ns
-    answers = QueueWriter.attach(Handover(fds[3:]))
+    answers = QueueWriter.attach(Handover(fds[2:]))
     with contextlib.suppress(DeviceDied):
         while (message := requests.read_blocking()) is not None:
-            answers.write_blocking(message)
+            answers.try_write(message)
 
 
 # -- bare wake-ups
@@ -228,10 +222,8 @@ def serve_iceoryx(given: Sequence[str]) -> None:
 CONTESTANTS = {
     "eventfd, bare": Contestant(eventfds, serve_eventfds),
     "pipe, bare": Contestant(pipes, serve_pipes),
-    "nnasync, parked": queues(0, on_loop=False),
-    "nnasync, parked, uvloop": queues(0, on_loop=True),
-    "nnasync, polling": queues(WINDOW_NS, on_loop=False),
-    "nnasync, polling, uvloop": queues(WINDOW_NS, on_loop=True),
+    "nnasync, parked": queues(0),
+    "nnasync, polling": queues(WINDOW_NS),
     "iceoryx2, waitset": iceoryx(waits=True),
     "iceoryx2, polling": iceoryx(waits=False),
 }
@@ -247,19 +239,6 @@ def timed(echo: Echo, message: bytes, seconds: float) -> list[float]:
     until = clock() + int(seconds * 1e9)
     while (started := clock()) < until:
         answer = echo(message)
-        times.append((clock() - started) / 1e3)
-        if answer != message:
-            sys.exit("an answer is not what was sent")
-    return times
-
-
-async def timed_on_loop(echo: Echo, message: bytes, seconds: float) -> list[float]:
-    """The same for a task."""
-    clock = time.perf_counter_ns
-    times: list[float] = []
-    until = clock() + int(seconds * 1e9)
-    while (started := clock()) < until:
-        answer = await echo(message)
         times.append((clock() - started) / 1e3)
         if answer != message:
             sys.exit("an answer is not what was sent")
@@ -295,10 +274,7 @@ def round_trips(
             for size in SIZES:
                 message = os.urandom(size)
                 for part in (WARM_UP / 1e4, seconds):
-                    if asyncio.iscoroutinefunction(echo):
-                        times = uvloop.run(timed_on_loop(echo, message, part))
-                    else:
-                        times = timed(echo, message, part)
+                    times = timed(echo, message, part)
                 found.append(times)
     finally:
         for server in servers:

@@ -2,18 +2,17 @@
 
 One side writes, the other reads; a packet is any number of bytes that fits, and arrives whole or
 not at all. A `QueueWriter` or `QueueReader` is made by `create`, which also gives the `Handover`
-for the other process: three file descriptors, which `attach` there turns into the other end.
+for the other process: two file descriptors, which `attach` there turns into the other end.
 
-**Waiting.** A reader polls for a window, then parks on a pipe; a writer to a full queue parks at
-once. Polling costs a core and holds the interpreter lock meanwhile, so it pays where a core is
-free and the answer is near: a reader that misses window after window stops polling but for a
-trial now and then, and a window on an event loop is cut to its stall budget. Parked, a side uses
-nothing.
+**Waiting.** A reader polls for a window, then parks on a pipe; a writer never waits, and is told
+that the queue is full. Polling costs a core and holds the interpreter lock meanwhile, so it pays
+where a core is free and the answer is near: a reader that misses window after window stops polling
+but for a trial now and then. Parked, it uses nothing.
 
-**No lost wake-up.** A side that is about to park writes the position it waits for into the shared
-header, looks again, and only then sleeps. The other side moves its counter, then reads that
-position, and rings if it has just passed it. Either the sleeper sees the counter or the waker sees
-the position, provided that neither processor lets its load overtake its store.
+**No lost wake-up.** A reader that is about to park writes the position it waits for into the shared
+header, looks again, and only then sleeps. The writer moves its counter, then reads that position,
+and rings if it has just passed it. Either the sleeper sees the counter or the waker sees the
+position, provided that neither processor lets its load overtake its store.
 
 **Memory ordering.** Python has no atomics, so this is what holds instead. A counter is a word of
 eight bytes at a multiple of eight, read and written through a memoryview of format "Q": CPython
@@ -37,11 +36,11 @@ anybody looks into it. What does not fit together breaks the queue for good: Gen
 and later. A pipe is opened anew on arrival, so that its non-blocking mode is our own: with
 an eventfd, which cannot be opened anew, the peer could turn that off and have our wake-up block.
 
-**A dead peer** closes its pipes, and who is parked learns it at once from the kernel; `close` on
-either side does the same. What was written before is still read, then DeviceDied is raised. A side
-that only calls `try_read` or `try_write` learns of a close, but not of a kill: whoever knows
+**A dead writer** closes its pipe, and a reader that is parked learns it at once from the kernel;
+`close` on either side does the same. What was written before is still read, then DeviceDied is
+raised. Who only calls `try_read` or `try_write` learns of a close, but not of a kill: whoever knows
 better, a supervisor, closes its own end, which also wakes who is parked there. A process that was
-forked without exec keeps the peer's pipes open and hides its death: do not fork beside a queue.
+forked without exec keeps the peer's pipe open and hides its death: do not fork beside a queue.
 """
 
 from nnasync.message_queue.handover import Handover

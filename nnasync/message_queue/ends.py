@@ -1,4 +1,4 @@
-"""What both ends of a message queue share: making and joining one, waiting, yielding, closing."""
+"""What both ends of a message queue share: making and joining one, and closing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
-from nnasync.clock import now_ns
 from nnasync.errors import (
     BadState,
     DeviceDied,
@@ -28,63 +27,30 @@ from nnasync.message_queue.ring import (
     read_capacity,
 )
 from nnasync.message_queue.wake import Bell, Ringer, open_pipe, reopen
-from nnasync.wakeup import checkpoint_if_cancelled, yield_now
 
-__all__ = ["STALL_BUDGET_NS", "QueueEnd"]
-
-STALL_BUDGET_NS = 1_000_000
-"""How long a task may keep its event loop without letting it turn."""
-
-_IDLE_RINGS = 64
-FOREVER_NS = 2**62
+__all__ = ["QueueEnd"]
 
 _Side = TypeVar("_Side", Producer, Consumer)
+_Waker = TypeVar("_Waker", Ringer, Bell)
 
 
-class QueueEnd(Generic[_Side]):
-    """An end of a queue, with its side of the ring, a bell to wait on and one to ring."""
+class QueueEnd(Generic[_Side, _Waker]):
+    """An end of a queue: its side of the ring, and its end of the pipe that wakes the reader."""
 
-    __slots__ = (
-        "__weakref__",
-        "_bell",
-        "_closed",
-        "_lock",
-        "_progress",
-        "_resumed_ns",
-        "_ring",
-        "_ringer",
-        "_rings",
-        "stall_budget_ns",
-    )
+    __slots__ = ("__weakref__", "_closed", "_lock", "_ring", "_waker")
 
     _side: Callable[[memoryview, int], _Side]
-    _rings_data: ClassVar[bool]
+    _end: Callable[[int], _Waker]
+    _writes: ClassVar[bool]
 
-    def __init__(
-        self,
-        ring: _Side,
-        ringer: Ringer,
-        bell: Bell,
-        *,
-        stall_budget_ns: int,
-    ) -> None:
+    def __init__(self, ring: _Side, waker: _Waker) -> None:
         self._ring: _Side = ring
-        self._ringer = ringer
-        self._bell = bell
+        self._waker: _Waker = waker
         self._lock = threading.Lock()
         self._closed = False
-        self._progress = 0
-        self._rings = 0
-        self._resumed_ns = 0
-        self.stall_budget_ns = stall_budget_ns
 
     @classmethod
-    def create(
-        cls,
-        capacity: int,
-        *,
-        stall_budget_ns: int = STALL_BUDGET_NS,
-    ) -> tuple[Self, Handover]:
+    def create(cls, capacity: int) -> tuple[Self, Handover]:
         """This end of a new queue for `capacity` bytes, and what `attach` needs for the other.
 
         Each packet takes 8 bytes more than it has, rounded up to 8. Raises InvalidArgument for a
@@ -98,7 +64,6 @@ class QueueEnd(Generic[_Side]):
                 view = pool.view
                 prepare(view, capacity)
                 fds += open_pipe()
-                fds += open_pipe()
                 fds.append(os.dup(pool.fd))
         except OSError as error:
             _close_all(fds)
@@ -106,43 +71,25 @@ class QueueEnd(Generic[_Side]):
         except BaseException:
             _close_all(fds)
             raise
-        heard_data, rung_data, heard_space, rung_space, memory = fds
-        if cls._rings_data:
-            rung, heard, handed = rung_data, heard_space, (memory, heard_data, rung_space)
-        else:
-            rung, heard, handed = rung_space, heard_data, (memory, rung_data, heard_space)
-        ring = cls._side(view, capacity)
-        end = cls(ring, Ringer(rung), Bell(heard), stall_budget_ns=stall_budget_ns)
-        return end, Handover(handed)
+        heard, rung, memory = fds
+        ours, theirs = (rung, heard) if cls._writes else (heard, rung)
+        return cls(cls._side(view, capacity), cls._end(ours)), Handover((memory, theirs))
 
     @classmethod
-    def attach(
-        cls,
-        handover: Handover,
-        *,
-        stall_budget_ns: int = STALL_BUDGET_NS,
-    ) -> Self:
+    def attach(cls, handover: Handover) -> Self:
         """The other end of a queue that a peer made; closes the handover in any case.
 
-        Raises InvalidArgument for what is not a queue of this version in sealed memory with two
-        pipes, BadState for a handover that is closed, ResourceExhaustedTransient where memory or
+        Raises InvalidArgument for what is not a queue of this version in sealed memory with a
+        pipe, BadState for a handover that is closed, ResourceExhaustedTransient where memory or
         descriptors are short. A peer that is gone already is noticed by what is called next.
         """
-        fds: list[int] = []
         with handover:
             if not handover.descriptors:
                 raise BadState("this handover of a message queue is closed, or attached already")
-            memory, data, space = handover.descriptors
+            memory, pipe = handover.descriptors
             view = _mapped(memory)
             ring = cls._side(view, read_capacity(view))
-            rung, heard = (data, space) if cls._rings_data else (space, data)
-            try:
-                fds.append(reopen(rung, writing=True))
-                fds.append(reopen(heard, writing=False))
-            except BaseException:
-                _close_all(fds)
-                raise
-        return cls(ring, Ringer(fds[0]), Bell(fds[1]), stall_budget_ns=stall_budget_ns)
+            return cls(ring, cls._end(reopen(pipe, writing=cls._writes)))
 
     @property
     def capacity(self) -> int:
@@ -155,7 +102,7 @@ class QueueEnd(Generic[_Side]):
         return self._closed
 
     def close(self) -> None:
-        """End the queue for both sides, waking who waits on either; idempotent, from any thread.
+        """End the queue for both sides, waking the reader; idempotent, from any thread.
 
         What was written can still be read, on both sides; after it DeviceDied is raised. The memory
         and the descriptors are given back.
@@ -167,8 +114,7 @@ class QueueEnd(Generic[_Side]):
             self._ring.close()
             self._keep()
             self._ring.detach()
-        self._ringer.close()
-        self._bell.close()
+        self._waker.close()
 
     def __enter__(self) -> Self:
         return self
@@ -183,53 +129,6 @@ class QueueEnd(Generic[_Side]):
 
     def _keep(self) -> None:
         """Take what is worth keeping out of the memory before it goes."""
-
-    def _gone(self) -> bool:
-        return self._closed or self._bell.hung_up or self._ringer.hung_up
-
-    async def _turn(self) -> None:
-        """Give the loop its turn where this end has kept it for the budget."""
-        if now_ns() - self._resumed_ns >= self.stall_budget_ns:
-            await yield_now()
-            self._resumed_ns = now_ns()
-        else:
-            await checkpoint_if_cancelled()
-
-    def _sleep(self, until_ns: int) -> None:
-        """Park this thread until it rings, or the time is over."""
-        if self._park(until_ns):
-            self._count_ring()
-
-    def _park(self, until_ns: int) -> bool:
-        """The same; whether it rang, which is to be counted unless it was for something."""
-        if until_ns == FOREVER_NS:
-            return self._bell.wait(None)
-        return self._bell.wait(max(0, until_ns - now_ns()) * 1e-9)
-
-    async def _sleep_async(self) -> None:
-        """Park this task until it rings."""
-        await self._bell.wait_async()
-        self._resumed_ns = now_ns()
-        self._count_ring()
-
-    def _count_ring(self) -> None:
-        """Break with a peer that rings and rings, and never moves."""
-        progress = self._ring.progress
-        if progress != self._progress:
-            self._progress, self._rings = progress, 0
-        self._rings += 1
-        if self._rings > _IDLE_RINGS and not self._gone():
-            self.close()
-            self._ring.break_off("it rings without moving")
-
-
-def until(timeout_s: float | None) -> int:
-    """The end of a timeout, in nanoseconds of the clock; None never ends."""
-    if timeout_s is None:
-        return FOREVER_NS
-    if not timeout_s >= 0:
-        raise InvalidArgument(f"a timeout is a number of seconds from 0 on, not {timeout_s}")
-    return now_ns() + int(min(timeout_s, FOREVER_NS * 1e-10) * 1e9)
 
 
 def died(fault: str | None) -> NoReturn:

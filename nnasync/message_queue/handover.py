@@ -13,7 +13,7 @@ __all__ = ["Handover"]
 
 
 class Handover:
-    """Three open descriptors: the memory, the peer's end of the data pipe, and of the space pipe.
+    """Two open descriptors: the memory, and the peer's end of the pipe that wakes the reader.
 
     They are to be closed here once they are sent: an end that is open in two processes hides the
     death of one. A context manager; `close` may be called any number of times.
@@ -21,7 +21,7 @@ class Handover:
 
     __slots__ = ("_fds",)
 
-    COUNT = 3
+    COUNT = 2
     """Descriptors of one queue."""
 
     # At the end of the interpreter a module is gone before its last object.
@@ -41,7 +41,7 @@ class Handover:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Memory, data pipe, space pipe; none once closed."""
+        """Memory and pipe; none once closed."""
         return self._fds
 
     def close(self) -> None:

@@ -6,25 +6,27 @@ import contextlib
 from collections import deque
 
 from nnasync.clock import now_ns
-from nnasync.errors import GeneralFailure
-from nnasync.message_queue.ends import FOREVER_NS, QueueEnd, died, until
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.message_queue.ends import QueueEnd, died
 from nnasync.message_queue.ring import ORDERED, Consumer
-from nnasync.message_queue.wake import Bell, Ringer
+from nnasync.message_queue.wake import Bell
 
 __all__ = ["POLLING_NS", "QueueReader"]
 
 POLLING_NS = 50_000
 """How long a reader looks for a packet before it parks; NNAPI's default."""
 
+_FOREVER_NS = 2**62
+_IDLE_RINGS = 64
 _LOOKS = 64
 _MISSES = 4
 _PROBE_EVERY = 64
 
 
-class QueueReader(QueueEnd[Consumer]):
+class QueueReader(QueueEnd[Consumer, Bell]):
     """Takes packets out, oldest first; made by `create` or `attach`.
 
-    `try_read` may be called from any thread; one thread or task at a time may wait. All reading
+    `try_read` may be called from any thread; one thread at a time may wait. All reading
     raises DeviceDied when the queue is closed and empty, GeneralFailure when the writer broke it.
 
     A window in which nothing came counts as a miss. After several in a row polling is left off, and
@@ -32,15 +34,16 @@ class QueueReader(QueueEnd[Consumer]):
     polls, and one that takes its time is not worth it.
     """
 
-    __slots__ = ("_kept", "_misses", "_polling_ns")
+    __slots__ = ("_kept", "_misses", "_polling_ns", "_progress", "_rings")
 
     _side = Consumer
-    _rings_data = False
+    _end = Bell
+    _writes = False
 
-    def __init__(self, ring: Consumer, ringer: Ringer, bell: Bell, *, stall_budget_ns: int) -> None:
-        super().__init__(ring, ringer, bell, stall_budget_ns=stall_budget_ns)
+    def __init__(self, ring: Consumer, bell: Bell) -> None:
+        super().__init__(ring, bell)
         self._kept: deque[bytes] = deque()
-        self._misses = 0
+        self._misses = self._progress = self._rings = 0
         self.polling_ns = POLLING_NS
 
     @property
@@ -61,17 +64,12 @@ class QueueReader(QueueEnd[Consumer]):
         ring = self._ring
         try:
             with self._lock:
-                since = ring.position
                 message = ring.read()
         except GeneralFailure:
             self.close()
             raise
-        if message is None:
-            if self._closed or self._bell.hung_up or self._ringer.hung_up or ring.writer_closed():
-                return self._last()
-            return None
-        if ring.writer_waits(since):
-            self._ringer.ring()
+        if message is None and (self._closed or self._waker.hung_up or ring.writer_closed()):
+            return self._last()
         return message
 
     @property
@@ -83,7 +81,7 @@ class QueueReader(QueueEnd[Consumer]):
         """Look for a packet, or the end of the queue, up to a time; whether there is something."""
         ring = self._ring
         while not ring.watch(_LOOKS):
-            if ring.writer_closed() or self._closed or self._bell.hung_up or now_ns() >= until_ns:
+            if ring.writer_closed() or self._closed or self._waker.hung_up or now_ns() >= until_ns:
                 return False
         return True
 
@@ -92,7 +90,7 @@ class QueueReader(QueueEnd[Consumer]):
 
         Raises BadState if somebody waits already.
         """
-        until_ns = until(timeout_s)
+        until_ns = _until(timeout_s)
         window_ns = self._polling_ns
         if timeout_s is not None:
             window_ns = min(window_ns, until_ns - now_ns())
@@ -101,9 +99,9 @@ class QueueReader(QueueEnd[Consumer]):
             self._ring.want_data()
             message = self.try_read()
         while message is None:
-            if until_ns != FOREVER_NS and now_ns() >= until_ns:
+            if until_ns != _FOREVER_NS and now_ns() >= until_ns:
                 return None
-            rang = self._park(until_ns)
+            rang = self._parked(until_ns)
             message = self.try_read()
             if message is None:
                 if rang:
@@ -112,20 +110,21 @@ class QueueReader(QueueEnd[Consumer]):
                 message = self.try_read()
         return message
 
-    async def read(self) -> bytes:
-        """Wait for the next packet: polling within the stall budget, then as the loop waits.
+    def _parked(self, until_ns: int) -> bool:
+        """Park this thread; whether it rang, which is to be counted unless it was for something."""
+        if until_ns == _FOREVER_NS:
+            return self._waker.wait(None)
+        return self._waker.wait(max(0, until_ns - now_ns()) * 1e-9)
 
-        Cancelling loses no packet. Raises BadState if somebody waits already.
-        """
-        await self._turn()
-        left_ns = self._resumed_ns + self.stall_budget_ns - now_ns()
-        message = self._polled(min(self._polling_ns, left_ns))
-        while message is None:
-            self._ring.want_data()
-            message = self.try_read()
-            if message is None:
-                await self._sleep_async()
-        return message
+    def _count_ring(self) -> None:
+        """Break with a peer that rings and rings, and never moves."""
+        progress = self._ring.progress
+        if progress != self._progress:
+            self._progress, self._rings = progress, 0
+        self._rings += 1
+        if self._rings > _IDLE_RINGS and not (self._closed or self._waker.hung_up):
+            self.close()
+            self._ring.break_off("it rings without moving")
 
     def _polled(self, window_ns: int) -> bytes | None:
         """The next packet, if it comes within the window and polling has been worth it lately."""
@@ -162,3 +161,12 @@ class QueueReader(QueueEnd[Consumer]):
             if message is None and self._kept:
                 message = self._kept.popleft()
         return died(None) if message is None else message
+
+
+def _until(timeout_s: float | None) -> int:
+    """The end of a timeout, in nanoseconds of the clock; None never ends."""
+    if timeout_s is None:
+        return _FOREVER_NS
+    if not timeout_s >= 0:
+        raise InvalidArgument(f"a timeout is a number of seconds from 0 on, not {timeout_s}")
+    return now_ns() + int(min(timeout_s, _FOREVER_NS * 1e-10) * 1e9)

@@ -4,8 +4,8 @@ The header's words, of eight bytes each, belong to one side each and lie two cac
 since lines are fetched in pairs:
 
     0    magic, version, capacity in bytes
-    128  the writer's: bytes written, position of the reader it waits for, whether it closed, and
-         the number of the core it waits on for answers, plus one, or 0
+    128  the writer's: bytes written, nothing, whether it closed, and the number of the core it
+         waits on for answers, plus one, or 0
     256  the reader's: bytes read, position of the writer it waits for, whether it closed
     384  the circle
 
@@ -36,7 +36,6 @@ __all__ = [
     "check_capacity",
     "prepare",
     "read_capacity",
-    "record_bytes",
 ]
 
 MAGIC = int.from_bytes(b"nnaFMQ\r\n", "little")
@@ -53,13 +52,8 @@ FULL, CLOSED = -1, -2
 """What `Producer.write` returns where the packet was not written."""
 
 _MAGIC, _VERSION, _CAPACITY = 0, 1, 2
-_WRITTEN, _WANTS_SPACE, _WRITER_CLOSED, _WRITER_CORE = 16, 17, 18, 19
+_WRITTEN, _WRITER_CLOSED, _WRITER_CORE = 16, 18, 19
 _READ, _WANTS_DATA, _READER_CLOSED = 32, 33, 34
-
-
-def record_bytes(size: int) -> int:
-    """Bytes of the circle that a packet of `size` bytes takes."""
-    return LENGTH_BYTES + ((size + 7) & -8)
 
 
 def check_capacity(capacity: int) -> int:
@@ -192,11 +186,6 @@ class Producer(_Side):
         self.position = words[_WRITTEN] = stop
         return start
 
-    def want_space(self, size: int) -> None:
-        """Tell the reader to ring as soon as a packet of `size` bytes fits."""
-        wanted = self.position + record_bytes(size) - self.capacity
-        self._words[_WANTS_SPACE] = max(0, wanted)
-
     def reader_waits(self, since: int) -> bool:
         """Whether the reader waits for what was written from position `since` on."""
         if not self._ordered:
@@ -275,13 +264,6 @@ class Consumer(_Side):
     def want_data(self) -> None:
         """Tell the writer to ring with its next packet."""
         self._words[_WANTS_DATA] = self.position + 1
-
-    def writer_waits(self, since: int) -> bool:
-        """Whether the writer waits for the space that was freed from position `since` on."""
-        if not self._ordered:
-            self.order()
-            return True
-        return since < self._words[_WANTS_SPACE] <= self.position
 
     def writer_closed(self) -> bool:
         """Whether the writer closed the ring; what it wrote before can still be read."""

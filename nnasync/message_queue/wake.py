@@ -1,9 +1,9 @@
 """A bell between two processes: a pipe, one end rings, the other waits.
 
 A ring is a byte that never blocks; a full pipe has rung enough. An end whose peer is gone says so:
-`hung_up`. The waiting end serves one waiter at a time, a thread or a task, and blocks in its read
-only for a thread without a timeout, which saves the poll before it. Closing it from elsewhere wakes
-the waiter, and the descriptor goes when the waiter has left.
+`hung_up`. The waiting end serves one thread at a time, and blocks in its read only for one without
+a timeout, which saves the poll before it. Closing it from elsewhere wakes the waiter, and the
+descriptor goes when the waiter has left.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import os
 import select
 import stat
 import threading
-
-import anyio
 
 from nnasync.errors import BadState, InvalidArgument, ResourceExhaustedTransient
 
@@ -90,16 +88,6 @@ class Bell:
                 self.hung_up = not os.read(self._fd, _DRAIN_BYTES)
                 return True
             return bool(self._poll.poll(min(timeout_s, _LONGEST_S) * 1e3)) and self._drain()
-        finally:
-            self._leave()
-
-    async def wait_async(self) -> None:
-        """Let the loop run until it rings, the peer hangs up or we close."""
-        if not self._enter(blocking=False):
-            return
-        try:
-            await anyio.wait_readable(self._fd)
-            self._drain()
         finally:
             self._leave()
 

@@ -9,8 +9,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from nnasync.errors import (
@@ -49,9 +47,9 @@ def test_garbage_in_the_counter_of_the_reader_ends_the_queue(queue: Queue) -> No
     writer.try_write(b"x" * 56)
     reader._ring._words[32] = 2**60
     with pytest.raises(GeneralFailure, match="broke it"):
-        writer.write_blocking(b"y")
+        writer.try_write(b"y")
     with pytest.raises(GeneralFailure, match="broke it"):
-        writer.write_blocking(b"y")
+        writer.try_write(b"y")
     assert writer.closed
 
 
@@ -60,7 +58,7 @@ def test_a_parked_reader_ends_when_garbage_comes(queue: Queue) -> None:
     waiting = in_thread(reader.read_blocking)
     until_parked(reader)
     writer._ring._words[16] = 2**63
-    writer._ringer.ring()
+    writer._waker.ring()
     assert isinstance(outcome(*waiting), GeneralFailure)
 
 
@@ -68,34 +66,19 @@ def test_ringing_without_writing_ends_the_queue(queue: Queue) -> None:
     writer, reader = queue
     waiting = in_thread(reader.read_blocking)
     while waiting[0].is_alive():
-        writer._ringer.ring()
+        writer._waker.ring()
         os.sched_yield()
     assert "rings without moving" in str(outcome(*waiting))
     with pytest.raises(GeneralFailure, match="rings without moving"):
         reader.try_read()
 
 
-@pytest.mark.anyio
-async def test_ringing_without_writing_ends_the_queue_for_a_task(queue: Queue) -> None:
-    writer, reader = queue
-
-    async def ring() -> None:
-        while not reader.closed:
-            writer._ringer.ring()
-            await anyio.lowlevel.checkpoint()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(ring)
-        with pytest.raises(GeneralFailure, match="rings without moving"):
-            await reader.read()
-
-
 def test_a_flood_of_rings_does_not_block_the_ringer(queue: Queue) -> None:
     writer, reader = queue
     capacity = 1 << 16
     for _ in range(capacity + 10):
-        writer._ringer.ring()
-    assert not writer._ringer.hung_up
+        writer._waker.ring()
+    assert not writer._waker.hung_up
     writer.try_write(b"x")
     assert reader.read_blocking() == b"x"
 
@@ -107,7 +90,7 @@ def test_a_peer_cannot_make_our_ring_block() -> None:
     writer = QueueWriter.attach(handover)
     os.set_blocking(kept[1], True)
     with reader, writer:
-        assert not os.get_blocking(writer._ringer._fd)
+        assert not os.get_blocking(writer._waker._fd)
     for fd in kept:
         os.close(fd)
 
@@ -169,30 +152,28 @@ def closed_number() -> int:
 def test_memory_that_is_no_queue_is_refused(
     memory: Callable[[], int], reason: str, end: type[QueueReader] | type[QueueWriter]
 ) -> None:
-    pipes = [*os.pipe(), *os.pipe()]
-    fds = (pipes[0], pipes[3]) if end is QueueReader else (pipes[1], pipes[2])
-    for fd in set(pipes) - set(fds):
-        os.close(fd)
+    heard, rung = os.pipe()
+    ours, theirs = (heard, rung) if end is QueueReader else (rung, heard)
+    os.close(theirs)
     with pytest.raises(InvalidArgument, match=reason):
-        end.attach(Handover((memory(), *fds)))
+        end.attach(Handover((memory(), ours)))
 
 
-@pytest.mark.parametrize("place", [1, 2])
 @pytest.mark.parametrize("other", [lambda: os.eventfd(0), random_file, lambda: memory_with(64)])
-def test_what_is_no_pipe_is_refused(place: int, other: Callable[[], int]) -> None:
+def test_what_is_no_pipe_is_refused(other: Callable[[], int]) -> None:
     writer, handover = QueueWriter.create(64)
     fds = [os.dup(fd) for fd in handover.descriptors]
     handover.close()
-    os.close(fds[place])
-    fds[place] = other()
+    os.close(fds[1])
+    fds[1] = other()
     with writer, pytest.raises(InvalidArgument, match="not a pipe"):
         QueueReader.attach(Handover(fds))
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 4])
+@pytest.mark.parametrize("count", [0, 1, 3])
 def test_another_number_of_descriptors_is_refused(count: int) -> None:
     fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
-    with pytest.raises(InvalidArgument, match=f"3 file descriptors, not {count}"):
+    with pytest.raises(InvalidArgument, match=f"2 file descriptors, not {count}"):
         Handover(fds)
 
 
@@ -207,7 +188,7 @@ def test_a_peer_that_is_gone_before_we_join() -> None:
     reader, handover = QueueReader.create(64)
     reader.close()
     with QueueWriter.attach(handover) as writer, pytest.raises(DeviceDied):
-        writer.write_blocking(b"hello?")
+        writer.try_write(b"hello?")
 
 
 def test_who_joins_a_dead_writer_reads_what_it_left() -> None:

@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from nnasync.message_queue import QueueReader, QueueWriter
 
-__all__ = ["PARKED_S", "Queue", "in_thread", "outcome", "until_parked", "until_waiting"]
+__all__ = ["PARKED_S", "Queue", "in_thread", "outcome", "read", "until_parked", "write"]
 
 PARKED_S = 20.0
 """How long a test waits for another thread at most."""
@@ -35,9 +35,15 @@ def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, found
 
 
-def until_parked(end: QueueReader | QueueWriter) -> None:
+def until_parked(reader: QueueReader) -> None:
     """Wait until a thread is about to sleep on this end."""
-    while not end._bell._waiting:
+    while not reader._waker._waiting:
+        os.sched_yield()
+
+
+def write(writer: QueueWriter, message: bytes) -> None:
+    """Put a packet in as soon as there is space for it."""
+    while not writer.try_write(message):
         os.sched_yield()
 
 
@@ -47,6 +53,8 @@ def outcome(thread: threading.Thread, found: list[Any]) -> Any:
     return found[0]
 
 
-async def until_waiting(end: QueueReader | QueueWriter) -> None:
-    while not end._bell._waiting:
+async def read(reader: QueueReader) -> bytes:
+    """The next packet, while the loop of the test goes on."""
+    while (message := reader.try_read()) is None:
         await anyio.lowlevel.checkpoint()
+    return message

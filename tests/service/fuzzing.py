@@ -41,6 +41,7 @@ from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, listening, serve
 from nnasync.service.account import Account
 from tests import rigs
+from tests.message_queue.waiting import read, write
 from tests.service.rig import Slot, request_on
 
 __all__ = ["Finding", "Fuzz", "fuzz", "mutated", "samples", "tampered_queue"]
@@ -335,10 +336,10 @@ class Fuzz:
     async def _last_result(self, writer: QueueWriter, reader: QueueReader) -> None:
         """Wait until the burst has gone through all of it, or has ended."""
         self.counts["packets"] += 1
-        await writer.write(REQUEST + encode(BurstRequest(_LAST, b"")))
+        write(writer, REQUEST + encode(BurstRequest(_LAST, b"")))
         serial = 0
         while serial != _LAST:
-            serial = msgspec.msgpack.decode(await reader.read())[0]
+            serial = msgspec.msgpack.decode(await read(reader))[0]
             self.counts["results"] += 1
 
     def _read_results(self, reader: QueueReader) -> None:

@@ -25,6 +25,7 @@ from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, holdings
 from nnasync.service.bursts import ServedBurst
 from tests import rigs
+from tests.message_queue.waiting import read
 from tests.rigs import ONES, ROW, attempt, count, counter
 from tests.service.rig import Served, Slot, served
 
@@ -152,7 +153,7 @@ async def test_packets_that_make_no_sense(packet: bytes, monkeypatch: pytest.Mon
             assert writer.try_write(packet)
             assert writer.try_write(REQUEST + b"\xff")
             with anyio.fail_after(rigs.GUARD_S):
-                assert await reader.read()
+                assert await read(reader)
 
 
 async def test_a_client_that_breaks_its_queue_loses_its_burst() -> None:
@@ -169,7 +170,7 @@ async def test_a_client_that_breaks_its_queue_loses_its_burst() -> None:
             os.close(memory)
             writer.close()
             with pytest.raises(errors.NNError), anyio.fail_after(rigs.GUARD_S):
-                await reader.read()
+                await read(reader)
         await prepared.execute(slot.request)
         assert slot.y.tolist() == (2 * rigs.ROW).tolist()
 

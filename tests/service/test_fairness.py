@@ -37,6 +37,7 @@ from nnasync.service.account import FINE_NS, Account
 from nnasync.service.memories import Memories
 from nnasync.service.pace import Crowd
 from tests import rigs
+from tests.message_queue.waiting import read
 from tests.service.rig import Slot
 
 pytestmark = pytest.mark.anyio
@@ -327,7 +328,7 @@ async def test_memory_that_never_comes_is_waited_for_once(
             for memory in range(1000, 1100):
                 writer.try_write(PUT + encode(messages.BurstMemory(0, memory)))
             writer.try_write(REQUEST + encode(BurstRequest(7, b"\x93\x90\x90\x91\x00")))
-            result = msgspec.msgpack.decode(await reader.read())
+            result = msgspec.msgpack.decode(await read(reader))
             assert result[0] == 7
             assert "slot 0 is not in use" in result[2]
         assert waited == [0.5] + [0.0] * 99
