@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 
 from nnasync.cache.directory import Directory
-from nnasync.cache.keys import token_of
+from nnasync.cache.keys import spare_token, token_of
 from nnasync.cache.ledger import Rows
 from nnasync.cache.outcome import Rejected
 
@@ -84,15 +84,20 @@ def make_room(
 ) -> None:
     """Delete old entries until the others than this one take at most `free` bytes.
 
-    Files of this token that are not among `names` go too, and what killed writers left. Raises
+    `names` are those of its new files; others that its token or the spare one names stay where they
+    may still be its older files, and go else, and what killed writers left goes too. Raises
     OSError, Rejected.
     """
     content = scan(directory)
-    old = content.entries.pop(token, Entry())
-    for name in set(old.names).difference(names):
-        directory.remove(name)
-    for victim in victims(content, rows.tokens(), free):
-        rows.forget(victim)
+    recorded = rows.named_by()
+    for name_token in (token, spare_token(token)):
+        old = content.entries.pop(name_token, Entry())
+        if name_token not in recorded:
+            for name in set(old.names).difference(names):
+                directory.remove(name)
+    for victim in victims(content, recorded, free):
+        if victim in recorded:
+            rows.forget(recorded[victim])
         for name in content.entries[victim].names:
             directory.remove(name)
     directory.sweep(content.others)

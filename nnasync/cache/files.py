@@ -33,6 +33,7 @@ def entry_handles(directory: Directory, token: bytes, record: Record, cipher: Ci
 
     The time of its first file says when the entry was last used.
     """
+    token = record.named_by(token)
 
     def one(kind: FileKind, index: int, file: FileRecord) -> int:
         with _opened(directory, token, record, kind, index) as (fd, head):
@@ -51,6 +52,7 @@ def entry_contents(
     found: Callable[[], object] | None = None,
 ) -> Contents:
     """The same in memory of this process; `found` is called when all files are there."""
+    token = record.named_by(token)
     with contextlib.ExitStack() as opened:
 
         def source(kind: FileKind, index: int, file: FileRecord) -> tuple[int, bytes]:
@@ -79,7 +81,7 @@ def entry_contents(
         model = [_explained(copied, FileKind.MODEL, *each) for each in enumerate(record.model)]
         data = [_explained(mapped, FileKind.DATA, *each) for each in enumerate(record.data)]
     _touch(directory, token, record)
-    return Contents(tuple(model), tuple(data))
+    return Contents(tuple(model), tuple(data), record.generation)
 
 
 @contextlib.contextmanager
@@ -120,7 +122,7 @@ def load_each(record: Record, one: Callable[[FileKind, int, FileRecord], int]) -
         for fd in model + data:
             os.close(fd)
         raise
-    return Hit(tuple(model), tuple(data))
+    return Hit(tuple(model), tuple(data), record.generation)
 
 
 def _explained(
@@ -141,11 +143,10 @@ def _explained(
 class NewFiles:
     """The files of an entry to come, under temporary names; they go when it is closed."""
 
-    def __init__(self, directory: Directory, token: bytes) -> None:
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._token = token
         self._generation = os.urandom(GENERATION_BYTES)
-        self._files: list[tuple[TemporaryFile, str]] = []
+        self._files: list[tuple[TemporaryFile, FileKind, int]] = []
 
     def write(
         self, model: Sequence[int], data: Sequence[int], cipher: Cipher | None
@@ -165,7 +166,7 @@ class NewFiles:
     ) -> Iterable[FileRecord]:
         for index, source in enumerate(sources):
             target = self._directory.create_temporary()
-            self._files.append((target, file_name(self._token, kind, index)))
+            self._files.append((target, kind, index))
 
             def header(file: FileRecord, index: int = index) -> bytes:
                 return file_header(self._generation, kind, index, file)
@@ -174,14 +175,14 @@ class NewFiles:
             os.fsync(target.fd)
             yield record
 
-    def publish(self) -> None:
+    def publish(self, token: bytes) -> None:
         """Give all files their names; raises OSError."""
-        for file, name in self._files:
-            file.rename(name)
+        for file, kind, index in self._files:
+            file.rename(file_name(token, kind, index))
         self._directory.sync()
 
     def close(self) -> None:
         """Close all files, and delete those that were not published."""
-        for file, _ in self._files:
+        for file, _, _ in self._files:
             file.close()
         self._files.clear()

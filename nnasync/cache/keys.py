@@ -37,6 +37,7 @@ __all__ = [
     "file_names",
     "operations_digest",
     "slot",
+    "spare_token",
     "token_of",
 ]
 
@@ -130,6 +131,14 @@ def _digest(*fields: bytes) -> bytes:
         digest.update(struct.pack("<Q", len(field)))
         digest.update(field)
     return digest.digest()
+
+
+def spare_token(token: bytes) -> bytes:
+    """The second token that the files of an entry may be named by; its own is the first again.
+
+    The files of the next writing lie beside those of the last one until it counts.
+    """
+    return bytes(byte ^ 0xFF for byte in token)
 
 
 def file_name(token: bytes, kind: FileKind, index: int) -> str:

@@ -91,6 +91,17 @@ class Rows:
         )
         return {token for (token,) in rows if isinstance(token, bytes)}
 
+    def named_by(self) -> dict[bytes, bytes]:
+        """The tokens of the directory, by those that the files of their entries are named by."""
+        rows = self._connection.execute(
+            "SELECT token, record, signature FROM entries WHERE directory = ?", (self._directory,)
+        )
+        found = {}
+        for row in rows:
+            with contextlib.suppress(Rejected):
+                found[self._verified(*row).named_by(row[0])] = row[0]
+        return found
+
     def put(self, token: bytes, slot: bytes, record: Record) -> None:
         """Write a record, and forget the oldest ones of all directories past a bound."""
         data = encode(record)

@@ -34,21 +34,27 @@ class Contents(Struct):
 
     model: tuple[bytes, ...]
     data: tuple[memoryview, ...]
+    generation: bytes = b""
+    """Which writing of the entry they are of."""
 
 
 class Hit:
     """The files of an entry, checked, as descriptors of memory that nobody can change any more.
 
     Each can be read from offset 0 or mapped for reading (`view`). A context manager; they are open
-    until it is closed, and who needs one for longer duplicates or maps it.
+    until it is closed, and who needs one for longer duplicates or maps it. `generation` says which
+    writing of the entry they are of.
     """
 
-    __slots__ = ("__weakref__", "_close_fd", "data_fds", "model_fds")
+    __slots__ = ("__weakref__", "_close_fd", "data_fds", "generation", "model_fds")
 
-    def __init__(self, model_fds: tuple[int, ...], data_fds: tuple[int, ...]) -> None:
+    def __init__(
+        self, model_fds: tuple[int, ...], data_fds: tuple[int, ...], generation: bytes = b""
+    ) -> None:
         """Takes the descriptors over."""
         self.model_fds = model_fds
         self.data_fds = data_fds
+        self.generation = generation
         # At the end of the interpreter a module is gone before its last object.
         self._close_fd = os.close
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from nnasync.cache.keys import CacheKey, FileKind
+from nnasync.cache.keys import CacheKey, FileKind, spare_token
 from nnasync.cache.outcome import Rejected
 from nnasync.hal import MAX_NUMBER_OF_CACHE_FILES, Struct
 from nnasync.hal.decoders import msgpack_decoder
@@ -41,7 +41,7 @@ __all__ = [
     "sign",
 ]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files and of the records; raised with every change of either."""
 
 HEADER_BYTES = 64
@@ -63,7 +63,10 @@ class FileRecord(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class Record(Struct, array_like=True, forbid_unknown_fields=True):
-    """One entry: who wrote it, for which model, and its files."""
+    """One entry: who wrote it, for which model, and its files.
+
+    spare: whether they are named by the spare token.
+    """
 
     format: int
     library_version: str
@@ -74,11 +77,16 @@ class Record(Struct, array_like=True, forbid_unknown_fields=True):
     encrypted: bool
     model: tuple[FileRecord, ...]
     data: tuple[FileRecord, ...]
+    spare: bool = False
 
     @property
     def counts(self) -> tuple[int, int]:
         """Numbers of model cache and data cache files."""
         return len(self.model), len(self.data)
+
+    def named_by(self, token: bytes) -> bytes:
+        """The token that the files of the entry with this token are named by."""
+        return spare_token(token) if self.spare else token
 
 
 class Checksum:

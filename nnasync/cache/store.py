@@ -3,9 +3,9 @@
 Two places are kept apart. The files lie in a directory of the client, who may do with it what he
 likes; the records that they are checked against lie in the ledger, in the user's state folder. An
 entry counts from the moment when its record is committed, which is after all its files have their
-names, so a writer may be killed at any moment; an older entry whose files are half replaced by then
-no longer matches its record. Writers of one installation take turns at that step; of several that
-write one entry the last wins, and readers see either.
+names. Those of an older writing have other names and go afterwards, so a writer may be killed at
+any moment, and one entry or the other is there. Writers of one installation take turns at that
+step; of several that write one entry the last wins, unless it wanted to replace another one.
 
 No failure of the cache fails a compilation: a lookup answers Miss with a reason, a writing has a
 reason afterwards. Raised is only what the caller can set right: InvalidArgument for a directory
@@ -173,15 +173,28 @@ class Store:
         secret = self._installation.make_secret()
         return AESGCM(hmac.digest(secret, b"nnasync cache encryption", "sha256"))
 
+    def generation(self, key: CacheKey) -> bytes:
+        """Which writing of an entry is there, whatever its state; empty where there is none."""
+        with contextlib.suppress(Rejected), self._ledger.reading(self._place()) as rows:
+            record = _current(rows, derive_token(key)) if rows else None
+            return record.generation if record else b""
+        return b""
+
     @contextlib.contextmanager
     def write(
-        self, key: CacheKey, model_digest: bytes, counts: tuple[int, int]
+        self,
+        key: CacheKey,
+        model_digest: bytes,
+        counts: tuple[int, int],
+        *,
+        replaces: bytes | None = None,
     ) -> Iterator[Writing]:
         """Write an entry: fill the descriptors in the block; it is stored when the block is left.
 
         An exception in the block stores nothing. Where the entry cannot be written there are no
-        descriptors from the beginning; `Writing.reason` says why. Raises InvalidArgument for a
-        directory that is refused and for more than 32 files of a kind.
+        descriptors from the beginning; `Writing.reason` says why. With `replaces` it is stored only
+        if the entry is still of that generation then, b"" where there was none. Raises
+        InvalidArgument for a directory that is refused and for more than 32 files of a kind.
         """
         check_counts(counts)
         with writing.Writing() as entry:
@@ -190,7 +203,7 @@ class Store:
             yield entry
             if not entry.reason:
                 with entry.explained():
-                    self._commit(entry, key, model_digest)
+                    self._commit(entry, key, model_digest, replaces)
 
     def _begin(self, entry: Writing, counts: tuple[int, int]) -> None:
         if counts == (0, 0):
@@ -200,15 +213,19 @@ class Store:
         self._installation.make_secret()
         entry.open(counts)
 
-    def _commit(self, entry: Writing, key: CacheKey, model_digest: bytes) -> None:
+    def _commit(
+        self, entry: Writing, key: CacheKey, model_digest: bytes, replaces: bytes | None
+    ) -> None:
         try:
-            self._store(entry, key, model_digest)
+            self._store(entry, key, model_digest, replaces)
             entry.stored = True
         except InvalidArgument as error:
             # The directory was in order when the block began: nothing for the caller to act on now.
             raise Rejected(str(error)) from error
 
-    def _store(self, entry: Writing, key: CacheKey, model_digest: bytes) -> None:
+    def _store(
+        self, entry: Writing, key: CacheKey, model_digest: bytes, replaces: bytes | None
+    ) -> None:
         token = derive_token(key)
         size = sum(eviction.on_disk(size_of(fd) + HEADER_BYTES) for fd in entry.fds)
         if size > self.limit_bytes:
@@ -218,25 +235,42 @@ class Store:
         cipher = self._cipher()
         with (
             Directory(self.path) as directory,
-            contextlib.closing(NewFiles(directory, token)) as files,
+            contextlib.closing(NewFiles(directory)) as files,
         ):
-            generation, model, data = files.write(entry.model_fds, entry.data_fds, cipher)
-            record = Record(
-                format=FORMAT,
-                library_version=key.library_version,
-                device_name=key.device_name,
-                device_version=key.device_version,
-                model_digest=model_digest,
-                generation=generation,
-                encrypted=cipher is not None,
-                model=model,
-                data=data,
-            )
-            names = file_names(token, record.counts)
+            entry.generation, model, data = files.write(entry.model_fds, entry.data_fds, cipher)
             with self._ledger.writing(self._place()) as rows:
+                old = _current(rows, token)
+                if replaces is not None and replaces != (old.generation if old else b""):
+                    raise Rejected("the entry was written anew by somebody else meanwhile")
+                record = Record(
+                    format=FORMAT,
+                    library_version=key.library_version,
+                    device_name=key.device_name,
+                    device_version=key.device_version,
+                    model_digest=model_digest,
+                    generation=entry.generation,
+                    encrypted=cipher is not None,
+                    model=model,
+                    data=data,
+                    spare=old is not None and not old.spare,
+                )
+                names = file_names(record.named_by(token), record.counts)
                 eviction.make_room(directory, rows, token, names, self.limit_bytes - size)
-                files.publish()
+                files.publish(record.named_by(token))
                 rows.put(token, slot(key), record)
+            if old is not None:
+                self._remove(directory, token, old)
+
+    def _remove(self, directory: Directory, token: bytes, old: Record) -> None:
+        """Delete the files of an older writing, which is no matter if it fails."""
+        with (
+            contextlib.suppress(Rejected, InvalidArgument),
+            self._ledger.writing(self._place()) as rows,
+        ):
+            current = _current(rows, token)
+            if current is None or current.spare != old.spare:
+                for name in file_names(old.named_by(token), old.counts):
+                    directory.remove(name)
 
     def statistics(self) -> StoreStatistics:
         """What the directory holds now; nothing where it cannot be read."""
@@ -258,6 +292,13 @@ class Store:
             for token in rows.tokens():
                 rows.forget(token)
             eviction.make_room(directory, rows, b"", (), free=0)
+
+
+def _current(rows: Rows, token: bytes) -> Record | None:
+    """The record of an entry; None too where it is not genuine."""
+    with contextlib.suppress(Rejected):
+        return rows.find(token)
+    return None
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

@@ -19,7 +19,8 @@ class Writing:
 
     They are empty files in memory, open for reading and writing; none where the entry cannot be
     written. `reason` says why nothing is stored, and is empty as long as nothing went wrong.
-    `stored` becomes true when the block of `Store.write` was left and the entry counts.
+    `stored` becomes true when the block of `Store.write` was left and the entry counts;
+    `generation` then names this writing of it.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Writing:
         self.data_fds: tuple[int, ...] = ()
         self.reason = ""
         self.stored = False
+        self.generation = b""
 
     @property
     def fds(self) -> tuple[int, ...]:

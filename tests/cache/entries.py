@@ -15,9 +15,17 @@ Files = tuple[list[bytes], list[bytes]]
 FILES: Files = ([b"code" * 50, b"more code"], [b"weights" * 99])
 
 
-def write(store: Store, files: Files = FILES, key: CacheKey = KEY, model: bytes = MODEL) -> Writing:
+def write(
+    store: Store,
+    files: Files = FILES,
+    key: CacheKey = KEY,
+    model: bytes = MODEL,
+    *,
+    replaces: bytes | None = None,
+) -> Writing:
     """Write an entry with these model and data cache files."""
-    with store.write(key, model, (len(files[0]), len(files[1]))) as writing:
+    counts = len(files[0]), len(files[1])
+    with store.write(key, model, counts, replaces=replaces) as writing:
         for fd, content in zip(writing.fds, files[0] + files[1], strict=False):
             fill(fd, content)
     return writing

@@ -181,6 +181,9 @@ def test_files_of_an_entry_cannot_change_places(store: Store, directory: Path) -
 def test_older_files_put_back_are_rejected(store: Store, directory: Path, tmp_path: Path) -> None:
     written(store, SMALL)
     shutil.copytree(directory, tmp_path / "older")
+    written(store, FILES)
+    shutil.copytree(tmp_path / "older", directory, dirs_exist_ok=True)
+    assert read(store) == FILES  # its files have other names than those of the writing before
     written(store, SMALL)
     shutil.copytree(tmp_path / "older", directory, dirs_exist_ok=True)
     assert "of another entry" in str(read(store))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, fill, view
-from nnasync.cache.keys import derive_token, file_names
+from nnasync.cache.keys import derive_token, file_names, spare_token
 from nnasync.errors import InvalidArgument
 from tests.cache.entries import (
     FILES,
@@ -131,9 +131,30 @@ def test_a_token_used_for_another_model_is_noticed(store: Store) -> None:
 
 def test_a_smaller_entry_leaves_nothing_of_the_larger_one(store: Store, directory: Path) -> None:
     written(store)
-    written(store, ONE_BLOCK)
-    assert [path.name for path in cache_files(directory)] == file_names(derive_token(KEY), (1, 0))
+    for tokens in (spare_token, bytes) * 2:
+        written(store, ONE_BLOCK)
+        names = [path.name for path in cache_files(directory)]
+        assert names == file_names(tokens(derive_token(KEY)), (1, 0))
+        assert read(store) == ONE_BLOCK
+
+
+def test_an_entry_is_replaced_only_where_it_is_still_the_one(store: Store) -> None:
+    assert store.generation(KEY) == b""
+    first = write(store, replaces=b"")
+    assert (first.stored, store.generation(KEY)) == (True, first.generation)
+    late = write(store, ONE_BLOCK, replaces=b"")
+    assert (late.stored, late.reason) == (
+        False,
+        "the entry was written anew by somebody else meanwhile",
+    )
+    assert read(store) == FILES
+    second = write(store, ONE_BLOCK, replaces=first.generation)
+    assert second.stored
+    assert not write(store, replaces=first.generation).stored
     assert read(store) == ONE_BLOCK
+    store.clear()
+    assert not write(store, replaces=second.generation).stored
+    assert read(store) == "no entry"
 
 
 def test_files_belong_to_their_owner_only(

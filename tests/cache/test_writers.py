@@ -47,6 +47,7 @@ def test_killed_before_each_call_of_the_system(
     assert counts["hits"] > 20
     assert counts["misses"] > 20
     assert counts["finished"] == 2
+    assert counts["lost"] == 0
     usable_again(store, directory)
 
 

@@ -83,13 +83,14 @@ def killed_at_moment(store: Store, number: int, delay_s: float) -> None:
 
 def calls(store: Store) -> dict[str, int]:
     """Kill a writer before each of its system calls: of a first entry, and of a later one."""
-    counts = {"kills": 0, "hits": 0, "misses": 0, "finished": 0}
+    counts = {"kills": 0, "hits": 0, "misses": 0, "finished": 0, "lost": 0}
     for older in (False, True):
         for before in range(10_000):
             if older:
                 write(store, generation(0))
             status = forked(killed_at_call, store, before + 1, before)
             look(store, counts)
+            counts["lost"] += older and isinstance(read(store), str)
             if os.WIFEXITED(status):
                 counts["finished"] += os.WEXITSTATUS(status) == 0
                 break
