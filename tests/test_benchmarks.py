@@ -56,7 +56,15 @@ def figures(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "script",
-    ["borders.py", "call_cost.py", "deadlines.py", "loop_lag.py", "operations.py", "start_up.py"],
+    [
+        "borders.py",
+        "call_cost.py",
+        "deadlines.py",
+        "instructions.py",
+        "loop_lag.py",
+        "operations.py",
+        "start_up.py",
+    ],
 )
 def test_help_says_what_is_measured(script: str) -> None:
     text = run(script, "--help")
@@ -78,6 +86,13 @@ def test_call_cost(shared: Path, tmp_path: Path) -> None:
     found = figures(tmp_path / "figures")
     assert all(values[0] > 0 for values in found["microseconds"].values())
     assert "chain of 8, behind a gate" in text
+
+
+@pytest.mark.parametrize("contestant", ["bare plan", "await net(x)", "chain of 8 launches"])
+def test_a_child_of_instructions_counts_calls_of_functions(shared: Path, contestant: str) -> None:
+    which = ("--child", contestant, "--calls", "8", "--profiled")
+    counted = run("instructions.py", *which, models=shared / "models")
+    assert int(counted) >= 8
 
 
 def test_loop_lag(tmp_path: Path) -> None:

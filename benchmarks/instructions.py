@@ -1,0 +1,225 @@
+"""Instructions: what a call of a tiny network costs, counted instead of timed.
+
+Each contestant runs in a process of its own under `valgrind --tool=callgrind`, with few calls and
+with more; the difference of the two counts is free of start-up, and hardly differs from one machine
+to the next. Upkeep that happens to come along only adds to a count, so the least of all rounds
+counts. A further run without valgrind counts calls of Python and of C functions. The bare plan, run
+in a plain loop, is taken off all the others. With `--tree` other checkouts are counted beside this
+one, so that a change can be compared with what was there before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nnasync as nn
+from benchmarks._report import arguments, models_folder, publish, table
+
+MODEL = "hello_world_float.tflite"
+CHAIN = 8
+FEW, MORE = 100, 300
+"""Calls of the two runs; what is done once in a while is spread over their difference."""
+SLOWED_DOWN_US = 1_000_000
+"""An inline budget so large that a call under valgrind still runs on the loop's thread."""
+BARE, AWAIT, BURST, LAUNCH = "bare plan", "await net(x)", "burst(x)", "launch and await"
+FREE = f"chain of {CHAIN} launches"
+CONTESTANTS = (BARE, AWAIT, BURST, LAUNCH, FREE)
+TIMEOUT_S = 600
+
+Call = Callable[[], Awaitable[object]]
+
+
+def bare(path: Path) -> Call:
+    """The reference plan of the model, bound to arrays of its own."""
+    from nnasync.drivers.cpu import ReferenceEngine
+    from nnasync.hal import ExecutionPreference, dtype_of
+    from nnasync.workers import StopFlag
+
+    model = nn.load(path)
+    inputs, outputs = (
+        [
+            np.zeros(model.main.operands[i].dimensions, dtype_of(model.main.operands[i].type))
+            for i in each
+        ]
+        for each in (model.main.input_indexes, model.main.output_indexes)
+    )
+    plan = ReferenceEngine().compile(model, ExecutionPreference.FAST_SINGLE_ANSWER)
+    call, stop = plan.bind(inputs, outputs), StopFlag()
+
+    async def run() -> object:
+        return call.run(stop)
+
+    return run
+
+
+async def chain(net: Any, x: Any) -> object:
+    """Launch a chain, each link fed by the one before, and await its end."""
+    execution = await net.launch(x)
+    for _ in range(CHAIN - 1):
+        execution = await net.launch(execution.outputs, wait_for=[execution.fence])
+    await execution.fence
+    return execution
+
+
+async def repeat(call: Call, count: int, *, profiled: bool) -> int:
+    """Call so often after a warm-up; returns how many functions were called, if `profiled`."""
+    for _ in range(FEW):
+        await call()
+    gc.disable()
+    counted = [0]
+
+    def count_call(_frame: object, event: str, _argument: object) -> None:
+        if event in ("call", "c_call"):
+            counted[0] += 1
+
+    sys.setprofile(count_call if profiled else None)
+    try:
+        for _ in range(count):
+            await call()
+    finally:
+        sys.setprofile(None)
+    return counted[0]
+
+
+async def run_one(path: Path, contestant: str, count: int, profiled: bool) -> None:
+    """What a child does: one contestant, so many times."""
+    options = nn.Options(inline_budget_us=SLOWED_DOWN_US)
+    async with nn.open_runtime(options=options) as rt:
+        net = await rt.compile(nn.load(path), devices=["nnasync-reference"])
+        x = np.full(net.inputs[0].shape, 0.5, net.inputs[0].dtype)
+        async with net.burst() as burst:
+
+            async def launched() -> object:
+                execution = await net.launch(x)
+                await execution.fence
+                return execution
+
+            calls: dict[str, Call] = {
+                BARE: bare(path),
+                AWAIT: lambda: net(x),
+                BURST: lambda: burst(x),
+                LAUNCH: launched,
+                FREE: lambda: chain(net, x),
+            }
+            print(await repeat(calls[contestant], count, profiled=profiled))
+
+
+def child(
+    tree: Path, path: Path, contestant: str, count: int, *before: str, profiled: bool = False
+) -> str:
+    """Run a child with the package of a tree; returns what it wrote, errors included."""
+    script = [sys.executable, str(Path(__file__).resolve()), "--models", str(path.parent)]
+    command = [*before, *script, "--child", contestant, "--calls", str(count)]
+    command += ["--profiled"] if profiled else []
+    with tempfile.TemporaryDirectory() as state:
+        environment = os.environ | {
+            "PYTHONPATH": f"{tree}{os.pathsep}{Path(__file__).resolve().parent.parent}",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NNASYNC_STATE_DIR": state,
+        }
+        ran = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, check=False
+        )
+    if ran.returncode:
+        sys.exit(f"{contestant} of {tree} failed:\n{ran.stderr[-2000:]}")
+    return ran.stdout + ran.stderr
+
+
+def instructions(tree: Path, path: Path, contestant: str, rounds: int) -> float:
+    """Instructions of one call."""
+    few, more = (
+        min(counted(tree, path, contestant, calls) for _ in range(rounds)) for calls in (FEW, MORE)
+    )
+    return (more - few) / (MORE - FEW)
+
+
+def counted(tree: Path, path: Path, contestant: str, calls: int) -> int:
+    """Instructions of a whole process that makes so many calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
+        told = child(tree, path, contestant, calls, *valgrind)
+    found = re.search(r"Collected : (\d+)", told)
+    if found is None:
+        sys.exit(f"valgrind gave no count:\n{told[-2000:]}")
+    return int(found[1])
+
+
+def functions(tree: Path, path: Path, contestant: str) -> float:
+    """Calls of Python and C functions in one call."""
+    return int(child(tree, path, contestant, MORE, profiled=True).split()[0]) / MORE
+
+
+def count_all(trees: list[Path], path: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Instructions and calls of functions of each contestant, in each tree."""
+    found: dict[str, dict[str, list[float]]] = {"instructions": {}, "functions": {}}
+    for contestant in CONTESTANTS:
+        for tree in trees:
+            spent = found["instructions"].setdefault(contestant, [])
+            spent.append(instructions(tree, path, contestant, rounds))
+            called = found["functions"].setdefault(contestant, [])
+            called.append(functions(tree, path, contestant))
+            print(f"{contestant}: {spent[-1]:,.0f} in {tree}", file=sys.stderr)
+    return found
+
+
+def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
+    """A row for each contestant: its counts above the bare plan, and the ratio to the first."""
+    rows = []
+    for contestant, counts in found.items():
+        plans = CHAIN if contestant == FREE else 1
+        above = [
+            count - plans * base if contestant != BARE else count
+            for count, base in zip(counts, found[BARE], strict=True)
+        ]
+        ratios = [f"{each / above[0]:.2f}" for each in above[1:]]
+        rows.append([contestant, *(f"{each:,.0f}" for each in above), *ratios])
+    return rows
+
+
+def report(options: argparse.Namespace) -> None:
+    """Count, and print both tables."""
+    if shutil.which("valgrind") is None:
+        sys.exit("valgrind is not installed (Debian, Ubuntu: apt-get install valgrind)")
+    trees = [*options.tree, Path(__file__).resolve().parent.parent]
+    found = count_all(trees, models_folder(options.models) / MODEL, options.rounds)
+    names = [tree.name for tree in trees]
+    texts = []
+    for what, counts in found.items():
+        heads = [f"{what} above the bare plan", *names, *(f"{n} / {names[0]}" for n in names[1:])]
+        texts.append(table(heads, rows_of(counts)))
+    publish("Cost of a call, counted", "\n\n".join(texts), found, options.json)
+
+
+def main() -> None:
+    """Count and print."""
+    parser = arguments(__doc__, rounds=3)
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="the reference models")
+    parser.add_argument(
+        "--tree", type=Path, action="append", default=[], help="a checkout to count beside this one"
+    )
+    parser.add_argument("--child", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--calls", type=int, default=FEW, help=argparse.SUPPRESS)
+    parser.add_argument("--profiled", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is None:
+        report(options)
+    else:
+        path = models_folder(options.models) / MODEL
+        nn.run(run_one, path, options.child, options.calls, options.profiled)
+
+
+if __name__ == "__main__":
+    main()
