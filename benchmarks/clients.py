@@ -39,7 +39,7 @@ from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, e
 from nnasync.drivers.service.models import Offer
 from nnasync.engine.caching import library_version
 from nnasync.errors import NNError
-from nnasync.hal import DataLocation, Priority, RequestArgument
+from nnasync.hal import DataLocation, ExecutionConfig, Priority, RequestArgument
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 
@@ -159,9 +159,10 @@ class Hostile:
         m, random_ = messages, self._random
         number = random_.randrange(1000, 2**31)
         form = encode(m.Form(*self._arguments(), (3,)))
+        config = ExecutionConfig(loop_timeout_ns=0)
         match random_.randrange(40):
             case 0:
-                self._send(connection, m.Execute(number, 2, b"\x91" * (3 << 20), False, 0, 0, True))
+                self._send(connection, m.Execute(number, 2, b"\x91" * (3 << 20), config, True))
             case 1:
                 memory = PoolForm("ashmem", 2**40, 0, True)
                 self._send(connection, m.OfferMemory(number, memory), [self._pool.fd])
@@ -171,13 +172,13 @@ class Hostile:
                 close_all(fds)
             case 3:
                 stale = encode(m.Form(*self._arguments(), (-random_.getrandbits(62),)))
-                self._send(connection, m.Execute(number, 2, stale, False, 2**62, 0, False))
+                self._send(connection, m.Execute(number, 2, stale, config, False))
             case 4:
                 self._send(connection, m.Prepare(number, 1, number, *WISH, 2**62, 0, 0, b""))
             case 5 if random_.random() < 0.05:
                 connection.socket.send(random_.randbytes(64))
             case each if each < 25:
-                launch = m.Launch(number, number, 2, form, False, 2**62, 0, None, 0)
+                launch = m.Launch(number, number, 2, form, config, 0)
                 self._send(connection, launch)
                 self._launched.append(number)
                 if len(self._launched) > MOST_LAUNCHED:

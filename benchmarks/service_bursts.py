@@ -42,7 +42,15 @@ from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import bursts, connect
 from nnasync.errors import NNError
 from nnasync.fences import Fence
-from nnasync.hal import DataLocation, Model, OperandType, OperationType, Request, RequestArgument
+from nnasync.hal import (
+    DataLocation,
+    ExecutionConfig,
+    Model,
+    OperandType,
+    OperationType,
+    Request,
+    RequestArgument,
+)
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder
 from nnasync.service import Limits, listening, serve
@@ -98,7 +106,7 @@ class InPlace:
             outcomes.append(outcome)
             fence.signal()
 
-        self._controller.send(self._arguments, done, measure=True)
+        self._controller.send(self._arguments, done, ExecutionConfig(measure=True))
         if not fence.done:
             await fence
         (outcome,) = outcomes

@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nnasync.clock import Deadline
+import msgspec
+
 from nnasync.device import Device, LoweringDevice, PreparedModel
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
+    DEFAULT_CONFIG,
     Capabilities,
     DeviceType,
+    ExecutionConfig,
     ExecutionResult,
     Extension,
     HalVersion,
@@ -32,6 +34,7 @@ __all__ = [
     "ForwardingLoweringDevice",
     "KnownDevice",
     "PlainExecutions",
+    "begun_at",
     "passed_on",
 ]
 
@@ -159,51 +162,31 @@ class ForwardingLoweringDevice(ForwardingDevice):
     lowerings = passed_on(LoweringDevice.lowerings)
 
 
+def begun_at(config: ExecutionConfig, at_ns: int) -> ExecutionConfig:
+    """A config of a fenced execution whose last fence was signaled then: its duration ends too."""
+    if config.duration_ns is None:
+        return config
+    deadline_ns = min(config.deadline_ns, at_ns + config.duration_ns)
+    return msgspec.structs.replace(config, deadline_ns=deadline_ns, duration_ns=None)
+
+
 class PlainExecutions(ABC):
     """The plain executions of a prepared model, where one method does both."""
 
     async def execute(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run through the device's queue."""
-        return await self._execute(
-            request,
-            measure=measure,
-            deadline=deadline,
-            loop_timeout_ns=loop_timeout_ns,
-            at_once=False,
-        )
+        return await self._execute(request, config, at_once=False)
 
     async def execute_synchronously(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run with the least overhead that the device has."""
-        return await self._execute(
-            request,
-            measure=measure,
-            deadline=deadline,
-            loop_timeout_ns=loop_timeout_ns,
-            at_once=True,
-        )
+        return await self._execute(request, config, at_once=True)
 
     @abstractmethod
     async def _execute(
-        self,
-        request: Request,
-        *,
-        measure: bool,
-        deadline: Deadline | None,
-        loop_timeout_ns: int,
-        at_once: bool,
+        self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
         """Run, `at_once` or through the queue."""

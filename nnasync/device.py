@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from nnasync.clock import Deadline
 from nnasync.fences import Fence
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
+    DEFAULT_CONFIG,
     Array,
     BufferDesc,
     BufferRole,
@@ -21,6 +21,7 @@ from nnasync.hal import (
     DeviceStatus,
     DeviceType,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionPreference,
     ExecutionResult,
     Extension,
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
     from nnasync.burst import BurstCallback, BurstContext, Channel
 
 __all__ = [
+    "DEFAULT_CONFIG",
     "Buffer",
     "Device",
     "DistantBuffer",
+    "ExecutionConfig",
     "ExecutionInfo",
     "FencedExecution",
     "InlinePreparedModel",
@@ -124,27 +127,17 @@ class DistantBuffer(Buffer, Protocol):
 class PreparedModel(Protocol):
     """A compiled model on a device (IPreparedModel).
 
-    `measure` asks for timings. Executions raise MissedDeadline, ResourceExhausted, InvalidArgument,
+    Executions raise MissedDeadline, ResourceExhausted, InvalidArgument,
     OutputInsufficientSize, GeneralFailure or DeviceUnavailable.
     """
 
     async def execute(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run through the device's queue."""
 
     async def execute_synchronously(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run with the least overhead: on the calling thread where that is cheaper than a hop."""
 
@@ -152,15 +145,11 @@ class PreparedModel(Protocol):
         self,
         request: Request,
         wait_for: Sequence[Fence] = (),
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-        duration_ns: int | None = None,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> FencedExecution:
         """Launch behind fences and return at once.
 
-        `duration_ns` limits the time after the last fence; every output must be fully specified.
+        Every output must be fully specified.
         """
 
     async def configure_execution_burst(
@@ -188,9 +177,7 @@ class InlinePreparedModel(PreparedModel, Protocol):
     def run_now(
         self,
         request: Request,
-        *,
-        measure: bool,
-        deadline_ns: int,
+        config: ExecutionConfig,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run at once if that is cheaper than a hop, else return None.
@@ -210,9 +197,7 @@ class InlinePreparedModel(PreparedModel, Protocol):
         are to be made on this thread before anything is awaited.
         """
 
-    def launch_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> FencedExecution | None:
+    def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
         """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
 
 

@@ -14,13 +14,15 @@ from nnasync.bases import (
     ForwardingLoweringDevice,
     KnownDevice,
     PlainExecutions,
+    begun_at,
 )
-from nnasync.clock import Deadline
 from nnasync.device import Device, LoweringDevice, PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     Capabilities,
     DeviceType,
+    ExecutionConfig,
     ExecutionResult,
     Extension,
     HalVersion,
@@ -147,30 +149,27 @@ class Executing(PlainExecutions):
         self.asked: list[Any] = []
 
     async def _execute(
-        self,
-        request: Request,
-        *,
-        measure: bool,
-        deadline: Deadline | None,
-        loop_timeout_ns: int,
-        at_once: bool,
+        self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
-        self.asked.append((request, measure, deadline, loop_timeout_ns, at_once))
+        self.asked.append((request, config, at_once))
         return ExecutionResult(timing=Timing(1, 2))
 
 
 @pytest.mark.parametrize(("name", "at_once"), [("execute", False), ("execute_synchronously", True)])
 async def test_both_plain_executions_are_one(name: str, at_once: bool) -> None:
-    prepared, request, deadline = Executing(), Request((), (), ()), Deadline(7)
+    prepared, request, config = Executing(), Request((), (), ()), ExecutionConfig(deadline_ns=7)
     execute = getattr(prepared, name)
     assert inspect.signature(getattr(PlainExecutions, name)) == inspect.signature(
         getattr(PreparedModel, name)
     )
     await execute(request)
-    result = await execute(request, measure=True, deadline=deadline, loop_timeout_ns=5)
+    result = await execute(request, config)
     assert result.timing == Timing(1, 2)
-    default = inspect.signature(PreparedModel.execute).parameters["loop_timeout_ns"].default
-    assert prepared.asked == [
-        (request, False, None, default, at_once),
-        (request, True, deadline, 5, at_once),
-    ]
+    assert prepared.asked == [(request, DEFAULT_CONFIG, at_once), (request, config, at_once)]
+
+
+def test_a_duration_becomes_a_deadline_when_it_begins() -> None:
+    config = ExecutionConfig(True, 90, 5, 30)
+    assert begun_at(config, 50) == ExecutionConfig(True, 80, 5)
+    assert begun_at(config, 70) == ExecutionConfig(True, 90, 5)
+    assert begun_at(DEFAULT_CONFIG, 70) is DEFAULT_CONFIG

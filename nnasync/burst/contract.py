@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from nnasync.burst.messages import BurstResult
 from nnasync.errors import BadState, NNError
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionResult, Memory, Request
+from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
 
 __all__ = [
     "Begin",
@@ -93,9 +93,7 @@ class BurstContext(Protocol):
 class InlineBurstContext(BurstContext, Protocol):
     """The context of a device in this process, which may run a request on the client's thread."""
 
-    def run_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None:
+    def run_now(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
         """Run at once, past the channel, or return None where that is not the thing to do.
 
         It is where nothing of the burst is under way and a hop to a worker would cost more. Raises
@@ -135,9 +133,8 @@ class Begin(Protocol):
     def __call__(
         self,
         request: Request,
+        config: ExecutionConfig,
         *,
-        measure: bool,
-        deadline_ns: int,
         behind: Fence | None,
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
@@ -148,7 +145,5 @@ class Begin(Protocol):
 class RunNow(Protocol):
     """Run a request on this thread, or return None where that is not the thing to do."""
 
-    def __call__(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None:
+    def __call__(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
         """Run; raises what an execution raises."""

@@ -26,14 +26,15 @@ from nnasync.errors import (
     OutputInsufficientSize,
 )
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     NOT_AVAILABLE,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionResult,
     Memory,
     Request,
     Timing,
 )
-from nnasync.scheduler import NEVER_NS
 
 __all__ = ["BurstController"]
 
@@ -77,9 +78,7 @@ class BurstController:
         self,
         arguments: bytes,
         done: Callable[[Outcome], None],
-        *,
-        measure: bool = False,
-        deadline_ns: int = NEVER_NS,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> int:
         """Send a request and return its serial number.
 
@@ -88,21 +87,20 @@ class BurstController:
         self._serial = serial = self._serial + 1
         self._waiting[serial] = done
         try:
-            self._channel.send(encode(BurstRequest(serial, arguments, measure, deadline_ns)))
+            packet = BurstRequest(serial, arguments, config.measure, config.deadline_ns)
+            self._channel.send(encode(packet))
         except BaseException:
             self._waiting.pop(serial, None)
             raise
         return serial
 
-    def ask(
-        self, arguments: bytes, *, measure: bool = False, deadline_ns: int = NEVER_NS
-    ) -> Outcome | int:
+    def ask(self, arguments: bytes, config: ExecutionConfig = DEFAULT_CONFIG) -> Outcome | int:
         """Send a request to a prompt device; its outcome, or a serial number for `follow`."""
         prompt = self._prompt
         if prompt is None:
             raise BadState("the device of this burst gives no prompt answers")
         self._serial = serial = self._serial + 1
-        packet = encode(BurstRequest(serial, arguments, measure, deadline_ns))
+        packet = encode(BurstRequest(serial, arguments, config.measure, config.deadline_ns))
         self._waiting[serial] = None
         try:
             result = prompt.exchange(serial, arguments, packet)

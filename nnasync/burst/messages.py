@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from nnasync.hal import NOT_AVAILABLE, OutputShape, RequestArgument
+from nnasync.hal import NEVER_NS, NOT_AVAILABLE, OutputShape, RequestArgument
 from nnasync.hal.decoders import msgpack_decoder
-from nnasync.scheduler import NEVER_NS
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

@@ -31,7 +31,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence, merge
-from nnasync.hal import Memory, Request
+from nnasync.hal import ExecutionConfig, Memory, Request
 
 __all__ = ["BurstServer"]
 
@@ -86,10 +86,9 @@ class BurstServer:
                 )
             known = self._known.get(packet.arguments)
             request = self._request(packet.arguments) if known is None else known[0]
+            config = ExecutionConfig(packet.measure, packet.deadline_ns)
             if self._run_now is not None and not (self._held or self._cancels):
-                result = self._run_now(
-                    request, measure=packet.measure, deadline_ns=packet.deadline_ns
-                )
+                result = self._run_now(request, config)
                 if result is not None:
                     self.answer(serial, result)
                     self._used()
@@ -98,8 +97,7 @@ class BurstServer:
             execution = _Execution(self, serial)
             cancel = self._begin(
                 request,
-                measure=packet.measure,
-                deadline_ns=packet.deadline_ns,
+                config,
                 behind=self._behind(),
                 reply=execution.reply,
                 release=execution.release,

@@ -12,9 +12,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from nnasync.bases import PlainExecutions
+from nnasync.bases import PlainExecutions, begun_at
 from nnasync.burst import Arguments, BurstCallback, BurstContext, Channel
-from nnasync.clock import Deadline, now_ns
+from nnasync.clock import now_ns
 from nnasync.compilation.outside_burst import FallbackBurst, shares_memory
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
 from nnasync.engine import EnginePreparedModel
@@ -24,13 +24,13 @@ from nnasync.engine.ordering import DependencyFailed
 from nnasync.errors import BadState, CallerError, Cancelled, DeviceError, NNError, Refused
 from nnasync.fences import Fence
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
+    DEFAULT_CONFIG,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionResult,
     Request,
     Timing,
 )
-from nnasync.scheduler import at_ns
 from nnasync.workers import contained
 
 __all__ = ["FallbackPreparedModel"]
@@ -63,34 +63,15 @@ class FallbackPreparedModel(PlainExecutions):
         self,
         request: Request,
         wait_for: Sequence[Fence] = (),
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-        duration_ns: int | None = None,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> FencedExecution:
         """Launch; the fence is that of the final outcome, whoever brings it about."""
-        fenced = _Fenced(
-            self,
-            request,
-            tuple(wait_for),
-            measure=measure,
-            deadline_ns=at_ns(deadline),
-            loop_timeout_ns=loop_timeout_ns,
-            duration_ns=duration_ns,
-        )
+        fenced = _Fenced(self, request, tuple(wait_for), config)
         if self.health.skips():
             fenced.hand_over(self.health.failure)
             return fenced
         try:
-            launched = await self._prepared.execute_fenced(
-                request,
-                wait_for,
-                measure=measure,
-                deadline=deadline,
-                loop_timeout_ns=loop_timeout_ns,
-                duration_ns=duration_ns,
-            )
+            launched = await self._prepared.execute_fenced(request, wait_for, config)
         except Exception as error:
             failure = self.failed(error, request)
             if failure is None:
@@ -145,13 +126,7 @@ class FallbackPreparedModel(PlainExecutions):
             self._told(failure)
 
     async def _execute(
-        self,
-        request: Request,
-        *,
-        measure: bool,
-        deadline: Deadline | None,
-        loop_timeout_ns: int,
-        at_once: bool,
+        self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
         """Run on the device, and where that fails on the reference."""
         device = self._prepared
@@ -160,9 +135,7 @@ class FallbackPreparedModel(PlainExecutions):
             failure = self.health.failure
         else:
             try:
-                result = await execute(
-                    request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
-                )
+                result = await execute(request, config)
             except Exception as error:
                 noted = self.failed(error, request)
                 if noted is None:
@@ -175,9 +148,7 @@ class FallbackPreparedModel(PlainExecutions):
         try:
             reference = self.reference()
             execute = reference.execute_synchronously if at_once else reference.execute
-            result = await execute(
-                request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
-            )
+            result = await execute(request, config)
         except Exception as error:
             self.made_up(failure, error)
             raise decided(failure, error) from error
@@ -193,20 +164,13 @@ class _Fenced:
         model: FallbackPreparedModel,
         request: Request,
         wait_for: tuple[Fence, ...],
-        *,
-        measure: bool,
-        deadline_ns: int,
-        loop_timeout_ns: int,
-        duration_ns: int | None,
+        config: ExecutionConfig,
     ) -> None:
         self.fence = Fence()
         self._model = model
         self._request = request
         self._wait_for = wait_for
-        self._measure = measure
-        self._deadline_ns = deadline_ns
-        self._loop_timeout_ns = loop_timeout_ns
-        self._duration_ns = duration_ns
+        self._config = config
         self._launched_ns = self._handed_over_ns = now_ns()
         self._current: FencedExecution | None = None
         self._failure: NNError | None = None
@@ -233,7 +197,7 @@ class _Fenced:
             status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
             return Info(status, Timing(), Timing())
         info = await self._current.get_execution_info()
-        if self._failure is None or not self._measure:
+        if self._failure is None or not self._config.measure:
             return info
         launched, fenced = info.timing_launched, info.timing_fenced
         if self._ready_ns() <= self._handed_over_ns:
@@ -265,18 +229,9 @@ class _Fenced:
         self._failure = failure
         self._handed_over_ns = now_ns()
         pending = [each for each in self._wait_for if not each.done or each.error is not None]
-        deadline_ns = self._deadline_ns
-        if self._duration_ns is not None and not pending:
-            deadline_ns = min(deadline_ns, self._ready_ns() + self._duration_ns)
+        config = self._config if pending else begun_at(self._config, self._ready_ns())
         try:
-            launched = self._model.reference().launch_on_worker(
-                self._request,
-                pending,
-                measure=self._measure,
-                deadline_ns=deadline_ns,
-                loop_timeout_ns=self._loop_timeout_ns,
-                duration_ns=self._duration_ns if pending else None,
-            )
+            launched = self._model.reference().launch_on_worker(self._request, pending, config)
         except NNError as error:
             self._fail(failure, error)
             return

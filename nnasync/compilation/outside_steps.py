@@ -22,6 +22,7 @@ from nnasync.hal import (
     Capabilities,
     DataLocation,
     DeviceType,
+    ExecutionConfig,
     ExecutionPreference,
     ExecutionResult,
     Extension,
@@ -152,7 +153,9 @@ class _OutsideCall:
         try:
             result = plan.errands.call_blocking(
                 plan.name,
-                lambda: plan.prepared.execute(request, loop_timeout_ns=stop.loop_timeout_ns),
+                lambda: plan.prepared.execute(
+                    request, ExecutionConfig(loop_timeout_ns=stop.loop_timeout_ns)
+                ),
                 lambda errand: armed.append(stop.arm(errand.cancel) or _cancelled(errand)),
             )
         except OutputInsufficientSize:

@@ -21,7 +21,7 @@ from nnasync.device import PreparedModel
 from nnasync.engine import BoundCall, Plan, StopFlag
 from nnasync.errors import DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
-from nnasync.hal import NOT_AVAILABLE, Array, Model
+from nnasync.hal import NOT_AVAILABLE, Array, ExecutionConfig, Model
 from nnasync.wakeup import yield_now
 from nnasync.workers import contained
 from nnasync.workers.helping import in_helper_thread
@@ -160,7 +160,9 @@ class OutsideTrial:
         """Execute once on a sample."""
         self._memory.write(inputs)
         began_ns = now_ns()
-        result = await self._contained(self._prepared.execute(self._memory.request, measure=True))
+        result = await self._contained(
+            self._prepared.execute(self._memory.request, ExecutionConfig(measure=True))
+        )
         elapsed_ns = now_ns() - began_ns
         device_ns = result.timing.time_on_device_ns
         run_ns = elapsed_ns if device_ns == NOT_AVAILABLE else min(device_ns, elapsed_ns)

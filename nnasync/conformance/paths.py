@@ -8,27 +8,26 @@ pattern, so that what a device does not write cannot be right by chance of an ea
 from __future__ import annotations
 
 import enum
-import functools
 
 import numpy as np
 
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.clock import Deadline
 from nnasync.conformance.cases import Case
 from nnasync.device import PreparedModel
 from nnasync.errors import DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     Array,
     DataLocation,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionResult,
     Request,
     RequestArgument,
     Shape,
 )
 from nnasync.memory import Pool, layout
-from nnasync.scheduler import NEVER_NS
 
 __all__ = ["Buffers", "Path", "execute"]
 
@@ -120,10 +119,7 @@ async def execute(
     path: Path,
     prepared: PreparedModel,
     request: Request,
-    *,
-    measure: bool,
-    loop_timeout_ns: int,
-    deadline: Deadline | None = None,
+    config: ExecutionConfig = DEFAULT_CONFIG,
 ) -> ExecutionResult:
     """One execution over a path of prepared models; raises what the device does.
 
@@ -131,31 +127,18 @@ async def execute(
     timeout.
     """
     if path is Path.BURST:
-        return await _burst(prepared, request, measure=measure, deadline=deadline)
+        return await _burst(prepared, request, config)
     if path is Path.FENCED:
-        return await _fenced(
-            prepared, request, measure=measure, loop_timeout_ns=loop_timeout_ns, deadline=deadline
-        )
+        return await _fenced(prepared, request, config)
     run = prepared.execute if path is Path.ASYNC else prepared.execute_synchronously
-    return await run(request, measure=measure, loop_timeout_ns=loop_timeout_ns, deadline=deadline)
+    return await run(request, config)
 
 
 async def _fenced(
-    prepared: PreparedModel,
-    request: Request,
-    *,
-    measure: bool,
-    loop_timeout_ns: int,
-    deadline: Deadline | None,
+    prepared: PreparedModel, request: Request, config: ExecutionConfig
 ) -> ExecutionResult:
-    launch = functools.partial(
-        prepared.execute_fenced,
-        measure=measure,
-        loop_timeout_ns=loop_timeout_ns,
-        deadline=deadline,
-    )
-    first = await launch(request)
-    launched = await launch(request, (first.fence,))
+    first = await prepared.execute_fenced(request, (), config)
+    launched = await prepared.execute_fenced(request, (first.fence,), config)
     try:
         await launched.fence
     except NNError:
@@ -168,7 +151,7 @@ async def _fenced(
 
 
 async def _burst(
-    prepared: PreparedModel, request: Request, *, measure: bool, deadline: Deadline | None
+    prepared: PreparedModel, request: Request, config: ExecutionConfig
 ) -> ExecutionResult:
     requests, results = LocalChannel(), LocalChannel()
     controller = BurstController(requests, results)
@@ -182,9 +165,7 @@ async def _burst(
     context = await prepared.configure_execution_burst(controller, requests, results)
     controller.attach(context)
     try:
-        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        arguments = controller.encode(request)
-        controller.send(arguments, done, measure=measure, deadline_ns=deadline_ns)
+        controller.send(controller.encode(request), done, config)
         await answered
     finally:
         controller.close(DeviceUnavailable("the burst was closed"))

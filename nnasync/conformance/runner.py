@@ -28,7 +28,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.engine.reasons import explained
 from nnasync.errors import InvalidArgument, MissedDeadline, NNError
 from nnasync.extensions import operation_label
-from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, OperandType, OperationType, Timing
+from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, ExecutionConfig, OperandType, OperationType, Timing
 from nnasync.runtime import Runtime
 
 __all__ = ["Runner"]
@@ -285,9 +285,8 @@ class Runner:
                     await self._run_net(case, timeout_ns if endless else None)
                 else:
                     request = buffers.request()
-                    await execute(
-                        path, prepared, request, measure=False, loop_timeout_ns=timeout_ns
-                    )
+                    config = ExecutionConfig(loop_timeout_ns=timeout_ns)
+                    await execute(path, prepared, request, config)
             except expected as error:
                 outcome, reason = Outcome.PASSED, told(error)
             except Exception as error:

@@ -14,9 +14,9 @@ from nnasync.conformance.results import Outcome, Run, Variant
 from nnasync.device import PreparedModel
 from nnasync.errors import InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
     NOT_AVAILABLE,
     Array,
+    ExecutionConfig,
     ExecutionResult,
     OutputShape,
     Timing,
@@ -109,13 +109,7 @@ class Trial:
         self._buffers.close()
 
     async def _execute(self, path: Path, request: hal.Request, *, measure: bool) -> ExecutionResult:
-        return await execute(
-            path,
-            self._prepared,
-            request,
-            measure=measure,
-            loop_timeout_ns=DEFAULT_LOOP_TIMEOUT_NS,
-        )
+        return await execute(path, self._prepared, request, ExecutionConfig(measure=measure))
 
     def _read(self, result: ExecutionResult) -> Outputs:
         """The outputs in the shapes that the device reports, where they are those expected."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from nnasync.engine.heat import Heat
-from nnasync.hal import ExecutionResult, Request
+from nnasync.hal import ExecutionConfig, ExecutionResult, Request
 
 if TYPE_CHECKING:
     from nnasync.burst import BurstServer
@@ -14,9 +14,7 @@ __all__ = ["EngineBurstContext"]
 
 
 class _RunNow(Protocol):
-    def __call__(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None: ...
+    def __call__(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None: ...
 
 
 class EngineBurstContext:
@@ -32,14 +30,12 @@ class EngineBurstContext:
         """Whether the device is in its fast state for this burst."""
         return self._heat.is_hot
 
-    def run_now(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None:
+    def run_now(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
         """Run on this thread if the burst is idle and that is cheaper than a hop."""
         if not self._server.is_idle:
             return None
         self._heat.touch()
-        return self._run(request, measure=measure, deadline_ns=deadline_ns)
+        return self._run(request, config)
 
     def free_memory(self, slot: int) -> None:
         """Let go of the memory of a slot."""

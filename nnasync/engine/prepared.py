@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from nnasync import hal
+from nnasync.bases import begun_at
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
 from nnasync.engine.binding import Binding, SizedCall, array_of, target_of
@@ -28,8 +29,9 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence, signaled
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
+    DEFAULT_CONFIG,
     Array,
+    ExecutionConfig,
     ExecutionResult,
     Model,
     Operand,
@@ -118,45 +120,32 @@ class EnginePreparedModel:
         return self._estimate
 
     async def execute(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on a worker."""
-        task = self._task(self._binding(request), _at_ns(deadline), loop_timeout_ns)
+        task = self._task(self._binding(request), config)
         self._gate.submit_for_loop(task)
         try:
             await task.fence
         finally:
             if not task.fence.done:
                 self._workers.abandon(task)
-        return self._outcome(task, measure=measure)
+        return self._outcome(task, measure=config.measure)
 
     async def execute_synchronously(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
         workers, needed_ns = self._workers, self._estimate.best_ns
         inlines = self._inlines(NEVER_NS)
         if inlines and workers.turns.must_wait(self._priority, needed_ns):
-            await workers.turns.wait(self._priority, needed_ns, _at_ns(deadline))
+            await workers.turns.wait(self._priority, needed_ns, config.deadline_ns)
             inlines = self._inlines(NEVER_NS)
         if inlines and self._gate.try_enter():
-            deadline_ns = _at_ns(deadline)
-            result = self._run_inline(request, measure=measure, deadline_ns=deadline_ns)
+            result = self._run_inline(request, config)
             if result is not None:
                 return result
-        return await self.execute(
-            request, measure=measure, deadline=deadline, loop_timeout_ns=loop_timeout_ns
-        )
+        return await self.execute(request, config)
 
     def check_room(self) -> None:
         """Raise ResourceExhaustedTransient if an execution would find the queue full.
@@ -225,24 +214,23 @@ class EnginePreparedModel:
     def run_now(
         self,
         request: Request,
-        *,
-        measure: bool,
-        deadline_ns: int,
+        config: ExecutionConfig,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run on this thread if that is cheaper than a hop, else None."""
         if not self._enters_inline(NEVER_NS):
             return None
-        return self._run_inline(request, measure=measure, deadline_ns=deadline_ns, given=given)
+        return self._run_inline(request, config, given)
 
-    def launch_now(self, request: Request, *, measure: bool, deadline_ns: int) -> Launched | None:
+    def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread what is cheaper than waking another one, else None."""
         settled = self._settled or self._is_settled(request)
         if not (settled and self._enters_inline(LAUNCH_INLINE_NS)):
             return None
+        measure = config.measure
         launched_ns = now_ns() if measure else 0
         try:
-            if self._run_inline(request, measure=False, deadline_ns=deadline_ns) is None:
+            if self._run_inline(request, config) is None:
                 return None
         except (MissedDeadlineTransient, DeviceError) as error:
             fence = Fence()
@@ -255,57 +243,40 @@ class EnginePreparedModel:
         self,
         request: Request,
         wait_for: Sequence[Fence] = (),
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-        duration_ns: int | None = None,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> Launched:
         """Launch behind fences; what is ready and cheaper than a hop has run on return."""
         if not self._is_settled(request):
             raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
-        deadline_ns = _at_ns(deadline)
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if not pending:
-            if duration_ns is not None:
-                deadline_ns = min(deadline_ns, now_ns() + duration_ns)
-            launched = self.launch_now(request, measure=measure, deadline_ns=deadline_ns)
+            config = begun_at(config, now_ns())
+            launched = self.launch_now(request, config)
             if launched is not None:
                 return launched
-        return self.launch_on_worker(
-            request,
-            pending,
-            measure=measure,
-            deadline_ns=deadline_ns,
-            loop_timeout_ns=loop_timeout_ns,
-            duration_ns=duration_ns,
-        )
+        return self.launch_on_worker(request, pending, config)
 
     def launch_on_worker(
         self,
         request: Request,
         wait_for: Sequence[Fence] = (),
-        *,
-        measure: bool = False,
-        deadline_ns: int = NEVER_NS,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-        duration_ns: int | None = None,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> Launched:
         """Launch behind fences, from any thread; nothing runs on that."""
-        task = self._task(self._binding(request), deadline_ns, loop_timeout_ns)
+        task = self._task(self._binding(request), config)
         if not wait_for:
             self._gate.submit(task, held=False)
-            return Launched(task, self._workers, measure=measure)
+            return Launched(task, self._workers, measure=config.measure)
         try:
             self._workers.hold(task, wait_for)
         except NNError:
             task.release()
             raise
-        waits = Dependencies(task, len(wait_for), self._gate, self._workers, duration_ns)
+        waits = Dependencies(task, len(wait_for), self._gate, self._workers, config.duration_ns)
         task.when_released(waits.forget)
         for fence in wait_for:
             fence.add_callback(waits.met)
-        return Launched(task, self._workers, measure=measure)
+        return Launched(task, self._workers, measure=config.measure)
 
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
@@ -466,20 +437,18 @@ class EnginePreparedModel:
     def _run_inline(
         self,
         request: Request,
-        *,
-        measure: bool,
-        deadline_ns: int,
+        config: ExecutionConfig,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run on this thread; the gate was entered. None: it is to fall back, on a worker."""
-        entered_ns = now_ns() if measure else 0
+        entered_ns = now_ns() if config.measure else 0
         try:
             binding = self._bindings.get(id(request)) or self._bind(request)
             call = binding.take()
             try:
                 run = call if given is None else binding.fed(call, given)
                 device_ns = self._workers.run_inline(
-                    run, self._estimate, deadline_ns, self._name, self.client
+                    run, self._estimate, config.deadline_ns, self._name, self.client
                 )
             except BaseException:
                 binding.fail(call)
@@ -493,16 +462,17 @@ class EnginePreparedModel:
         finally:
             if not self._gate.is_open:
                 self._gate.leave()
+        measure = config.measure
         if not measure and not isinstance(call, SizedCall):
             return self._result
         timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
         return self._result_of(call, timing)
 
-    def _task(self, binding: Binding, deadline_ns: int, loop_timeout_ns: int) -> Task:
+    def _task(self, binding: Binding, config: ExecutionConfig) -> Task:
         call = binding.take()
-        task = Task(call, self._priority, self._estimate, deadline_ns, self._name)
+        task = Task(call, self._priority, self._estimate, config.deadline_ns, self._name)
         task.client, task.is_counted = self.client, self._is_counted
-        task.stop.loop_timeout_ns = loop_timeout_ns
+        task.stop.loop_timeout_ns = config.loop_timeout_ns
         if binding.is_managed:
             task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
         task.when_released(lambda: binding.give_back(call))
@@ -519,22 +489,21 @@ class EnginePreparedModel:
     def _begin(
         self,
         request: Request,
+        config: ExecutionConfig,
         *,
-        measure: bool,
-        deadline_ns: int,
         behind: Fence | None,
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None] | None:
         """Begin one execution of a burst."""
-        task = self._task(self._binding(request), deadline_ns, DEFAULT_LOOP_TIMEOUT_NS)
+        task = self._task(self._binding(request), config)
 
         def answer(fence: Fence) -> None:
             error = fence.error
             reply(
                 contained(error, self._name)
                 if error is not None
-                else self._outcome(task, measure=measure)
+                else self._outcome(task, measure=config.measure)
             )
 
         task.fence.add_callback(answer)
@@ -567,7 +536,3 @@ def _has_loops(model: Model) -> bool:
 def _has_failed(fence: Fence) -> bool:
     """Whether the execution of a fence failed; one that was refused is never answered."""
     return not fence.done or fence.error is not None
-
-
-def _at_ns(deadline: Deadline | None) -> int:
-    return NEVER_NS if deadline is None else deadline.at_ns

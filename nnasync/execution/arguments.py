@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnasync.clock import Deadline
 from nnasync.deferred import deferred
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.execution.launch import Execution
 from nnasync.execution.ports import Port
 from nnasync.fences import Fence, FenceStatus
-from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    DEFAULT_LOOP_TIMEOUT_NS,
+    MAXIMUM_LOOP_TIMEOUT_NS,
+    NEVER_NS,
+    ExecutionConfig,
+)
 from nnasync.memory import Region
 
 if TYPE_CHECKING:
@@ -20,15 +27,16 @@ else:
 
 __all__ = [
     "all_met",
+    "config_of",
     "fences_of",
     "gone",
-    "limit_of_loops_ns",
+    "launch_config",
     "misfit",
-    "nanoseconds",
     "spread",
 ]
 
 _SIGNALED = FenceStatus.SIGNALED
+_MEASURED = ExecutionConfig(measure=True)
 
 
 def misfit(region: Region, port: Port) -> InvalidArgument:
@@ -63,6 +71,29 @@ def _is_piece(value: Any) -> bool:
     )
 
 
+def config_of(deadline: Deadline | None, *, measure: bool) -> ExecutionConfig:
+    """How a call runs."""
+    if deadline is not None:
+        return ExecutionConfig(measure, deadline.at_ns)
+    return _MEASURED if measure else DEFAULT_CONFIG
+
+
+def launch_config(
+    deadline: Deadline | None,
+    duration: float | None,
+    loop_timeout: float | None,
+    *,
+    measure: bool,
+) -> ExecutionConfig:
+    """How a launch runs; times are in seconds. Raises InvalidArgument."""
+    return ExecutionConfig(
+        measure,
+        NEVER_NS if deadline is None else deadline.at_ns,
+        _limit_of_loops_ns(loop_timeout),
+        _nanoseconds(duration, "duration"),
+    )
+
+
 def fences_of(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
     """`wait_for=` as fences; raises InvalidArgument."""
     if wait_for.__class__ is not list and not isinstance(wait_for, Iterable):
@@ -84,7 +115,7 @@ def _fence(item: Fence | Execution) -> Fence:
     return fence
 
 
-def nanoseconds(seconds: float | None, name: str) -> int | None:
+def _nanoseconds(seconds: float | None, name: str) -> int | None:
     """A time limit in seconds as nanoseconds; raises InvalidArgument."""
     if seconds is None:
         return None
@@ -94,8 +125,8 @@ def nanoseconds(seconds: float | None, name: str) -> int | None:
     return int(seconds * 1e9)
 
 
-def limit_of_loops_ns(seconds: float | None) -> int:
+def _limit_of_loops_ns(seconds: float | None) -> int:
     """`loop_timeout=` as nanoseconds; raises InvalidArgument."""
     if seconds is None:
         return DEFAULT_LOOP_TIMEOUT_NS
-    return min(nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)
+    return min(_nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)

@@ -45,13 +45,13 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
     because,
 )
+from nnasync.execution.arguments import config_of
 from nnasync.execution.calls import BurstSlot, BurstStatistics, Call, Ways
 from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
-from nnasync.hal import Array, ExecutionResult, Model
-from nnasync.scheduler import NEVER_NS
+from nnasync.hal import NEVER_NS, Array, ExecutionConfig, ExecutionResult, Model
 from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
@@ -160,21 +160,21 @@ class Burst:
             if cancellation_pending():
                 await checkpoint_if_cancelled()
                 self._check(deadline)
-            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+            config = config_of(deadline, measure=measure)
             slot, ways, outs, mixed = self._filled(arrays, out)
             answer: ExecutionResult | int | None = None
             if self._running is None and not self._turn.is_half_spent():
                 if self._inline is not None:
-                    answer = self._run_now(self._inline, slot, ways, deadline_ns, measure=measure)
+                    answer = self._run_now(self._inline, slot, ways, config)
                 elif self._prompt is not None:
-                    answer = self._ask(self._prompt, slot, ways, deadline_ns, measure=measure)
+                    answer = self._ask(self._prompt, slot, ways, config)
             if isinstance(answer, ExecutionResult):
                 value = self._value(slot, answer, outs, mixed, measure=measure)
                 tally.completed += 1
                 return value
             if answer is None and deadline is not None:
-                self._check_heard(slot, deadline_ns)
-            call = Call(slot, ways, deadline_ns, measure=measure)
+                self._check_heard(slot, config.deadline_ns)
+            call = Call(slot, ways, config)
             self._in_flight += 1
             self._submitted += 1
             try:
@@ -286,15 +286,13 @@ class Burst:
         inline: InlineBurstContext,
         slot: BurstSlot,
         ways: Ways,
-        deadline_ns: int,
-        *,
-        measure: bool,
+        config: ExecutionConfig,
     ) -> ExecutionResult | None:
         """Run on this thread where nothing is under way: no other thread looks at the stream."""
         state = self._state
         request = ways.requests[0 if state is None else state.current]
         try:
-            result = inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
+            result = inline.run_now(request, config)
         except NNError:
             self._submitted += 1
             self._failed += 1
@@ -312,16 +310,12 @@ class Burst:
         prompt: BurstController,
         slot: BurstSlot,
         ways: Ways,
-        deadline_ns: int,
-        *,
-        measure: bool,
+        config: ExecutionConfig,
     ) -> ExecutionResult | int:
         """Ask a device next door where nothing is under way; a serial number: it answers later."""
         began_ns = now_ns()
         try:
-            outcome = prompt.ask(
-                self._arguments(prompt, ways), measure=measure, deadline_ns=deadline_ns
-            )
+            outcome = prompt.ask(self._arguments(prompt, ways), config)
         except NNError:
             self._submitted += 1
             self._failed += 1
@@ -389,12 +383,13 @@ class Burst:
 
     def _takes_lead(self, call: Call) -> bool:
         """Whether the stream is idle and the call is to be sent; else it is queued, or answered."""
-        if call.deadline_ns != NEVER_NS and self._running is not None:
+        if call.config.deadline_ns != NEVER_NS and self._running is not None:
             text = "the deadline passed while earlier calls of the burst were running"
             try:
                 # Before it is queued: what nobody watches is not to run behind the caller's back.
                 call.alarm = self._alarm(
-                    call.deadline_ns, lambda: self._withdraw(call, MissedDeadlinePersistent(text))
+                    call.config.deadline_ns,
+                    lambda: self._withdraw(call, MissedDeadlinePersistent(text)),
                 )
             except NNError as error:
                 call.answer(error)
@@ -439,8 +434,7 @@ class Burst:
             call.serial = controller.send(
                 self._arguments(controller, call.ways),
                 lambda outcome: self._ended(call, outcome),
-                measure=call.measure,
-                deadline_ns=call.deadline_ns,
+                call.config,
             )
         except NNError as error:
             self._ended(call, error.with_traceback(None))
@@ -460,10 +454,10 @@ class Burst:
 
     def _watch(self, call: Call) -> None:
         """Answer a call at its deadline for a device in another process, which may hang."""
-        if self._prompt is None or call.deadline_ns == NEVER_NS:
+        if self._prompt is None or call.config.deadline_ns == NEVER_NS:
             return
         try:
-            call.alarm = self._alarm(call.deadline_ns + _LATE_NS, lambda: self._expire(call))
+            call.alarm = self._alarm(call.config.deadline_ns + _LATE_NS, lambda: self._expire(call))
         except NNError as error:
             self._expire(call, error)
             return
@@ -562,7 +556,7 @@ class Burst:
             self._failed += 1
             self._discard(call.slot)
             raise fresh(outcome) from outcome
-        return self._value(call.slot, outcome, outs, mixed, measure=call.measure)
+        return self._value(call.slot, outcome, outs, mixed, measure=call.config.measure)
 
     def _value(
         self,

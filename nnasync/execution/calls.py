@@ -11,7 +11,7 @@ from nnasync.clock import Alarm
 from nnasync.execution.ports import Ports
 from nnasync.execution.slots import MemorySource, Piece, Slot, moved, own_memory
 from nnasync.execution.state import StreamState
-from nnasync.hal import Model, Request
+from nnasync.hal import ExecutionConfig, Model, Request
 from nnasync.wakeup import Waiter
 
 __all__ = ["BurstSlot", "BurstStatistics", "Call", "Ways"]
@@ -32,10 +32,9 @@ class Call:
 
     __slots__ = (
         "alarm",
-        "deadline_ns",
+        "config",
         "following",
         "given_up",
-        "measure",
         "outcome",
         "sender",
         "serial",
@@ -44,11 +43,10 @@ class Call:
         "ways",
     )
 
-    def __init__(self, slot: BurstSlot, ways: Ways, deadline_ns: int, *, measure: bool) -> None:
+    def __init__(self, slot: BurstSlot, ways: Ways, config: ExecutionConfig) -> None:
         self.slot = slot
         self.ways = ways
-        self.deadline_ns = deadline_ns
-        self.measure = measure
+        self.config = config
         self.outcome: Outcome | None = None
         self.given_up = False
         self.serial = 0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from nnasync.clock import Deadline
 from nnasync.deferred import deferred
 from nnasync.device import PreparedModel
 from nnasync.errors import (
@@ -27,9 +26,9 @@ from nnasync.errors import (
 from nnasync.execution.ports import Port, Ports, as_array, check_out, out_in_order
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
     Array,
     DataLocation,
+    ExecutionConfig,
     ExecutionResult,
     Memory,
     Model,
@@ -79,11 +78,8 @@ class FlexibleCalls:
     async def call(
         self,
         values: Sequence[Any],
-        deadline: Deadline | None,
         out: Any,
-        *,
-        measure: bool,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        config: ExecutionConfig,
     ) -> tuple[Any, Timing]:
         """Run once: the result as of a network's call, and the timing.
 
@@ -96,12 +92,7 @@ class FlexibleCalls:
             shapes = self._shapes_of(arrays, held)
             request = self._kept_request(shapes, arrays) or self._request(arrays, held)
             try:
-                result = await self._prepared.execute_synchronously(
-                    request,
-                    measure=measure,
-                    deadline=deadline,
-                    loop_timeout_ns=loop_timeout_ns,
-                )
+                result = await self._prepared.execute_synchronously(request, config)
             except OutputInsufficientSize as error:
                 if not self._grow(error.output_shapes):
                     raise

@@ -6,28 +6,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from nnasync.clock import Deadline
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
 from nnasync.errors import BadState, DeviceError, NNError
 from nnasync.execution.ports import Port
 from nnasync.execution.slots import Lease, Slot, output_regions
 from nnasync.fences import Fence
-from nnasync.hal import ErrorStatus, Request, Struct, Timing
+from nnasync.hal import ErrorStatus, ExecutionConfig, Request, Struct, Timing
 
-__all__ = ["Execution", "FailedLaunch", "Limits", "fenced"]
-
-
-class Limits(Struct, frozen=True):
-    """How long a launch may take, and whether that is measured.
-
-    The deadline counts from now on, `duration_ns` from the last fence, `loop_timeout_ns` for each
-    WHILE loop.
-    """
-
-    deadline: Deadline | None
-    duration_ns: int | None
-    loop_timeout_ns: int
-    measure: bool
+__all__ = ["Execution", "FailedLaunch", "fenced"]
 
 
 class Execution:
@@ -141,17 +127,10 @@ class _Failed(Struct, frozen=True):
 
 
 async def fenced(
-    prepared: PreparedModel, request: Request, fences: Sequence[Fence], limits: Limits
+    prepared: PreparedModel, request: Request, fences: Sequence[Fence], config: ExecutionConfig
 ) -> FencedExecution:
     """An execution launched on a device, or one that has failed if the device turned it down."""
     try:
-        return await prepared.execute_fenced(
-            request,
-            fences,
-            measure=limits.measure,
-            deadline=limits.deadline,
-            loop_timeout_ns=limits.loop_timeout_ns,
-            duration_ns=limits.duration_ns,
-        )
+        return await prepared.execute_fenced(request, fences, config)
     except DeviceError as error:
         return FailedLaunch(error)

@@ -19,14 +19,14 @@ from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, InvalidArgument, NNError
 from nnasync.execution.arguments import (
     all_met,
+    config_of,
     fences_of,
-    limit_of_loops_ns,
-    nanoseconds,
+    launch_config,
     spread,
 )
 from nnasync.execution.carrying import carried
 from nnasync.execution.closing import Closing
-from nnasync.execution.launch import Execution, Limits, fenced
+from nnasync.execution.launch import Execution, fenced
 from nnasync.execution.placing import place
 from nnasync.execution.ports import (
     Port,
@@ -48,13 +48,14 @@ from nnasync.execution.slots import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     Array,
+    ExecutionConfig,
     ExecutionResult,
     Model,
     Request,
 )
 from nnasync.memory import Pool
-from nnasync.scheduler import NEVER_NS
 from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
@@ -219,27 +220,24 @@ class Net:
             if cancellation_pending():
                 await checkpoint_if_cancelled()
             if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
-                value = await self._call_in_full(arrays, deadline, out, measure=measure)
+                config = config_of(deadline, measure=measure)
+                value = await self._call_in_full(arrays, out, config)
                 tally.completed += 1
                 return value
             outs = None if out is None else check_out(self._ports.outputs, out)
+            config = DEFAULT_CONFIG
+            if measure or deadline is not None:
+                config = config_of(deadline, measure=measure)
             slot, inline, is_large = self._slots.take(), self._inline, self._is_large
             if not is_large:
                 slot.inputs[0][...] = arrays[0]
             result = None
             if inline is not None:
-                result = inline.run_now(
-                    slot.request,
-                    measure=measure,
-                    deadline_ns=NEVER_NS if deadline is None else deadline.at_ns,
-                    given=arrays if is_large else None,
-                )
+                result = inline.run_now(slot.request, config, arrays if is_large else None)
             if result is None:
                 if is_large:
                     slot.inputs[0][...] = arrays[0]
-                result = await self._prepared.execute_synchronously(
-                    slot.request, measure=measure, deadline=deadline
-                )
+                result = await self._prepared.execute_synchronously(slot.request, config)
             value = slot.read(outs)
             self._slots.give_back(slot)
             tally.completed += 1
@@ -274,11 +272,11 @@ class Net:
             fences = () if wait_for == () else fences_of(wait_for)
             execution: Execution | None = None
             if out is None is duration is loop_timeout and fits(arrays, self._port):
-                execution = self._launch_now(arrays[0], fences, deadline, measure=measure)
+                config = config_of(deadline, measure=measure)
+                execution = self._launch_now(arrays[0], fences, config)
             if execution is None:
-                execution = await self._launch_in_full(
-                    arrays, out, fences, deadline, duration, loop_timeout, measure=measure
-                )
+                config = launch_config(deadline, duration, loop_timeout, measure=measure)
+                execution = await self._launch_in_full(arrays, out, fences, config)
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -290,19 +288,12 @@ class Net:
         arrays: Sequence[Any],
         out: Any,
         fences: Sequence[Fence],
-        deadline: Deadline | None,
-        duration: float | None,
-        loop_timeout: float | None,
-        *,
-        measure: bool,
+        config: ExecutionConfig,
     ) -> Execution:
         """A launch of any form; most are one array that fits and is cheap."""
         values = in_order(self._ports.inputs, spread(arrays), "input")
-        loop_timeout_ns = limit_of_loops_ns(loop_timeout)
-        duration_ns = nanoseconds(duration, "duration")
-        limits = Limits(deadline, duration_ns, loop_timeout_ns, measure)
         if self._flexible is not None:
-            return self._launch_flexibly(self._flexible, values, fences, out, limits)
+            return self._launch_flexibly(self._flexible, values, fences, out, config)
         outs = None if out is None else self._buffers_of(out)
         # Both as they are now: another compilation may take over while the loop turns.
         inline, prepared = self._inline, self._prepared
@@ -316,11 +307,10 @@ class Net:
             is_ready = is_ready or all_met(fences)
         request = slot.request_with(pieces)
         launched: FencedExecution | None = None
-        if inline is not None and duration_ns is None and is_ready:
-            deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-            launched = inline.launch_now(request, measure=measure, deadline_ns=deadline_ns)
+        if inline is not None and config.duration_ns is None and is_ready:
+            launched = inline.launch_now(request, config)
         if launched is None:
-            launched = await fenced(prepared, request, fences, limits)
+            launched = await fenced(prepared, request, fences, config)
         fence = launched.fence
         if outs is not None:
             fence.add_callback(buffer.Writing(self._ports.outputs, outs))
@@ -333,9 +323,9 @@ class Net:
         values: Sequence[Any],
         fences: Sequence[Fence],
         out: Any,
-        limits: Limits,
+        config: ExecutionConfig,
     ) -> Execution:
-        execution = open_launch.OpenExecution(calls, values, out, limits)
+        execution = open_launch.OpenExecution(calls, values, out, config)
         execution.begin(self._start, fences, self._workers.watchdog)
         return execution
 
@@ -349,7 +339,7 @@ class Net:
         fence.add_callback(Holding((self, *sources)))
 
     def _launch_now(
-        self, array: Array, fences: Sequence[Fence], deadline: Deadline | None, *, measure: bool
+        self, array: Array, fences: Sequence[Fence], config: ExecutionConfig
     ) -> Execution | None:
         """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
         if self._inline is None or self._is_large or not all_met(fences):
@@ -358,8 +348,7 @@ class Net:
             return None
         slot = self._slots.take()
         slot.inputs[0][...] = array
-        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        launched = self._inline.launch_now(slot.request, measure=measure, deadline_ns=deadline_ns)
+        launched = self._inline.launch_now(slot.request, config)
         if launched is None:
             self._slots.give_back(slot)
             return None
@@ -462,59 +451,50 @@ class Net:
                 f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
             )
 
-    async def _call_in_full(
-        self, arrays: Sequence[Any], deadline: Deadline | None, out: Any, *, measure: bool
-    ) -> Any:
+    async def _call_in_full(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
         """A call of any form; most are one array that fits."""
         if self._flexible is not None:
-            return await self._call_flexibly(self._flexible, arrays, deadline, out, measure=measure)
+            return await self._call_flexibly(self._flexible, arrays, out, config)
         if out is not None and out.__class__ is not np.ndarray and buffer.are_among(out):
-            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+            return await self._call_with_buffers(arrays, out, config)
         if len(arrays) == 1 and arrays[0].__class__ is Pool:
-            return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+            return await self._call_with_buffers(arrays, out, config)
         outs = check_out(self._ports.outputs, out)
         try:
             slot = self._filled(arrays)
         except InvalidArgument:
             values = in_order(self._ports.inputs, arrays, "input")
             if buffer.are_among(values):
-                return await self._call_with_buffers(arrays, deadline, out, measure=measure)
+                return await self._call_with_buffers(arrays, out, config)
             if all(value is not None for value in values):
                 raise
             if self._omitting is None:
                 self._omitting = self._flexible_calls()
             calls = self._omitting
-            return await self._call_flexibly(calls, arrays, deadline, out, measure=measure)
-        result = self._run_here(slot.request, deadline, measure=measure)
+            return await self._call_flexibly(calls, arrays, out, config)
+        result = self._run_here(slot.request, config)
         if result is None:
-            result = await self._prepared.execute_synchronously(
-                slot.request, measure=measure, deadline=deadline
-            )
+            result = await self._prepared.execute_synchronously(slot.request, config)
         value = slot.read(outs)
         self._slots.give_back(slot)
-        return (value, result.timing) if measure else value
+        return (value, result.timing) if config.measure else value
 
-    def _run_here(
-        self, request: Request, deadline: Deadline | None, *, measure: bool
-    ) -> ExecutionResult | None:
+    def _run_here(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
         """Run a request at once if that is cheaper than a hop."""
         if self._inline is None:
             return None
-        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
-        return self._inline.run_now(request, measure=measure, deadline_ns=deadline_ns)
+        return self._inline.run_now(request, config)
 
     async def _call_flexibly(
         self,
         calls: FlexibleCalls,
         arrays: Sequence[Any],
-        deadline: Deadline | None,
         out: Any,
-        *,
-        measure: bool,
+        config: ExecutionConfig,
     ) -> Any:
         values = in_order(self._ports.inputs, arrays, "input")
-        value, timing = await calls.call(values, deadline, out, measure=measure)
-        return (value, timing) if measure else value
+        value, timing = await calls.call(values, out, config)
+        return (value, timing) if config.measure else value
 
     def _filled(self, arrays: Sequence[Any]) -> Slot:
         values = in_order(self._ports.inputs, arrays, "input")
@@ -546,7 +526,7 @@ class Net:
         raise InvalidArgument(f"the network has no {kind} {which!r}; there are: {names}")
 
     async def _call_with_buffers(
-        self, arrays: Sequence[Any], deadline: Deadline | None, out: Any, *, measure: bool
+        self, arrays: Sequence[Any], out: Any, config: ExecutionConfig
     ) -> Any:
         ports = self._ports
         values = in_order(ports.inputs, arrays, "input")
@@ -564,14 +544,12 @@ class Net:
         except CallerError:
             self._slots.give_back(slot)
             raise
-        result = self._run_here(request, deadline, measure=measure)
+        result = self._run_here(request, config)
         if result is None:
-            result = await self._prepared.execute_synchronously(
-                request, measure=measure, deadline=deadline
-            )
+            result = await self._prepared.execute_synchronously(request, config)
         value = mixed.read(outs)
         self._slots.give_back(slot)
-        return (value, result.timing) if measure else value
+        return (value, result.timing) if config.measure else value
 
     def _buffers_of(self, out: Any) -> Sequence[Any]:
         """`out=` of a launch."""

@@ -14,11 +14,12 @@ import numpy as np
 
 from nnasync.clock import Deadline
 from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because
+from nnasync.execution.arguments import config_of
 from nnasync.execution.burst import Burst
 from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.ports import in_order
 from nnasync.fences import Fence
-from nnasync.hal import Timing
+from nnasync.hal import NEVER_NS, ExecutionConfig, Timing
 from nnasync.wakeup import cancellation_pending, checkpoint_if_cancelled
 
 __all__ = ["OpenBurst"]
@@ -53,7 +54,8 @@ class OpenBurst(Burst):
                 await checkpoint_if_cancelled()
                 self._check(deadline)
             values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
-            value, timing = await self._in_turn(values, deadline, out, measure=measure)
+            config = config_of(deadline, measure=measure)
+            value, timing = await self._in_turn(values, out, config)
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -61,7 +63,7 @@ class OpenBurst(Burst):
         return (value, timing) if measure else value
 
     async def _in_turn(
-        self, values: list[Any], deadline: Deadline | None, out: Any, *, measure: bool
+        self, values: list[Any], out: Any, config: ExecutionConfig
     ) -> tuple[Any, Timing]:
         """The answer to one call, after those before it."""
         before, over = self._tail, Fence()
@@ -71,8 +73,8 @@ class OpenBurst(Burst):
         try:
             if not before.done:
                 values = [_copied(value) for value in values]
-                await self._turn_after(before, deadline)
-            answer = await self._calls.call(values, deadline, out, measure=measure)
+                await self._turn_after(before, config.deadline_ns)
+            answer = await self._calls.call(values, out, config)
             if not self._open:
                 raise _closed()
         except BaseException:
@@ -85,14 +87,14 @@ class OpenBurst(Burst):
             before.add_callback(lambda _: over.signal())
         return answer
 
-    async def _turn_after(self, before: Fence, deadline: Deadline | None) -> None:
+    async def _turn_after(self, before: Fence, deadline_ns: int) -> None:
         """Wait until the call before this one is over, at most until the deadline."""
         reached = Fence()
         before.add_callback(lambda _: reached.signal())
         alarm = None
-        if deadline is not None:
+        if deadline_ns != NEVER_NS:
             late = MissedDeadlinePersistent("the deadline passed before the execution began")
-            alarm = self._workers.watchdog.arm(deadline.at_ns, lambda: reached.fail(late))
+            alarm = self._workers.watchdog.arm(deadline_ns, lambda: reached.fail(late))
         self._waiting.add(reached)
         try:
             await reached

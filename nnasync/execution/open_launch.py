@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.clock import Alarm, Deadline, Watchdog, now_ns
+from nnasync.bases import begun_at
+from nnasync.clock import Alarm, Watchdog, now_ns
 from nnasync.device import ExecutionInfo
 from nnasync.engine.ordering import DependencyFailed
 from nnasync.errors import (
@@ -26,10 +27,10 @@ from nnasync.errors import (
     because,
 )
 from nnasync.execution.flexible import FlexibleCalls
-from nnasync.execution.launch import Execution, Limits
+from nnasync.execution.launch import Execution
 from nnasync.execution.slots import OutputRegion
 from nnasync.fences import Fence, fresh
-from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Struct, Timing
+from nnasync.hal import NEVER_NS, NOT_AVAILABLE, ErrorStatus, ExecutionConfig, Struct, Timing
 from nnasync.memory import Region
 from nnasync.wakeup import Wakeup
 
@@ -56,7 +57,7 @@ class OpenExecution(Execution):
         calls: FlexibleCalls,
         values: Sequence[Any],
         out: Any,
-        limits: Limits,
+        config: ExecutionConfig,
     ) -> None:
         """`values` has one for each input: arrays are copied, regions read after the fences.
 
@@ -67,7 +68,7 @@ class OpenExecution(Execution):
             _kept(value, known) for value, known in zip(values, calls.given(values), strict=True)
         ]
         self._out = out
-        self._limits = limits
+        self._config = config
         self._fence = Fence()
         self._info = _Info(ErrorStatus.NONE)
         self._outputs: tuple[Any, ...] | None = None
@@ -78,9 +79,9 @@ class OpenExecution(Execution):
 
     def begin(self, start: StartTask, fences: Sequence[Fence], watchdog: Watchdog) -> None:
         """Start the work behind fences; raises what the watchdog raises."""
-        deadline = self._limits.deadline
-        if deadline is not None and fences:
-            self._alarm = watchdog.arm(deadline.at_ns, self._is_late)
+        deadline_ns = self._config.deadline_ns
+        if deadline_ns != NEVER_NS and fences:
+            self._alarm = watchdog.arm(deadline_ns, self._is_late)
         for value in self._values:
             if isinstance(value, OutputRegion):
                 value.lease.read_until(self._fence)
@@ -153,19 +154,10 @@ class OpenExecution(Execution):
             self._fence.fail(because("closing", closed))
 
     async def _call(self, fenced_ns: int) -> None:
-        limits, deadline = self._limits, self._limits.deadline
-        if limits.duration_ns is not None:
-            limit = Deadline(fenced_ns + limits.duration_ns)
-            deadline = limit if deadline is None else min(deadline, limit)
+        config = begun_at(self._config, fenced_ns)
         values = [value.array if isinstance(value, Region) else value for value in self._values]
-        value, timing = await self._calls.call(
-            values,
-            deadline,
-            self._out,
-            measure=limits.measure,
-            loop_timeout_ns=limits.loop_timeout_ns,
-        )
-        if limits.measure:
+        value, timing = await self._calls.call(values, self._out, config)
+        if config.measure:
             self._info = _timed(timing, self._launched_ns, fenced_ns)
         self._outputs = value if isinstance(value, tuple) else (value,)
         self._values = []

@@ -11,6 +11,7 @@ import numpy as np
 from nnasync.hal.enums import OperandLifeTime, OperandType
 
 __all__ = [
+    "NEVER_NS",
     "NOT_AVAILABLE",
     "BYTE_SIZE_OF_CACHE_TOKEN",
     "MAX_NUMBER_OF_CACHE_FILES",
@@ -39,6 +40,8 @@ __all__ = [
     "Request",
     "OutputShape",
     "Timing",
+    "ExecutionConfig",
+    "DEFAULT_CONFIG",
     "ExecutionResult",
     "BufferDesc",
     "BufferRole",
@@ -47,6 +50,8 @@ __all__ = [
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Shape = tuple[int, ...]
 
+NEVER_NS = 2**63 - 1
+"""A deadline that never comes."""
 NOT_AVAILABLE = 2**64 - 1
 """Value of a duration that was not measured."""
 BYTE_SIZE_OF_CACHE_TOKEN = 32
@@ -211,6 +216,23 @@ class Request(Struct, weakref=True):
     inputs: tuple[RequestArgument, ...]
     outputs: tuple[RequestArgument, ...]
     pools: tuple[Memory | int, ...]
+
+
+class ExecutionConfig(Struct, array_like=True, gc=False):
+    """How a request is executed: whether it is timed, and how long it may take.
+
+    The deadline is a point of CLOCK_MONOTONIC (`Deadline.at_ns`). The loop timeout limits each
+    WHILE loop, the duration the time after the last fence of a fenced execution.
+    """
+
+    measure: bool = False
+    deadline_ns: int = NEVER_NS
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
+    duration_ns: int | None = None
+
+
+DEFAULT_CONFIG = ExecutionConfig()
+"""No timings, and no limits but that of loops."""
 
 
 class OutputShape(Struct, gc=False):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from nnasync.clock import Deadline
-from nnasync.hal import Priority
+from nnasync.hal import NEVER_NS, Priority
 
 __all__ = ["NEVER_NS", "Estimate", "Job", "at_ns"]
-
-NEVER_NS = 2**63 - 1
-"""A deadline that never comes."""
 
 _UP = 0.1
 _DOWN = 0.3

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Device, FencedExecution, LoweringDevice, PreparedModel
@@ -54,7 +55,7 @@ from nnasync.drivers.service.models import model_of
 from nnasync.engine.reasons import explained, first_of
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
-from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, Model, Request
+from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
 from nnasync.message_queue import Handover
 from nnasync.scheduler import NEVER_NS
 from nnasync.service.account import Account
@@ -317,12 +318,7 @@ class Holdings:
         run = prepared.execute_synchronously if message.synchronously else prepared.execute
 
         async def work() -> Executed:
-            result = await run(
-                request,
-                measure=message.measure,
-                deadline=_deadline(message.deadline_ns),
-                loop_timeout_ns=_loop_timeout_ns(message.loop_timeout_ns),
-            )
+            result = await run(request, _bounded(message.config))
             return Executed(result.output_shapes, result.timing)
 
         return work
@@ -344,14 +340,8 @@ class Holdings:
 
         async def launch() -> FencedExecution:
             try:
-                launched = await prepared.execute_fenced(
-                    request,
-                    fences,
-                    measure=message.measure,
-                    deadline=_deadline(message.deadline_ns),
-                    loop_timeout_ns=_loop_timeout_ns(message.loop_timeout_ns),
-                    duration_ns=message.duration_ns,
-                )
+                config = _bounded(message.config)
+                launched = await prepared.execute_fenced(request, fences, config)
             except BaseException:
                 self._launches.pop(message.launch, None)
                 self._usage.give(0, descriptors)
@@ -542,5 +532,7 @@ def _deadline(at_ns: int) -> Deadline | None:
     return None if at_ns == NEVER_NS else Deadline(at_ns)
 
 
-def _loop_timeout_ns(wanted: int) -> int:
-    return min(max(wanted, 0), MAXIMUM_LOOP_TIMEOUT_NS)
+def _bounded(wanted: ExecutionConfig) -> ExecutionConfig:
+    """What a client wants, with loops that end."""
+    loop_timeout_ns = min(max(wanted.loop_timeout_ns, 0), MAXIMUM_LOOP_TIMEOUT_NS)
+    return msgspec.structs.replace(wanted, loop_timeout_ns=loop_timeout_ns)

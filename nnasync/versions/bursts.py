@@ -24,7 +24,7 @@ from nnasync.burst import (
 from nnasync.clock import Watchdog
 from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionResult, Memory, Request
+from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
 from nnasync.versions.errands import Answer
 from nnasync.versions.interfaces import BurstPreparedModel12
 
@@ -135,18 +135,17 @@ class OwnBurst:
     def _begin(
         self,
         request: Request,
+        config: ExecutionConfig,
         *,
-        measure: bool,
-        deadline_ns: int,
         behind: Fence | None,
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None]:
         self._checked.check(request)
-        answer: Answer[ExecutionResult] = _Sent(self._who, deadline_ns, self._watchdog)
+        answer: Answer[ExecutionResult] = _Sent(self._who, config.deadline_ns, self._watchdog)
 
         def done(outcome: Outcome) -> None:
-            told = self._checked.outcome(request, outcome, measure=measure)
+            told = self._checked.outcome(request, outcome, measure=config.measure)
             if isinstance(told, NNError):
                 answer.fail(told)
             else:
@@ -159,7 +158,8 @@ class OwnBurst:
                 return
             answer.has_begun = True
             try:
-                serial = self._device.send(self._device.encode(request), done, measure=measure)
+                arguments = self._device.encode(request)
+                serial = self._device.send(arguments, done, ExecutionConfig(measure=config.measure))
             except NNError as error:
                 done(error)
                 return

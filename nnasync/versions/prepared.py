@@ -10,13 +10,14 @@ from typing import Any
 from nnasync import hal
 from nnasync.bases import PlainExecutions
 from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
-from nnasync.clock import Deadline, now_ns
+from nnasync.clock import now_ns
 from nnasync.errors import BadState, DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
+    DEFAULT_CONFIG,
     NOT_AVAILABLE,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionResult,
     HalVersion,
     Model,
@@ -24,7 +25,6 @@ from nnasync.hal import (
     Struct,
     Timing,
 )
-from nnasync.scheduler import at_ns
 from nnasync.validation import compliant_with, validate_request
 from nnasync.versions.bursts import OwnBurst, ServedBurst, follow
 from nnasync.versions.errands import Errand, Errands
@@ -66,11 +66,7 @@ class VersionedPreparedModel(PlainExecutions):
         self,
         request: Request,
         wait_for: Sequence[Fence] = (),
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-        duration_ns: int | None = None,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> _Fenced:
         """Wait for the fences in a task of its own, then execute; the fence is ours.
 
@@ -79,19 +75,19 @@ class VersionedPreparedModel(PlainExecutions):
         self.check(request)
         if not are_specified(self.model, request):
             raise InvalidArgument(f"{self._who}: a fenced execution needs fully specified outputs")
-        run = self._run(request, measure=measure, at_once=True)
-        clock = _Clock(now_ns()) if measure else None
+        run = self._run(request, measure=config.measure, at_once=True)
+        clock = _Clock(now_ns()) if config.measure else None
 
         async def behind(errand: Errand[ExecutionResult]) -> ExecutionResult:
             await _met(wait_for, self._who)
             if clock is not None:
                 clock.ready_ns = now_ns()
-            if duration_ns is not None:
-                errand.limit(now_ns() + duration_ns)
+            if config.duration_ns is not None:
+                errand.limit(now_ns() + config.duration_ns)
             errand.has_begun = True
             return await run()
 
-        errand = self._errand(behind, at_ns(deadline))
+        errand = self._errand(behind, config.deadline_ns)
         if errand.fence.error is not None:
             raise errand.fence.error
         errand.begin()
@@ -149,18 +145,11 @@ class VersionedPreparedModel(PlainExecutions):
             return error
 
     async def _execute(
-        self,
-        request: Request,
-        *,
-        measure: bool,
-        deadline: Deadline | None,
-        loop_timeout_ns: int,
-        at_once: bool,
+        self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
         self.check(request)
-        errand = self._errand(
-            _begun(self._run(request, measure=measure, at_once=at_once)), at_ns(deadline)
-        )
+        run = self._run(request, measure=config.measure, at_once=at_once)
+        errand = self._errand(_begun(run), config.deadline_ns)
         return await errand.here()
 
     def _errand(
@@ -196,17 +185,16 @@ class VersionedPreparedModel(PlainExecutions):
     def _begin(
         self,
         request: Request,
+        config: ExecutionConfig,
         *,
-        measure: bool,
-        deadline_ns: int,
         behind: Fence | None,
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None]:
         """Begin one execution of a burst."""
         self.check(request)
-        run = self._run(request, measure=measure, at_once=True)
-        errand = self._errand(_begun(run), deadline_ns)
+        run = self._run(request, measure=config.measure, at_once=True)
+        errand = self._errand(_begun(run), config.deadline_ns)
         return follow(errand, behind, errand.begin, reply, release)
 
     def _open(self) -> Any:

@@ -14,7 +14,9 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     DataLocation,
+    ExecutionConfig,
     ExecutionResult,
     Memory,
     Request,
@@ -50,11 +52,12 @@ def request(*pools: Memory | int, offset: int = 0) -> Request:
 class Begun:
     """One execution that the device was asked for."""
 
-    def __init__(self, device: Device, request: Request, options: dict[str, Any]) -> None:
+    def __init__(
+        self, device: Device, request: Request, config: ExecutionConfig, options: dict[str, Any]
+    ) -> None:
         self._device = device
         self.request = request
-        self.measure: bool = options["measure"]
-        self.deadline_ns: int = options["deadline_ns"]
+        self.config = config
         self.behind: Fence | None = options["behind"]
         self.reply: Callable[[Outcome], None] = options["reply"]
         self.release: Callable[[], None] = options["release"]
@@ -80,10 +83,12 @@ class Device:
         self.refusal: BaseException | None = None
         self.at_once: Outcome | None = None
 
-    def begin(self, request: Request, **options: Any) -> Callable[[], None] | None:
+    def begin(
+        self, request: Request, config: ExecutionConfig, **options: Any
+    ) -> Callable[[], None] | None:
         if self.refusal is not None:
             raise self.refusal
-        begun = Begun(self, request, options)
+        begun = Begun(self, request, config, options)
         self.begun.append(begun)
         if self.at_once is not None:
             begun.end(self.at_once)
@@ -116,9 +121,9 @@ class Rig:
         self.controller.attach(self.server)
         self.outcomes: dict[int, list[Outcome]] = {}
 
-    def send(self, wanted: Request, **options: Any) -> int:
+    def send(self, wanted: Request, config: ExecutionConfig = DEFAULT_CONFIG) -> int:
         found: list[Outcome] = []
-        serial = self.controller.send(self.controller.encode(wanted), found.append, **options)
+        serial = self.controller.send(self.controller.encode(wanted), found.append, config)
         self.outcomes[serial] = found
         return serial
 

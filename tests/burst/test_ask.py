@@ -17,7 +17,7 @@ from nnasync.errors import (
     NNError,
     ResourceExhaustedTransient,
 )
-from nnasync.hal import ErrorStatus, ExecutionResult
+from nnasync.hal import ErrorStatus, ExecutionConfig, ExecutionResult
 from tests.burst.halves import Block, Rig, encode, request
 
 Exchange = Callable[[int], BurstResult | None]
@@ -54,7 +54,7 @@ class Prompt:
         self.closed += 1
 
     def ask(self) -> Outcome | int:
-        return self.controller.ask(self.arguments, measure=True, deadline_ns=7)
+        return self.controller.ask(self.arguments, ExecutionConfig(measure=True, deadline_ns=7))
 
     def asked(self) -> int:
         """The serial number of what is not answered at once."""

@@ -24,6 +24,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import (
+    ExecutionConfig,
     ExecutionResult,
     OutputShape,
     Request,
@@ -56,12 +57,13 @@ def test_request_arrives_as_it_was_sent(
     for offset in offsets:
         pools = data.draw(st.lists(st.sampled_from(blocks), min_size=1, max_size=3))
         wanted = request(*pools, offset=offset)
-        rig.send(wanted, measure=measure, deadline_ns=deadline_ns)
+        config = ExecutionConfig(measure, deadline_ns)
+        rig.send(wanted, config)
         begun = rig.device.begun[-1]
         assert begun.request.inputs == wanted.inputs
         assert begun.request.outputs == wanted.outputs
         assert [id(pool) for pool in begun.request.pools] == [id(pool) for pool in pools]
-        assert (begun.measure, begun.deadline_ns) == (measure, deadline_ns)
+        assert begun.config == config
         begun.end()
 
 
@@ -309,8 +311,10 @@ def test_release_before_begin_returns_lets_the_next_begin(rig: Rig) -> None:
     """Another thread may be that fast."""
     begin = rig.device.begin
 
-    def begin_and_end(request: Request, **options: Any) -> Callable[[], None] | None:
-        cancel = begin(request, **options)
+    def begin_and_end(
+        request: Request, config: ExecutionConfig, **options: Any
+    ) -> Callable[[], None] | None:
+        cancel = begin(request, config, **options)
         rig.device.begun[-1].end()
         return cancel
 

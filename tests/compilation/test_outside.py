@@ -19,7 +19,7 @@ from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine.guarded import TOLERATED_FAILURES
 from nnasync.errors import DeviceDied, DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
-from nnasync.hal import DataLocation, ErrorStatus, Request, RequestArgument
+from nnasync.hal import DEFAULT_CONFIG, DataLocation, ErrorStatus, Request, RequestArgument
 from nnasync.memory import Pool
 from tests.engine.rig import Rig, Row
 from tests.rigs import REFERENCE, ROW, counter, doubler, failure, runtime, total
@@ -62,19 +62,19 @@ class Prepared:
         self.device = device
         self.inner = inner
 
-    async def execute(self, request: Request, **options: Any) -> Any:
+    async def execute(self, request: Request, config: Any = DEFAULT_CONFIG) -> Any:
         self.device.executions += 1
         self.device.check("execute")
-        return await self.inner.execute(request, **options)
+        return await self.inner.execute(request, config)
 
     execute_synchronously = execute
 
     async def execute_fenced(
-        self, request: Request, wait_for: Sequence[Fence] = (), **options: Any
+        self, request: Request, wait_for: Sequence[Fence] = (), config: Any = DEFAULT_CONFIG
     ) -> FencedExecution:
         self.device.executions += 1
         self.device.check("launch")
-        launched: FencedExecution = await self.inner.execute_fenced(request, wait_for, **options)
+        launched: FencedExecution = await self.inner.execute_fenced(request, wait_for, config)
         return Failing(self.device, launched) if "fence" in self.device.faults else launched
 
     async def configure_execution_burst(

@@ -34,6 +34,8 @@ from nnasync.errors import (
     MissedDeadlineTransient,
 )
 from nnasync.hal import (
+    DEFAULT_CONFIG,
+    NEVER_NS,
     Capabilities,
     DeviceStatus,
     ExecutionResult,
@@ -242,11 +244,11 @@ class Hasty(Liar):
 
     tried = False
 
-    async def execute(self, *arguments: Any, **options: Any) -> ExecutionResult:
-        if options["deadline"] is None and self.tried:
+    async def execute(self, request: Any, config: Any = DEFAULT_CONFIG) -> ExecutionResult:
+        if config.deadline_ns == NEVER_NS and self.tried:
             raise MissedDeadlineTransient("too late")
         self.tried = True
-        result: ExecutionResult = await self.true.execute(*arguments, **options)
+        result: ExecutionResult = await self.true.execute(request, config)
         return result
 
 

@@ -332,7 +332,7 @@ def test_timing_that_was_not_asked_for() -> None:
 def test_timing_that_cannot_be() -> None:
     async def lie(truth: Any, *arguments: Any, **options: Any) -> ExecutionResult:
         result = await truth(*arguments, **options)
-        timing = Timing(5, 2) if options["measure"] else Timing()
+        timing = Timing(5, 2) if arguments[-1].measure else Timing()
         return ExecutionResult(result.output_shapes, timing)
 
     result = result_of(
@@ -343,8 +343,8 @@ def test_timing_that_cannot_be() -> None:
 
 
 def test_inputs_must_not_be_written() -> None:
-    async def lie(truth: Any, request: Any, **options: Any) -> ExecutionResult:
-        result: ExecutionResult = await truth(request, **options)
+    async def lie(truth: Any, request: Any, config: Any) -> ExecutionResult:
+        result: ExecutionResult = await truth(request, config)
         request.pools[0].view[0] ^= 1
         return result
 
@@ -352,7 +352,7 @@ def test_inputs_must_not_be_written() -> None:
 
 
 def test_outputs_that_are_not_written_are_wrong() -> None:
-    async def lie(truth: Any, request: Any, **options: Any) -> ExecutionResult:
+    async def lie(truth: Any, request: Any, config: Any) -> ExecutionResult:
         return ExecutionResult((OutputShape((2, 2)),))
 
     assert lying(lie)[0].startswith("output 0 'y': 4 of 4 differ")

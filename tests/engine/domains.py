@@ -14,6 +14,7 @@ from nnasync.hal import (
     BufferDesc,
     BufferRole,
     DataLocation,
+    ExecutionConfig,
     Request,
     RequestArgument,
     Shape,
@@ -77,13 +78,17 @@ async def execute(rig: Rig, prepared: Any, path: str, request: Request) -> None:
         await launched.fence
     elif path == "inline":
         look_cheap(prepared)
-        result = prepared.run_now(request, measure=False, deadline_ns=now_ns() + 10**12)
+        result = prepared.run_now(
+            request, ExecutionConfig(measure=False, deadline_ns=now_ns() + 10**12)
+        )
         assert result is not None
     elif path == "burst":
         channels = LocalChannel(), LocalChannel()
         context: Any = await prepared.configure_execution_burst(None, *channels)
         look_cheap(prepared)
-        result = context.run_now(request, measure=False, deadline_ns=now_ns() + 10**12)
+        result = context.run_now(
+            request, ExecutionConfig(measure=False, deadline_ns=now_ns() + 10**12)
+        )
         assert result is not None
         context.close()
     else:

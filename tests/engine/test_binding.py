@@ -13,7 +13,7 @@ import pytest
 from nnasync import hal
 from nnasync.engine.binding import Binding, array_of
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
-from nnasync.hal import DataLocation, OutputShape, Request, RequestArgument
+from nnasync.hal import DataLocation, ExecutionConfig, OutputShape, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.scheduler import NEVER_NS
 from nnasync.validation import validate_request
@@ -215,7 +215,9 @@ async def test_a_call_that_reads_its_own_arrays_only_gets_copies_of_others(rigs:
     prepared, row = await rig.prepare(), Row()
     await until_inline(rig, prepared, row.request)
     mine = np.full(row.x.shape, 7, row.x.dtype)
-    assert prepared.run_now(row.request, measure=False, deadline_ns=NEVER_NS, given=[mine])
+    assert prepared.run_now(
+        row.request, ExecutionConfig(measure=False, deadline_ns=NEVER_NS), given=[mine]
+    )
     assert row.x.tolist() == mine.tolist()
     assert row.is_right
 

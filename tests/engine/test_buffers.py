@@ -32,6 +32,7 @@ from nnasync.fences import Fence
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
+    ExecutionConfig,
     Request,
 )
 from nnasync.memory import Pool
@@ -299,7 +300,9 @@ async def test_a_late_run_cannot_write_into_what_came_later(rigs: Rigs) -> None:
     buffer = await allocated(rig, prepared)
     await filled(buffer)
     deadline = within(s=3600)
-    late = await prepared.execute_fenced(writing(buffer, row), deadline=deadline)
+    late = await prepared.execute_fenced(
+        writing(buffer, row), config=ExecutionConfig(deadline_ns=deadline.at_ns)
+    )
     await reached(engine, lambda now: now.waiting == 1)
     watchdog.ring(deadline)
     assert isinstance(await finished(late.fence), MissedDeadline)
@@ -326,7 +329,7 @@ async def test_an_inline_run_that_ends_too_late(rigs: Rigs) -> None:
     engine.compute = compute
     look_cheap(prepared)
     with pytest.raises(MissedDeadlineTransient):
-        prepared.run_now(writing(buffer, row), measure=False, deadline_ns=deadline)
+        prepared.run_now(writing(buffer, row), ExecutionConfig(measure=False, deadline_ns=deadline))
     assert not buffer.is_initialised
 
 
@@ -518,5 +521,7 @@ async def test_a_deadline_that_has_passed(rigs: Rigs) -> None:
     buffer = await allocated(rig, prepared)
     await filled(buffer)
     with pytest.raises(MissedDeadline):
-        await prepared.execute(writing(buffer, row), deadline=Deadline(now_ns()))
+        await prepared.execute(
+            writing(buffer, row), ExecutionConfig(deadline_ns=Deadline(now_ns()).at_ns)
+        )
     assert not buffer.is_initialised

@@ -23,7 +23,14 @@ from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan, caching
 from nnasync.engine.caching import skeleton_of
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, MissedDeadline, NNError
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionPreference, ExecutionResult, Model, OperationType, Priority
+from nnasync.hal import (
+    ExecutionConfig,
+    ExecutionPreference,
+    ExecutionResult,
+    Model,
+    OperationType,
+    Priority,
+)
 from nnasync.scheduler import NEVER_NS
 from tests.engine.caches import TOKEN, Files, append, chain, dense, flip
 from tests.engine.rig import PATIENCE_S, Rig, Row, doubled, finished
@@ -121,7 +128,7 @@ async def test_loaded_model_runs_on_every_path(kept: Rigs, tmp_path: Path) -> No
 
     controller = BurstController(requests, results)
     controller.attach(await prepared.configure_execution_burst(controller, requests, results))
-    controller.send(controller.encode(rows[3].request), take, deadline_ns=NEVER_NS)
+    controller.send(controller.encode(rows[3].request), take, ExecutionConfig(deadline_ns=NEVER_NS))
     assert await finished(done) is None
     controller.close(BadState("the test ends"))
     assert isinstance(outcomes[0], ExecutionResult)

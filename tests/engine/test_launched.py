@@ -20,7 +20,15 @@ from nnasync.errors import (
     MissedDeadlineTransient,
 )
 from nnasync.fences import Fence, signaled
-from nnasync.hal import NOT_AVAILABLE, DataLocation, ErrorStatus, Request, RequestArgument, Timing
+from nnasync.hal import (
+    NOT_AVAILABLE,
+    DataLocation,
+    ErrorStatus,
+    ExecutionConfig,
+    Request,
+    RequestArgument,
+    Timing,
+)
 from nnasync.wakeup import Wakeup
 from tests.engine.rig import (
     MS,
@@ -45,7 +53,7 @@ async def test_info_before_and_after(rigs: Rigs) -> None:
     engine = null(gated=True)
     rig = rigs(engine)
     prepared, row = await rig.prepare(), Row()
-    launched = await prepared.execute_fenced(row.request, measure=True)
+    launched = await prepared.execute_fenced(row.request, config=ExecutionConfig(measure=True))
     await reached(engine, lambda now: now.waiting == 1)
     with pytest.raises(BadState):
         await launched.get_execution_info()
@@ -63,7 +71,7 @@ async def test_info_before_and_after(rigs: Rigs) -> None:
 async def test_fenced_timing_begins_at_the_last_fence(rigs: Rigs) -> None:
     rig = rigs(null())
     prepared, row, fence = await rig.prepare(), Row(), Fence()
-    launched = await prepared.execute_fenced(row.request, [fence], measure=True)
+    launched = await prepared.execute_fenced(row.request, [fence], ExecutionConfig(measure=True))
     busy_until(now_ns() + 20 * MS)
     fence.signal()
     assert await finished(launched.fence) is None
@@ -81,7 +89,9 @@ async def test_no_timing_unless_measured(rigs: Rigs, inline: bool) -> None:
     if inline:
         await until_inline(rig, prepared, row.request)
     for measure in (False, True):
-        launched = await prepared.execute_fenced(row.request, measure=measure)
+        launched = await prepared.execute_fenced(
+            row.request, config=ExecutionConfig(measure=measure)
+        )
         assert await finished(launched.fence) is None
         info = await launched.get_execution_info()
         assert info.status is ErrorStatus.NONE
@@ -110,7 +120,7 @@ async def test_failing_launch_tells_by_its_fence(rigs: Rigs) -> None:
     look_cheap(prepared)
     engine.fail("run", KeyError("layer"))
     for _ in range(2):  # inline, then on a worker
-        launched = await prepared.execute_fenced(row.request, measure=True)
+        launched = await prepared.execute_fenced(row.request, config=ExecutionConfig(measure=True))
         error = await finished(launched.fence)
         assert isinstance(error, GeneralFailure)
         info = await launched.get_execution_info()
@@ -218,7 +228,7 @@ async def test_duration_counts_from_the_last_fence(rigs: Rigs) -> None:
     rig = rigs(engine)
     prepared, row, fence = await rig.prepare(), Row(), Fence()
     launched = await prepared.execute_fenced(
-        row.request, [fence], duration_ns=10 * MS, deadline=within(s=3600)
+        row.request, [fence], ExecutionConfig(duration_ns=10 * MS, deadline_ns=within(s=3600).at_ns)
     )
     task = launched._task
     assert rig.watchdog.pending() == 1
@@ -234,7 +244,9 @@ async def test_duration_without_fences_counts_from_the_launch(rigs: Rigs) -> Non
     engine = null(gated=True)
     rig = rigs(engine)
     prepared, row = await rig.prepare(), Row()
-    launched = await prepared.execute_fenced(row.request, duration_ns=10 * MS)
+    launched = await prepared.execute_fenced(
+        row.request, config=ExecutionConfig(duration_ns=10 * MS)
+    )
     assert isinstance(await failed(launched), MissedDeadline)
 
 
@@ -244,7 +256,7 @@ async def test_the_earlier_of_deadline_and_duration_counts(rigs: Rigs) -> None:
     prepared, row, fence = await rig.prepare(), Row(), Fence()
     deadline = within(s=1800)
     launched = await prepared.execute_fenced(
-        row.request, [fence], duration_ns=3600 * 10**9, deadline=deadline
+        row.request, [fence], ExecutionConfig(duration_ns=3600 * 10**9, deadline_ns=deadline.at_ns)
     )
     fence.signal()
     await reached(engine, lambda now: now.waiting == 1)
@@ -258,7 +270,9 @@ async def test_the_earlier_of_deadline_and_duration_counts(rigs: Rigs) -> None:
 async def test_deadline_passes_behind_a_fence_that_never_comes(rigs: Rigs) -> None:
     rig = rigs(null())
     prepared, row, never = await rig.prepare(), Row(), Fence()
-    launched = await prepared.execute_fenced(row.request, [never], deadline=within(ms=10))
+    launched = await prepared.execute_fenced(
+        row.request, [never], ExecutionConfig(deadline_ns=within(ms=10).at_ns)
+    )
     assert isinstance(await failed(launched), MissedDeadlinePersistent)
     never.signal()
     await free(rig)
@@ -269,7 +283,9 @@ async def test_launch_raises_what_the_caller_can_cause(rigs: Rigs) -> None:
     rig = rigs(null())
     prepared, row = await rig.prepare(), Row()
     with pytest.raises(MissedDeadlinePersistent):
-        await prepared.execute_fenced(row.request, deadline=within(ms=-1))
+        await prepared.execute_fenced(
+            row.request, config=ExecutionConfig(deadline_ns=within(ms=-1).at_ns)
+        )
     with pytest.raises(InvalidArgument):
         await prepared.execute_fenced(Request((), (), ()), [Fence()])
     assert rig.workers.statistics().live == 0

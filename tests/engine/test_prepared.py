@@ -24,7 +24,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
-from nnasync.hal import NOT_AVAILABLE, ExecutionResult, OutputShape, Priority
+from nnasync.hal import NOT_AVAILABLE, ExecutionConfig, ExecutionResult, OutputShape, Priority
 from nnasync.scheduler import NEVER_NS
 from tests.engine.rig import (
     PATIENCE_S,
@@ -75,7 +75,7 @@ async def test_timings_only_if_measured(rigs: Rigs, path: str) -> None:
     plain = await getattr(prepared, path)(row.request)
     assert plain.timing.time_on_device_ns == plain.timing.time_in_driver_ns == NOT_AVAILABLE
     begun_ns = now_ns()
-    timing = (await getattr(prepared, path)(row.request, measure=True)).timing
+    timing = (await getattr(prepared, path)(row.request, ExecutionConfig(measure=True))).timing
     assert 0 <= timing.time_on_device_ns <= timing.time_in_driver_ns <= now_ns() - begun_ns
 
 
@@ -136,7 +136,9 @@ async def test_deadline_while_the_device_hangs(rigs: Rigs) -> None:
     prepared, row, other = await rig.prepare(), Row(), Row()
     engine.hang(at=0, step=1)
     deadline = within(s=3600)
-    late = await prepared.execute_fenced(row.request, deadline=deadline)
+    late = await prepared.execute_fenced(
+        row.request, config=ExecutionConfig(deadline_ns=deadline.at_ns)
+    )
     await reached(engine, lambda now: now.hanging == 1)
     watchdog.ring(deadline)
     assert isinstance(await finished(late.fence), MissedDeadlineTransient)
@@ -158,7 +160,7 @@ async def test_deadline_in_the_past(rigs: Rigs, path: str) -> None:
     await until_inline(rig, prepared, row.request)
     runs = engine.counters.run
     with pytest.raises(MissedDeadlinePersistent):
-        await getattr(prepared, path)(row.request, deadline=within(ms=-1))
+        await getattr(prepared, path)(row.request, ExecutionConfig(deadline_ns=within(ms=-1).at_ns))
     assert engine.counters.run == runs
 
 
@@ -322,7 +324,7 @@ async def test_deadline_passes_in_front_of_a_busy_engine(rigs: Rigs) -> None:
     first = await prepared.execute_fenced(rows[0].request)
     await reached(engine, lambda now: now.waiting == 1)
     with anyio.fail_after(PATIENCE_S), pytest.raises(MissedDeadlinePersistent):
-        await prepared.execute(rows[1].request, deadline=within(ms=20))
+        await prepared.execute(rows[1].request, ExecutionConfig(deadline_ns=within(ms=20).at_ns))
     last = await prepared.execute_fenced(rows[2].request)
     assert engine.gate is not None
     engine.gate.open_wide()
@@ -394,7 +396,7 @@ class Client:
         sent = Sent()
         at_ns = NEVER_NS if deadline is None else deadline.at_ns
         arguments = self.controller.encode(row.request)
-        sent.serial = self.controller.send(arguments, sent.take, deadline_ns=at_ns)
+        sent.serial = self.controller.send(arguments, sent.take, ExecutionConfig(deadline_ns=at_ns))
         return sent
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from nnasync.errors import (
     ResourceExhausted,
 )
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionPreference, Priority
+from nnasync.hal import ExecutionConfig, ExecutionPreference, Priority
 from nnasync.tracing import Tracer
 from nnasync.workers import Task, Workers
 from tests.engine.rig import PATIENCE_S, Row, null
@@ -74,7 +74,7 @@ class Machine:
         deadline_ns = now_ns() + HOUR_NS + len(self.tasks) if timed else 2**63 - 1
         try:
             launched = self.models[model % 2].launch_on_worker(
-                row.request, wait_for, deadline_ns=deadline_ns
+                row.request, wait_for, ExecutionConfig(deadline_ns=deadline_ns)
             )
         except (Refused, DeviceUnavailable):
             return

@@ -30,7 +30,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
-from nnasync.hal import ErrorStatus
+from nnasync.hal import ErrorStatus, ExecutionConfig
 from tests.rigs import (
     HOUR,
     INLINE,
@@ -82,15 +82,21 @@ class Bench:
 
     async def execute(self, deadline: Deadline) -> Any:
         slot = self.net._slots.take()
-        return await self.prepared.execute(slot.request, deadline=deadline)
+        return await self.prepared.execute(
+            slot.request, ExecutionConfig(deadline_ns=deadline.at_ns)
+        )
 
     async def synchronously(self, deadline: Deadline) -> Any:
         slot = self.net._slots.take()
-        return await self.prepared.execute_synchronously(slot.request, deadline=deadline)
+        return await self.prepared.execute_synchronously(
+            slot.request, ExecutionConfig(deadline_ns=deadline.at_ns)
+        )
 
     async def fenced(self, deadline: Deadline) -> Any:
         slot = self.net._slots.take()
-        launched = await self.prepared.execute_fenced(slot.request, deadline=deadline)
+        launched = await self.prepared.execute_fenced(
+            slot.request, config=ExecutionConfig(deadline_ns=deadline.at_ns)
+        )
         await launched.fence
 
 

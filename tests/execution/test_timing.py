@@ -12,7 +12,7 @@ import nnasync as nn
 from nnasync.clock import now_ns
 from nnasync.drivers.null import NullEngine
 from nnasync.fences import Fence
-from nnasync.hal import NOT_AVAILABLE, Timing
+from nnasync.hal import NOT_AVAILABLE, ExecutionConfig, Timing
 from tests.rigs import INLINE, POOL, ROW, attempt, compiled, double, doubler, gated, runtime
 
 pytestmark = [
@@ -44,14 +44,16 @@ async def burst(net: nn.Net, **options: Any) -> Any:
 
 
 async def hal(net: nn.Net, **options: Any) -> Any:
-    result = await net._prepared.execute(net._slots.take().request, **options)
+    result = await net._prepared.execute(net._slots.take().request, ExecutionConfig(**options))
     assert result.output_shapes[0].dimensions == ROW.shape
     assert result.output_shapes[0].is_sufficient
     return result.timing
 
 
 async def synchronous(net: nn.Net, **options: Any) -> Any:
-    result = await net._prepared.execute_synchronously(net._slots.take().request, **options)
+    result = await net._prepared.execute_synchronously(
+        net._slots.take().request, ExecutionConfig(**options)
+    )
     assert result.output_shapes[0].dimensions == ROW.shape
     return result.timing
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import EnginePreparedModel
 from nnasync.errors import CallerError, GeneralFailure, MissedDeadline, ModelError, NNError
-from nnasync.hal import Model, Request
+from nnasync.hal import ExecutionConfig, Model, Request
 from nnasync.model import fingerprint, load_nnm, save
 from nnasync.validation import minimum_version, validate_model
 from tests.engine.rig import Rig
@@ -173,7 +173,9 @@ class Session:
     ) -> Outcome:
         run: Awaitable[object]
         if mutator.random.random() < 0.9:
-            run = prepared.execute_synchronously(request, loop_timeout_ns=LOOP_TIMEOUT_NS)
+            run = prepared.execute_synchronously(
+                request, ExecutionConfig(loop_timeout_ns=LOOP_TIMEOUT_NS)
+            )
         else:
             run = _launched(prepared, request)
         try:
@@ -190,7 +192,9 @@ class Session:
 
 
 async def _launched(prepared: EnginePreparedModel, request: Request) -> None:
-    launched = await prepared.execute_fenced(request, loop_timeout_ns=LOOP_TIMEOUT_NS)
+    launched = await prepared.execute_fenced(
+        request, config=ExecutionConfig(loop_timeout_ns=LOOP_TIMEOUT_NS)
+    )
     await launched.fence
 
 

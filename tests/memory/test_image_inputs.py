@@ -16,7 +16,7 @@ import nnasync as nn
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.messages import Execute, Form, OfferMemory, PoolForm, encode
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
-from nnasync.hal import Array, DataLocation, OperandType, Request, RequestArgument
+from nnasync.hal import Array, DataLocation, ExecutionConfig, OperandType, Request, RequestArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, statistics
 from nnasync.validation import validate_request
 from tests import rigs
@@ -314,7 +314,11 @@ async def test_what_a_hostile_client_says_of_an_image(form: PoolForm) -> None:
         with picture() as image:
             link.tell(OfferMemory(999, form), [image.fd])
         request = encode(Form((WHOLE,), (WHOLE,), (999,)))
-        call = link.begin(lambda n: Execute(n, prepared.number, request, False, 2**62, 10**9, True))
+        call = link.begin(
+            lambda n: Execute(
+                n, prepared.number, request, ExecutionConfig(False, 2**62, 10**9), True
+            )
+        )
         with pytest.raises(GeneralFailure, match="cannot be used"):
             await link.wait(call)
         await prepared.close()

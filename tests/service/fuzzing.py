@@ -35,7 +35,7 @@ from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, e
 from nnasync.drivers.service.models import Offer
 from nnasync.engine.caching import library_version
 from nnasync.errors import DeviceUnavailable, NNError
-from nnasync.hal import BufferDesc, BufferRole, ExecutionPreference, Priority
+from nnasync.hal import BufferDesc, BufferRole, ExecutionConfig, ExecutionPreference, Priority
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, listening, serve
@@ -65,6 +65,7 @@ def samples(pool: Pool) -> list[Any]:
     m = messages
     request = request_on(pool)
     form = encode(m.Form(request.inputs, request.outputs, (3,)))
+    config = ExecutionConfig(True, 2**62, 10**6)
     memory = PoolForm("ashmem", 64, 0, True)
     return [
         Offer(rigs.doubler()).message(1, 1),
@@ -77,10 +78,10 @@ def samples(pool: Pool) -> list[Any]:
         m.OfferMemory(3, memory),
         m.ForgetMemory(3),
         m.CheckMemories(17, (3, 4)),
-        m.Execute(5, 2, form, True, 2**62, 10**6, True),
-        m.Execute(6, 2, form, True, 0, 10**6, False),
-        m.Launch(7, 4, 2, form, True, 2**62, 10**6, None, 0),
-        m.Launch(12, 6, 2, form, True, 2**62, 10**6, None, 1),
+        m.Execute(5, 2, form, config, True),
+        m.Execute(6, 2, form, ExecutionConfig(True, 0, 10**6), False),
+        m.Launch(7, 4, 2, form, config, 0),
+        m.Launch(12, 6, 2, form, config, 1),
         m.LaunchInfo(8, 4),
         m.CancelLaunch(4),
         m.ForgetLaunch(4),

@@ -87,9 +87,9 @@ def counted(prepared: Any) -> list[Request]:
     found: list[Request] = []
     execute = prepared._execute
 
-    async def noted(request: Request, **options: Any) -> Any:
+    async def noted(request: Request, config: Any, **options: Any) -> Any:
         found.append(request)
-        return await execute(request, **options)
+        return await execute(request, config, **options)
 
     prepared._execute = noted
     return found

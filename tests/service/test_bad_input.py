@@ -44,7 +44,7 @@ from nnasync.drivers.service.messages import (
 )
 from nnasync.drivers.service.process import Peer
 from nnasync.engine.caching import library_version
-from nnasync.hal import DeviceStatus
+from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
 from nnasync.service import session
 from nnasync.service.holdings import Holdings
@@ -240,15 +240,15 @@ def calls(prepared: PreparedModel, slot: Slot, value: int) -> list[Any]:
     if -(2**63) <= value < 2**63:  # There are no other deadlines.
         at = Deadline(value)
         timed = [
-            prepared.execute(slot.request, deadline=at),
-            prepared.execute_synchronously(slot.request, deadline=at),
-            prepared.execute_fenced(slot.request, deadline=at),
+            prepared.execute(slot.request, ExecutionConfig(deadline_ns=at.at_ns)),
+            prepared.execute_synchronously(slot.request, ExecutionConfig(deadline_ns=at.at_ns)),
+            prepared.execute_fenced(slot.request, config=ExecutionConfig(deadline_ns=at.at_ns)),
         ]
     return [
         *timed,
-        prepared.execute(slot.request, loop_timeout_ns=value),
-        prepared.execute_fenced(slot.request, loop_timeout_ns=value),
-        prepared.execute_fenced(slot.request, duration_ns=value),
+        prepared.execute(slot.request, ExecutionConfig(loop_timeout_ns=value)),
+        prepared.execute_fenced(slot.request, config=ExecutionConfig(loop_timeout_ns=value)),
+        prepared.execute_fenced(slot.request, config=ExecutionConfig(duration_ns=value)),
     ]
 
 
@@ -276,10 +276,10 @@ async def test_whatever_times_a_message_bears_it_is_answered(value: int) -> None
         await prepared.execute(slot.request)
         form = encode(Form(slot.request.inputs, slot.request.outputs, (1,)))
         messages = [
-            Execute(2, 9, form, True, value, value, True),
-            Execute(3, value, form, True, value, 0, False),
-            Launch(4, value, 9, form, True, value, value, value, 0),
-            Launch(5, 6, 9, form, True, value, value, value, value),
+            Execute(2, 9, form, ExecutionConfig(True, value, value), True),
+            Execute(3, value, form, ExecutionConfig(True, value, 0), False),
+            Launch(4, value, 9, form, ExecutionConfig(True, value, value, value), 0),
+            Launch(5, 6, 9, form, ExecutionConfig(True, value, value, value), value),
         ]
         for number, message in enumerate(messages, 2):
             bad.send(encode(message))
@@ -288,7 +288,9 @@ async def test_whatever_times_a_message_bears_it_is_answered(value: int) -> None
             assert answer[2][0] in ("InvalidArgument", "ResourceExhaustedTransient")
         link = it.device.link
         for number in (1000, 1001):
-            launch = Launch(0, number, prepared.number, form, True, value, value, value, 0)
+            launch = Launch(
+                0, number, prepared.number, form, ExecutionConfig(True, value, value, value), 0
+            )
             call = link.begin(functools.partial(numbered, launch))
             try:
                 await link.wait(call)
@@ -314,8 +316,12 @@ async def test_a_launch_that_nobody_answers_ends_by_its_fence(
         with monkeypatch.context() as patch:
             patch.setattr(Holdings, "asked", asked)
             late: list[Callable[[], Any]] = [
-                lambda: prepared.execute_fenced(slot.request, duration_ns=10**7),
-                lambda: prepared.execute_fenced(slot.request, deadline=nn.within(ms=10)),
+                lambda: prepared.execute_fenced(
+                    slot.request, config=ExecutionConfig(duration_ns=10**7)
+                ),
+                lambda: prepared.execute_fenced(
+                    slot.request, config=ExecutionConfig(deadline_ns=nn.within(ms=10).at_ns)
+                ),
             ]
             for launch in late:
                 launched = await launch()
@@ -350,7 +356,9 @@ async def test_sizes_of_memory_that_cannot_be(size: int, offset: int) -> None:
             (errors.GeneralFailure, errors.InvalidArgument, errors.ResourceExhausted)
         ):
             await it.device.link.call(
-                lambda n: Execute(n, prepared.number, form, False, 2**62, 10**9, True)
+                lambda n: Execute(
+                    n, prepared.number, form, ExecutionConfig(False, 2**62, 10**9), True
+                )
             )
         assert await it.device.get_status() is DeviceStatus.AVAILABLE
 

@@ -30,7 +30,7 @@ from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, encode
 from nnasync.drivers.service.models import Offer
 from nnasync.engine import EngineDevice
 from nnasync.engine.caching import library_version
-from nnasync.hal import ExecutionPreference, Priority
+from nnasync.hal import DEFAULT_CONFIG, ExecutionPreference, Priority
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, for_service, listening, serve
 from nnasync.service.account import FINE_NS, Account
@@ -195,7 +195,7 @@ async def test_what_makes_no_sense_is_fined(
     async with house(rigs.REFERENCE, tmp_path, 0) as it:
         connection = await it.stranger()
         right = encode(messages.GetStatus(1))
-        no_model = encode(messages.Execute(2, 77, b"\x93\x90\x90\x90", False, 2**62, 0, False))
+        no_model = encode(messages.Execute(2, 77, b"\x93\x90\x90\x90", DEFAULT_CONFIG, False))
         no_call = encode(["GetStatus", 3, "more than it has"])
         for message, fines in ((right, 0), (no_model, 1), (no_call, 2), (right, 2)):
             connection.send(message)
@@ -269,7 +269,7 @@ async def test_a_description_counts_for_what_it_is_when_it_is_read(tmp_path: Pat
     async with house(rigs.REFERENCE, tmp_path, 1, limits=Limits(bytes=1 << 20)) as it:
         connection = await it.stranger()
         form = b"\x91" * 100_000
-        connection.send(encode(messages.Execute(1, 1, form, False, 2**62, 0, False)))
+        connection.send(encode(messages.Execute(1, 1, form, DEFAULT_CONFIG, False)))
         (answer,) = await answers(connection, 1)
         assert answer.value.kind == "ResourceExhaustedPersistent"
         connection.close()

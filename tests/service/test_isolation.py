@@ -26,6 +26,7 @@ from nnasync.conformance.paths import Buffers
 from nnasync.conformance.runner import Runner
 from nnasync.drivers.service import isolate, process
 from nnasync.drivers.service.messages import GetStatus
+from nnasync.hal import ExecutionConfig
 from tests import rigs
 from tests.service.rig import Slot
 
@@ -74,7 +75,7 @@ async def test_what_is_pending_ends_with_the_service() -> None:
 
     async def run(each: Buffers) -> None:
         try:
-            await prepared.execute(each.request(), loop_timeout_ns=15_000_000_000)
+            await prepared.execute(each.request(), ExecutionConfig(loop_timeout_ns=15_000_000_000))
         except errors.NNError as error:
             ends.append(type(error))
 
@@ -146,7 +147,7 @@ async def test_a_stopped_service_is_ended_with_its_device(monkeypatch: pytest.Mo
     prepared, slot = await device.prepare_model(rigs.doubler()), Slot()
     pid = kill(device, signal.SIGSTOP)
     with pytest.raises(errors.MissedDeadlineTransient, match="did not answer"):
-        await prepared.execute(slot.request, deadline=nn.within(ms=5))
+        await prepared.execute(slot.request, ExecutionConfig(deadline_ns=nn.within(ms=5).at_ns))
     await device.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

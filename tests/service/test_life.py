@@ -26,7 +26,7 @@ from nnasync.drivers.service import ServiceDevice, isolate, process
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.messages import GetStatus
 from nnasync.drivers.service.pulse import HANG_AFTER_S
-from nnasync.hal import DeviceStatus
+from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
 from tests import rigs
 from tests.service.rig import Slot, served
@@ -249,7 +249,9 @@ async def test_what_dies_while_it_is_launched_with_a_deadline_says_so() -> None:
 
         prepared._begin_launch = begun
         with pytest.raises(errors.DeviceDied):
-            await prepared.execute_fenced(Slot().request, deadline=nn.within(s=3600))
+            await prepared.execute_fenced(
+                Slot().request, config=ExecutionConfig(deadline_ns=nn.within(s=3600).at_ns)
+            )
 
 
 async def test_a_compilation_under_way_ends_with_the_service() -> None:
@@ -275,7 +277,7 @@ async def test_a_service_that_hangs_is_killed() -> None:
     async with anyio.create_task_group() as tasks:
         hanging = await rigs.attempt(tasks, lambda: prepared.execute(slot.request))
         with pytest.raises(errors.MissedDeadlineTransient, match="did not answer"):
-            await prepared.execute(slot.request, deadline=nn.within(ms=5))
+            await prepared.execute(slot.request, ExecutionConfig(deadline_ns=nn.within(ms=5).at_ns))
         error = await hanging.failure()
     assert isinstance(error, errors.DeviceDied)
     assert f"no sign of life for {HANG_S:g} s and was killed" in str(error)
@@ -291,7 +293,9 @@ async def test_a_long_execution_is_no_hang() -> None:
     case = endless_loop()
     prepared, buffers, pid = await device.prepare_model(case.model), Buffers(case), device.pid
     with pytest.raises(errors.MissedDeadlineTransient, match="WHILE"):
-        await prepared.execute(buffers.request(), loop_timeout_ns=int(4 * HANG_S * 1e9))
+        await prepared.execute(
+            buffers.request(), ExecutionConfig(loop_timeout_ns=int(4 * HANG_S * 1e9))
+        )
     assert device.pid == pid
     buffers.close()
     await device.close()

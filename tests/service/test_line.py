@@ -17,6 +17,7 @@ from nnasync import errors
 from nnasync.burst import BurstController, LocalChannel
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import ServiceDevice, isolate, line
+from nnasync.hal import ExecutionConfig
 from nnasync.service import Limits, bursts
 from tests import rigs
 from tests.rigs import ONES, attempt, until
@@ -89,11 +90,15 @@ async def test_measured_executions_and_those_with_a_deadline() -> None:
         slot = Slot()
         prepared = await opened(it, slot)
         before = traffic(it)
-        result = await prepared.execute_synchronously(slot.request, measure=True)
+        result = await prepared.execute_synchronously(slot.request, ExecutionConfig(measure=True))
         assert 0 <= result.timing.time_on_device_ns <= result.timing.time_in_driver_ns
-        await prepared.execute_synchronously(slot.request, deadline=nn.within(s=3600))
+        await prepared.execute_synchronously(
+            slot.request, ExecutionConfig(deadline_ns=nn.within(s=3600).at_ns)
+        )
         with pytest.raises(errors.MissedDeadlinePersistent):
-            await prepared.execute_synchronously(slot.request, deadline=nn.within(ms=-1))
+            await prepared.execute_synchronously(
+                slot.request, ExecutionConfig(deadline_ns=nn.within(ms=-1).at_ns)
+            )
         assert traffic(it) == before
 
 
@@ -102,7 +107,7 @@ async def test_who_changes_the_timeout_of_loops_takes_the_socket() -> None:
         slot = Slot()
         prepared = await opened(it, slot)
         before = traffic(it)
-        await prepared.execute_synchronously(slot.request, loop_timeout_ns=10**9)
+        await prepared.execute_synchronously(slot.request, ExecutionConfig(loop_timeout_ns=10**9))
         assert traffic(it) != before
 
 
@@ -167,7 +172,9 @@ async def test_a_deadline_is_kept_although_the_device_hangs(options: nn.Options)
         await warmed(it, prepared, slot, options)
         engine.hang(at=engine.counters.run)
         with pytest.raises(errors.MissedDeadlineTransient):
-            await prepared.execute_synchronously(slot.request, deadline=nn.within(ms=20))
+            await prepared.execute_synchronously(
+                slot.request, ExecutionConfig(deadline_ns=nn.within(ms=20).at_ns)
+            )
         assert engine.counters.hanging == 1
         await check_it_comes_back(it, prepared, other)
         assert engine.counters.hanging == 1
@@ -410,6 +417,8 @@ async def stopped(device: ServiceDevice, prepared: Any, slot: Slot) -> None:
         how = os.WSTOPPED | os.WNOWAIT | os.WNOHANG
         await until(lambda: os.waitid(os.P_PID, device.pid, how) is not None)
         with pytest.raises(errors.MissedDeadlineTransient):
-            await prepared.execute_synchronously(slot.request, deadline=nn.within(ms=20))
+            await prepared.execute_synchronously(
+                slot.request, ExecutionConfig(deadline_ns=nn.within(ms=20).at_ns)
+            )
     finally:
         os.kill(device.pid, signal.SIGCONT)

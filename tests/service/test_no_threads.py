@@ -14,6 +14,7 @@ from nnasync.drivers.service import isolate, process
 from nnasync.drivers.service.process import Child
 from nnasync.drivers.service.supervisor import Supervisor
 from nnasync.errors import DeviceUnavailable, ResourceExhaustedTransient
+from nnasync.hal import ExecutionConfig
 from nnasync.service import Limits, lifeline
 from tests import rigs
 from tests.service.rig import Slot, served
@@ -115,12 +116,14 @@ async def test_a_deadline_without_a_thread_refuses_the_call_and_leaves_none(
         link.watchdog = type(link.watchdog)()
         late = Deadline(now_ns() + HOUR_NS)
         with pytest.raises(ResourceExhaustedTransient, match="deadlines"):
-            await prepared.execute(slot.request, deadline=late)
+            await prepared.execute(slot.request, ExecutionConfig(deadline_ns=late.at_ns))
         with pytest.raises(ResourceExhaustedTransient, match="deadlines"):
-            await prepared.execute_fenced(slot.request, deadline=late)
+            await prepared.execute_fenced(
+                slot.request, config=ExecutionConfig(deadline_ns=late.at_ns)
+            )
         await rigs.until(lambda: not link.is_awaited())
         threads.are_short = False
-        await prepared.execute(slot.request, deadline=late)
+        await prepared.execute(slot.request, ExecutionConfig(deadline_ns=late.at_ns))
 
 
 async def test_signs_of_life_are_looked_for_again_when_there_are_threads(monkeypatch: Any) -> None:

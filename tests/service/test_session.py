@@ -40,7 +40,7 @@ from nnasync.drivers.service.messages import (
 from nnasync.drivers.service.process import Peer
 from nnasync.engine.caching import library_version
 from nnasync.fences import Fence, FenceStatus
-from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus
+from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
 from nnasync.memory import Pool
 from nnasync.service import Limits
 from tests import rigs
@@ -80,12 +80,12 @@ async def test_executions_on_every_path() -> None:
         prepared, slot = await prepared_by(it), Slot()
         for run in (prepared.execute, prepared.execute_synchronously):
             slot.y[...] = 0
-            result = await run(slot.request, measure=True)
+            result = await run(slot.request, ExecutionConfig(measure=True))
             assert slot.y.tolist() == (2 * rigs.ROW).tolist()
             assert result.output_shapes[0].dimensions == rigs.SHAPE
             assert result.timing.time_on_device_ns <= result.timing.time_in_driver_ns
         slot.y[...] = 0
-        launched = await prepared.execute_fenced(slot.request, measure=True)
+        launched = await prepared.execute_fenced(slot.request, config=ExecutionConfig(measure=True))
         await launched.fence
         assert slot.y.tolist() == (2 * rigs.ROW).tolist()
         info = await launched.get_execution_info()
@@ -213,7 +213,9 @@ async def test_memory_that_cannot_be_used_fails_the_execution() -> None:
         it.device.link.tell(OfferMemory(999, PoolForm("ashmem", 64, 0, True)), [read])
         os.close(read)
         call = it.device.link.begin(
-            lambda n: Execute(n, prepared.number, _form(999), False, 2**62, 10**9, True)
+            lambda n: Execute(
+                n, prepared.number, _form(999), ExecutionConfig(False, 2**62, 10**9), True
+            )
         )
         with pytest.raises(errors.GeneralFailure, match="cannot be used"):
             await it.device.link.wait(call)
@@ -244,10 +246,16 @@ async def test_a_deadline_is_met_by_the_service_or_by_the_client() -> None:
     async with served(engine) as it:
         prepared, slot = await prepared_by(it), Slot()
         with pytest.raises(errors.MissedDeadlinePersistent):
-            await prepared.execute(slot.request, deadline=nn.within(ms=-1))
+            await prepared.execute(
+                slot.request, ExecutionConfig(deadline_ns=nn.within(ms=-1).at_ns)
+            )
         with pytest.raises(errors.MissedDeadlineTransient):
-            await prepared.execute(slot.request, deadline=nn.within(ms=20))
-        launched = await prepared.execute_fenced(slot.request, deadline=nn.within(ms=20))
+            await prepared.execute(
+                slot.request, ExecutionConfig(deadline_ns=nn.within(ms=20).at_ns)
+            )
+        launched = await prepared.execute_fenced(
+            slot.request, config=ExecutionConfig(deadline_ns=nn.within(ms=20).at_ns)
+        )
         with pytest.raises(errors.MissedDeadline):
             await launched.fence
 
@@ -429,7 +437,7 @@ async def test_numbers_that_mean_nothing() -> None:
         link = it.device.link
         asked: list[Any] = [
             lambda n: Supports(n, 77),
-            lambda n: Execute(n, 77, b"", False, 0, 0, True),
+            lambda n: Execute(n, 77, b"", ExecutionConfig(False, 0, 0), True),
             lambda n: LaunchInfo(n, 77),
             lambda n: OfferModel(n, 0, b"", b"", ()),
             lambda n: OfferModel(n, 5, b"\xc1", b"", ()),

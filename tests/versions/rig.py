@@ -19,6 +19,7 @@ from nnasync.clock import Deadline
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, StopFlag, Target
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     Array,
     Capabilities,
     Capabilities10,
@@ -27,6 +28,7 @@ from nnasync.hal import (
     DataLocation,
     DeviceStatus,
     DeviceType,
+    ExecutionConfig,
     ExecutionPreference,
     ExecutionResult,
     HalVersion,
@@ -199,18 +201,17 @@ class BurstPrepared12(Prepared12):
 
         def begin(
             request: Request,
+            config: ExecutionConfig,
             *,
-            measure: bool,
-            deadline_ns: int,
             behind: Any,
             reply: Any,
             release: Any,
         ) -> Callable[[], None]:
-            self.device.heard.append(("burst", request, measure, deadline_ns))
+            self.device.heard.append(("burst", request, config.measure, config.deadline_ns))
 
             async def work(errand: Errand[ExecutionResult]) -> ExecutionResult:
                 errand.has_begun = True
-                return await self.told(request, measure=measure)
+                return await self.told(request, measure=config.measure)
 
             assert self.errands is not None
             errand = self.errands.make("burst", work)
@@ -296,13 +297,15 @@ class Fake13(Fake12):
 
 
 class _Prepared13(Prepared12):
-    async def execute(self, request: Request, *, measure: bool = False, **qos: Any) -> Any:
-        return await super().execute(request, measure=measure)
-
-    async def execute_synchronously(
-        self, request: Request, *, measure: bool = False, **qos: Any
+    async def execute(  # type: ignore[override]
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> Any:
-        return await super().execute_synchronously(request, measure=measure)
+        return await super().execute(request, measure=config.measure)
+
+    async def execute_synchronously(  # type: ignore[override]
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
+    ) -> Any:
+        return await super().execute_synchronously(request, measure=config.measure)
 
     async def close(self) -> None:
         pass

@@ -27,8 +27,10 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     NOT_AVAILABLE,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionResult,
     Model,
     OutputShape,
@@ -67,7 +69,9 @@ class Bench:
         self.request = self.memory.request
 
     async def late(self) -> ExecutionResult:
-        return await self.prepared.execute(self.request, deadline=within(**HOUR))
+        return await self.prepared.execute(
+            self.request, ExecutionConfig(deadline_ns=within(**HOUR).at_ns)
+        )
 
     @property
     def is_right(self) -> bool:
@@ -100,7 +104,7 @@ async def test_plain_executions(kind: Any) -> None:
 @pytest.mark.parametrize("kind", ALL)
 async def test_timing_is_for_1_2(kind: Any) -> None:
     async with bench(kind("old")) as rig:
-        result = await rig.prepared.execute(rig.request, measure=True)
+        result = await rig.prepared.execute(rig.request, ExecutionConfig(measure=True))
         assert result.timing == (TIMING if kind is Fake12 else Timing())
         launched = await rig.prepared.execute_fenced(rig.request)
         await launched.fence
@@ -114,7 +118,9 @@ async def test_timing_is_for_1_2(kind: Any) -> None:
 async def test_time_since_the_launch_has_the_wait_for_fences_in_it(kind: Any) -> None:
     async with bench(kind("old")) as rig:
         first = Fence()
-        launched = await rig.prepared.execute_fenced(rig.request, [first], measure=True)
+        launched = await rig.prepared.execute_fenced(
+            rig.request, [first], ExecutionConfig(measure=True)
+        )
         began_ns = now_ns()
         await anyio.wait_all_tasks_blocked()
         waited_ns = now_ns() - began_ns
@@ -160,12 +166,14 @@ async def test_a_failed_dependency_fails_those_behind_it_with_the_first_error() 
 async def test_a_deadline_is_answered_while_fences_are_pending() -> None:
     async with bench(Fake11("old")) as rig:
         launched = await rig.prepared.execute_fenced(
-            rig.request, [Fence()], deadline=within(**HOUR)
+            rig.request, [Fence()], ExecutionConfig(deadline_ns=within(**HOUR).at_ns)
         )
         rig.ring()
         assert type(await failure(launched.fence)) is MissedDeadlinePersistent
         with pytest.raises(MissedDeadlinePersistent):
-            await rig.prepared.execute_fenced(rig.request, [Fence()], deadline=within(ms=-1))
+            await rig.prepared.execute_fenced(
+                rig.request, [Fence()], ExecutionConfig(deadline_ns=within(ms=-1).at_ns)
+            )
         assert rig.fake.runs() == []
 
 
@@ -173,7 +181,9 @@ async def test_a_duration_counts_from_the_last_fence() -> None:
     async with bench(Fake10("old")) as rig:
         rig.fake.gate = anyio.Event()
         fence = Fence()
-        launched = await rig.prepared.execute_fenced(rig.request, [fence], duration_ns=10**13)
+        launched = await rig.prepared.execute_fenced(
+            rig.request, [fence], ExecutionConfig(duration_ns=10**13)
+        )
         await anyio.wait_all_tasks_blocked()
         rig.ring()
         assert not launched.fence.done
@@ -193,7 +203,9 @@ async def test_the_deadline_is_kept_for_a_device_that_has_none(kind: Any) -> Non
         assert isinstance(await going.failure(), MissedDeadlineTransient)
         await until(lambda: rig.fake.ended == 1)
         with pytest.raises(MissedDeadlinePersistent):
-            await rig.prepared.execute(rig.request, deadline=within(ms=-1))
+            await rig.prepared.execute(
+                rig.request, ExecutionConfig(deadline_ns=within(ms=-1).at_ns)
+            )
         assert len(rig.fake.runs()) == 1
 
 
@@ -340,11 +352,9 @@ class Client:
         context = await self.prepared.configure_execution_burst(self.controller, *self.channels)
         self.controller.attach(context)
 
-    def send(self, request: Request, deadline_ns: int = NEVER_NS, *, measure: bool = False) -> int:
+    def send(self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG) -> int:
         arguments = self.controller.encode(request)
-        return self.controller.send(
-            arguments, self.outcomes.append, deadline_ns=deadline_ns, measure=measure
-        )
+        return self.controller.send(arguments, self.outcomes.append, config)
 
     async def answered(self, count: int) -> list[Outcome]:
         await until(lambda: len(self.outcomes) >= count)
@@ -360,7 +370,7 @@ class TestBursts:
             client = Client(rig.prepared)
             await client.open()
             for _ in range(3):
-                client.send(rig.request, measure=True)
+                client.send(rig.request, ExecutionConfig(measure=True))
             outcomes = await client.answered(3)
             timing = TIMING if kind is Fake12 else Timing()
             assert outcomes == [ExecutionResult(SHAPES, timing)] * 3
@@ -377,7 +387,7 @@ class TestBursts:
             client = Client(rig.prepared)
             await client.open()
             rig.fake.gate = anyio.Event()
-            client.send(rig.request, within(**HOUR).at_ns)
+            client.send(rig.request, ExecutionConfig(deadline_ns=within(**HOUR).at_ns))
             client.send(rig.request)
             await until(lambda: len(rig.fake.runs()) == 1)
             rig.ring()

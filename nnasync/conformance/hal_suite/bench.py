@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from nnasync import hal
 from nnasync.accuracy import compare, computes_in_half, golden_criterion
-from nnasync.clock import Deadline
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.paths import Buffers, Path, execute
@@ -14,8 +13,9 @@ from nnasync.conformance.trial import Fault, Outputs
 from nnasync.device import Device, PreparedModel
 from nnasync.engine.reasons import explained
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
+    DEFAULT_CONFIG,
     NOT_AVAILABLE,
+    ExecutionConfig,
     ExecutionResult,
     Model,
     Request,
@@ -50,27 +50,15 @@ class Ready:
     async def run(self, path: Path = Path.SYNC, *, measure: bool = False) -> ExecutionResult:
         """Execute; raises Fault where the outputs are not those of the first run."""
         self.buffers.clear()
-        result = await self.execute(path, self.request, measure=measure)
+        result = await self.execute(path, self.request, ExecutionConfig(measure=measure))
         self.check_outputs()
         return result
 
     async def execute(
-        self,
-        path: Path,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
+        self, path: Path, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Execute any request; raises what the device does."""
-        return await execute(
-            path,
-            self.prepared,
-            request,
-            measure=measure,
-            loop_timeout_ns=DEFAULT_LOOP_TIMEOUT_NS,
-            deadline=deadline,
-        )
+        return await execute(path, self.prepared, request, config)
 
     def outputs(self) -> Outputs:
         """Copies of what the outputs hold."""

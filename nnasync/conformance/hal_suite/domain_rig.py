@@ -19,7 +19,6 @@ from nnasync.conformance.trial import Fault, told
 from nnasync.device import Buffer, Device, PreparedModel
 from nnasync.errors import GeneralFailure, ResourceExhausted
 from nnasync.hal import (
-    DEFAULT_LOOP_TIMEOUT_NS,
     Array,
     BufferDesc,
     BufferRole,
@@ -186,13 +185,7 @@ class Domain:
         self, path: Path, request: Request, prepared: PreparedModel | None = None
     ) -> ExecutionResult:
         """Execute on a path; raises what the device does."""
-        return await execute(
-            path,
-            prepared or self.prepared,
-            request,
-            measure=False,
-            loop_timeout_ns=DEFAULT_LOOP_TIMEOUT_NS,
-        )
+        return await execute(path, prepared or self.prepared, request)
 
     async def fill(self, buffer: Buffer, value: Array) -> None:
         """Copy a value into a buffer."""

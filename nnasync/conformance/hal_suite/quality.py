@@ -16,7 +16,8 @@ from nnasync.conformance.paths import Buffers, Path
 from nnasync.conformance.trial import Fault
 from nnasync.device import PreparedModel
 from nnasync.errors import MissedDeadline
-from nnasync.hal import Priority
+from nnasync.hal import ExecutionConfig, Priority
+from nnasync.scheduler import at_ns
 
 __all__ = ["DEADLINES", "quality", "deadline_of"]
 
@@ -89,7 +90,8 @@ def _execute(bench: Bench, case: Case, name: str, path: Path) -> Check:
         ready.buffers.clear()
         deadline = deadline_of(name)
         try:
-            await ready.execute(path, ready.request, deadline=deadline)
+            config = ExecutionConfig(deadline_ns=at_ns(deadline))
+            await ready.execute(path, ready.request, config)
         except MissedDeadline as error:
             if deadline is None:
                 raise Fault(f"no deadline was given, but it is missed: {error}") from error
@@ -111,13 +113,16 @@ def _endless(bench: Bench, how: str) -> Check:
         request = buffers.request()
         try:
             if how == "duration":
-                execution = await prepared.execute_fenced(request, duration_ns=SHORT_NS)
+                execution = await prepared.execute_fenced(
+                    request, (), ExecutionConfig(duration_ns=SHORT_NS)
+                )
                 await refused(execution.fence, MissedDeadline)
             elif how == "deadline":
-                limit = Deadline(now_ns() + SHORT_NS)
-                await refused(prepared.execute(request, deadline=limit), MissedDeadline)
+                limit = ExecutionConfig(deadline_ns=now_ns() + SHORT_NS)
+                await refused(prepared.execute(request, limit), MissedDeadline)
             else:
-                call = prepared.execute_synchronously(request, loop_timeout_ns=1_000_000)
+                limit = ExecutionConfig(loop_timeout_ns=1_000_000)
+                call = prepared.execute_synchronously(request, limit)
                 await refused(call, MissedDeadline)
         finally:
             await prepared.close()

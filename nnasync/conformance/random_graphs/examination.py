@@ -27,7 +27,7 @@ from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
 from nnasync.engine.reasons import explained
 from nnasync.errors import GeneralFailure
-from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, ExecutionResult, Struct
+from nnasync.hal import Array, ExecutionResult, Struct
 from nnasync.validation import validate_model
 
 __all__ = ["LIMIT_S", "REFERENCE", "Examination", "Verdict", "examine"]
@@ -182,13 +182,7 @@ async def _executed(case: Case, prepared: PreparedModel) -> list[Array]:
     buffers = Buffers(case)
     try:
         buffers.clear()
-        result = await execute(
-            Path.SYNC,
-            prepared,
-            buffers.request(),
-            measure=False,
-            loop_timeout_ns=DEFAULT_LOOP_TIMEOUT_NS,
-        )
+        result = await execute(Path.SYNC, prepared, buffers.request())
         _check_shapes(case, result)
         if not buffers.inputs_are_intact():
             raise _Failure("device", "an input was written to")

@@ -42,7 +42,7 @@ from nnasync.errors import (
     Refused,
 )
 from nnasync.fences import Fence
-from nnasync.hal import ExecutionResult, Memory, Request, shares_memory
+from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request, shares_memory
 from nnasync.tracing import vlog
 from nnasync.workers.turns import Turns
 
@@ -109,16 +109,14 @@ class Line:
         self._gone: deque[int] = deque()
         link.spare(self)
 
-    async def run(
-        self, request: Request, *, measure: bool, deadline_ns: int
-    ) -> ExecutionResult | None:
+    async def run(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
         """Execute, or return None where that has to take the socket; raises what it fails with."""
         self._calls += 1
         if self._taken or self._closed or self._calls < 2:
             return None
-        was_sent = True
+        was_sent, deadline_ns = True, config.deadline_ns
         try:
-            outcome = await self._once(request, measure=measure, deadline_ns=deadline_ns)
+            outcome = await self._once(request, config)
         except _NotSent:
             was_sent = False
         else:
@@ -129,7 +127,7 @@ class Line:
         if not await self._reopened(request, deadline_ns, was_sent=was_sent):
             return None
         try:
-            outcome = await self._once(request, measure=measure, deadline_ns=deadline_ns)
+            outcome = await self._once(request, config)
         except _NotSent:
             self._start_over()
             return None
@@ -219,10 +217,11 @@ class Line:
             self._uses.clear()
             self._gone.clear()
 
-    async def _once(self, request: Request, *, measure: bool, deadline_ns: int) -> Outcome | None:
+    async def _once(self, request: Request, config: ExecutionConfig) -> Outcome | None:
         """What comes of sending it once; None without a line that can take it."""
         holder = self._holder = object()
         outcome: Outcome | int | None = None
+        deadline_ns = config.deadline_ns
         try:
             if self._turns.is_half_spent():
                 await self._turns.next()
@@ -236,7 +235,7 @@ class Line:
                 return None
             began_ns = now_ns()
             try:
-                outcome = controller.ask(arguments, measure=measure, deadline_ns=deadline_ns)
+                outcome = controller.ask(arguments, config)
             except InvalidArgument:
                 with self._lock:
                     self._drop(id(request))

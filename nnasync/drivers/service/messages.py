@@ -23,6 +23,7 @@ from nnasync.hal import (
     DeviceStatus,
     DeviceType,
     ErrorStatus,
+    ExecutionConfig,
     ExecutionPreference,
     Extension,
     ExtensionNameAndPrefix,
@@ -267,9 +268,7 @@ class Execute(Message, tag="run"):
     call: int
     prepared: int
     form: bytes
-    measure: bool
-    deadline_ns: int
-    loop_timeout_ns: int
+    config: ExecutionConfig
     synchronously: bool
 
 
@@ -286,10 +285,7 @@ class Launch(Message, tag="launch"):
     launch: int
     prepared: int
     form: bytes
-    measure: bool
-    deadline_ns: int
-    loop_timeout_ns: int
-    duration_ns: int | None
+    config: ExecutionConfig
     fences: int
 
 

@@ -6,9 +6,9 @@ import functools
 import weakref
 from collections.abc import Sequence
 
-from nnasync.bases import PlainExecutions
+from nnasync.bases import PlainExecutions, begun_at
 from nnasync.burst import BurstCallback, Channel
-from nnasync.clock import Deadline, now_ns
+from nnasync.clock import now_ns
 from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.launched import RemoteExecution
@@ -31,11 +31,13 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
+    DEFAULT_CONFIG,
     DEFAULT_LOOP_TIMEOUT_NS,
+    NEVER_NS,
+    ExecutionConfig,
     ExecutionResult,
     Request,
 )
-from nnasync.scheduler import NEVER_NS, at_ns
 from nnasync.wakeup import Wakeup
 
 __all__ = ["ServicePreparedModel"]
@@ -73,39 +75,25 @@ class ServicePreparedModel(PlainExecutions):
         self._link.check()
 
     async def execute_synchronously(
-        self,
-        request: Request,
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run with the least overhead, over the line where that is free."""
-        if loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
+        if config.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
             self._check_open()
-            deadline_ns = at_ns(deadline)
-            self._link.check_time(deadline_ns)
-            result = await self._line.run(request, measure=measure, deadline_ns=deadline_ns)
+            if config is not DEFAULT_CONFIG:
+                config = _sendable(config)
+                self._link.check_time(config.deadline_ns)
+            result = await self._line.run(request, config)
             if result is not None:
                 return result
-            Wakeup.current().check_heard(deadline_ns)
-        return await self._execute(
-            request,
-            measure=measure,
-            deadline=deadline,
-            loop_timeout_ns=loop_timeout_ns,
-            at_once=True,
-        )
+            Wakeup.current().check_heard(config.deadline_ns)
+        return await self._execute(request, config, at_once=True)
 
     async def execute_fenced(
         self,
         request: Request,
         wait_for: Sequence[Fence] = (),
-        *,
-        measure: bool = False,
-        deadline: Deadline | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
-        duration_ns: int | None = None,
+        config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> RemoteExecution:
         """Launch behind fences of any process, which travel as file descriptors."""
         self._check_open()
@@ -113,28 +101,16 @@ class ServicePreparedModel(PlainExecutions):
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if len(pending) > _MOST_FENCES:
             pending = [merge(pending)]
-        deadline_ns = at_ns(deadline)
-        if duration_ns is not None:
-            duration_ns = _sendable(duration_ns)
-            if not pending:
-                deadline_ns = min(deadline_ns, now_ns() + duration_ns)
-        self._link.check_time(deadline_ns)
+        config = _sendable(config if pending else begun_at(config, now_ns()))
+        self._link.check_time(config.deadline_ns)
         self._link.check_room()
         execution = RemoteExecution(self._link, self._name, pending, self)
         self._link.traces.launching(execution.number, execution.fence, pending)
         try:
-            call = self._begin_launch(
-                execution.number,
-                form,
-                pending,
-                measure=measure,
-                deadline_ns=deadline_ns,
-                loop_timeout_ns=loop_timeout_ns,
-                duration_ns=duration_ns,
-            )
-            execution.limit(deadline_ns)
+            call = self._begin_launch(execution.number, form, pending, config)
+            execution.limit(config.deadline_ns)
             with self._link.traces.mark("launch"):
-                await self._link.wait(call, deadline_ns)
+                await self._link.wait(call, config.deadline_ns)
         except MissedDeadlineTransient as error:
             # The time is over, or the service silent: nothing was refused, so the fence tells.
             execution.cancel()
@@ -150,32 +126,13 @@ class ServicePreparedModel(PlainExecutions):
         return execution
 
     def _begin_launch(
-        self,
-        launch: int,
-        form: bytes,
-        wait_for: Sequence[Fence],
-        *,
-        measure: bool,
-        deadline_ns: int,
-        loop_timeout_ns: int,
-        duration_ns: int | None,
+        self, launch: int, form: bytes, wait_for: Sequence[Fence], config: ExecutionConfig
     ) -> Call:
         fds: list[int] = []
         try:
             fds.extend(fence.export_fd() for fence in wait_for)
             return self._link.begin(
-                lambda number: Launch(
-                    number,
-                    launch,
-                    self.number,
-                    form,
-                    measure,
-                    deadline_ns,
-                    _sendable(loop_timeout_ns),
-                    duration_ns,
-                    len(fds),
-                ),
-                fds,
+                lambda number: Launch(number, launch, self.number, form, config, len(fds)), fds
             )
         finally:
             close_all(fds)
@@ -210,32 +167,18 @@ class ServicePreparedModel(PlainExecutions):
                     raise
 
     async def _execute(
-        self,
-        request: Request,
-        *,
-        measure: bool,
-        deadline: Deadline | None,
-        loop_timeout_ns: int,
-        at_once: bool,
+        self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
         self._check_open()
         form = self._memories.form(request)
-        deadline_ns = at_ns(deadline)
-        self._link.check_time(deadline_ns)
+        config = _sendable(config)
+        self._link.check_time(config.deadline_ns)
         try:
             with self._link.traces.mark("execute"):
                 done: Executed = await self._link.call(
-                    lambda number: Execute(
-                        number,
-                        self.number,
-                        form,
-                        measure,
-                        deadline_ns,
-                        _sendable(loop_timeout_ns),
-                        at_once,
-                    ),
+                    lambda number: Execute(number, self.number, form, config, at_once),
                     answer=Executed,
-                    deadline_ns=deadline_ns,
+                    deadline_ns=config.deadline_ns,
                 )
         except ResourceExhausted:
             self._memories.renew(request)
@@ -281,6 +224,12 @@ def _dropped(link: Link, line: Line, prepared: int) -> None:
     link.run_soon(line.close)
 
 
-def _sendable(time_ns: int) -> int:
-    """A length of time as it can be sent: none is shorter than nothing, or longer than for ever."""
-    return min(max(time_ns, 0), NEVER_NS)
+def _sendable(config: ExecutionConfig) -> ExecutionConfig:
+    """The same with times that can be sent: none below zero, or longer than for ever."""
+    duration_ns = config.duration_ns
+    return ExecutionConfig(
+        config.measure,
+        min(max(config.deadline_ns, -NEVER_NS), NEVER_NS),
+        min(max(config.loop_timeout_ns, 0), NEVER_NS),
+        None if duration_ns is None else min(max(duration_ns, 0), NEVER_NS),
+    )
