@@ -1,11 +1,10 @@
-"""How far results may be from what is expected: tolerances by type and operation, comparison.
+"""How far results may be from what is expected: tolerances by type, comparison.
 
-There are two sets of criteria. Golden data, as of the conformance cases, allows
-|actual - expected| <= atol + rtol |expected|, by type alone; an infinite value must be met exactly,
-and to expect what is no number is a fault. Random graphs, which are compared with the reference
-device, have classes by operation and by size of the graph; these also limit the bias, mean(d), and
-the mean square, mean(d^2), of the deviations d, which for floats are divided by max(1, |expected|).
-Both are judged only where at least ten elements were compared.
+Golden data, as of the conformance cases, allows |actual - expected| <= atol + rtol |expected|, by
+type alone; an infinite value must be met exactly, and to expect what is no number is a fault. A
+criterion may also limit the bias, mean(d), and the mean square, mean(d^2), of the deviations d,
+which for floats are divided by max(1, |expected|); both are judged only where at least ten elements
+were compared.
 
 Where a criterion allows invalid values, elements are left out whose expected value is not finite,
 above 1000 in float32 or above 100 in float16. The suites that these criteria stem from leave out
@@ -15,19 +14,15 @@ there.
 
 from __future__ import annotations
 
-import enum
 import math
 
 import numpy as np
 
-from nnasync.hal import Array, HalVersion, Model, OperandType, OperationType, Struct
+from nnasync.hal import Array, Model, OperandType, Struct
 
 __all__ = [
     "Agreement",
     "Criterion",
-    "CriterionClass",
-    "class_criterion",
-    "class_of",
     "compare",
     "compare_distribution",
     "computes_in_half",
@@ -65,17 +60,6 @@ class Agreement(Struct, frozen=True):
     largest: float = 0.0
     bias: float = 0.0
     mse: float = 0.0
-
-
-class CriterionClass(enum.Enum):
-    """Classes of criteria for random graphs; the last two are for graphs of 5 and 40 operations."""
-
-    STRICT = "strict"
-    MEDIUM = "medium"
-    RELAXED = "relaxed"
-    CONVOLUTION = "convolution"
-    SMALL_GRAPH = "small graph"
-    LARGE_GRAPH = "large graph"
 
 
 # -- criteria
@@ -125,43 +109,6 @@ def golden_criterion(
 
 def _is_large(test: str, suite: str) -> bool:
     return "mobilenet" in test or ("CompilationCaching" in suite and "TOCTOU" not in test)
-
-
-_CLASSES: dict[CriterionClass, tuple[tuple[float, float, float], ...]] = {
-    CriterionClass.STRICT: ((1e-6, 1e-7, 1e-10), (1e-3, 1e-4, 1e-8), (1, 0.1, 0.1)),
-    CriterionClass.MEDIUM: ((1e-5, 1e-6, 1e-8), (1e-2, 1e-3, 1e-5), (2, 1.2, 1.2)),
-    CriterionClass.RELAXED: ((1e-3, 3e-5, 1e-6), (1.0, 5e-3, 1e-3), (10, 1.5, 1.5)),
-    CriterionClass.CONVOLUTION: ((2e-2, 4e-4, 1e-5), (1.0, 5e-2, 1e-2), (10, 1.5, 1.5)),
-    CriterionClass.SMALL_GRAPH: ((1e-2, 4e-4, 1e-5), (1.0, 5e-2, 1e-2), (12, 2, 2)),
-    CriterionClass.LARGE_GRAPH: ((1e-1, 1e-2, 1e-4), (1.0, 1e-1, 5e-2), (12, 2, 2)),
-}
-"""(tolerance, bias, mean square) for float32, float16 and quantised types."""
-
-_WRONG_BOOLEANS = 0.1
-
-
-def class_criterion(name: CriterionClass, type: int) -> Criterion:
-    """What a class of random graphs allows an output of a type."""
-    if type in _BOOLEAN:
-        return Criterion(mismatches=_WRONG_BOOLEANS, allows_invalid=True)
-    if type in _INTEGER:
-        return Criterion(1, allows_invalid=True)
-    single, half, quantized = _CLASSES[name]
-    if type in _FLOAT32 or type in _FLOAT16:
-        tolerance, bias, mse = single if type in _FLOAT32 else half
-        return Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
-    tolerance, bias, mse = quantized
-    return Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
-
-
-def class_of(operation: OperationType, version: HalVersion) -> CriterionClass | None:
-    """The class of a graph of one operation, in its form of a HAL version.
-
-    None for what random graphs do not cover: recurrent operations, detection, control flow.
-    """
-    if operation == OperationType.DIV and version == HalVersion.V1_3:
-        return CriterionClass.MEDIUM
-    return _CLASS_OF.get(operation)
 
 
 # -- comparison
@@ -261,28 +208,3 @@ def compare_distribution(samples: Array, logits: Array, tolerance: float) -> Agr
     largest = float(np.abs(frequencies - expected).max())
     differing = int(np.count_nonzero(wrong))
     return Agreement(fault, batch * classes, batch * classes, differing, largest)
-
-
-# -- classes of operations
-
-_NAMES: dict[CriterionClass, str] = {
-    CriterionClass.STRICT: """
-        DEPTH_TO_SPACE SPACE_TO_DEPTH EMBEDDING_LOOKUP HASHTABLE_LOOKUP RESHAPE BATCH_TO_SPACE_ND
-        SPACE_TO_BATCH_ND PAD PAD_V2 TRANSPOSE SQUEEZE STRIDED_SLICE ARGMAX ARGMIN EQUAL NOT_EQUAL
-        GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT CHANNEL_SHUFFLE
-        EXPAND_DIMS TILE GATHER SELECT TOPK_V2 SLICE FILL RANK""",
-    CriterionClass.MEDIUM: """
-        ADD SUB MUL FLOOR RELU RELU1 RELU6 CONCATENATION DEQUANTIZE QUANTIZE CAST ABS NEG MAXIMUM
-        MINIMUM PRELU SPLIT ELU HARD_SWISH""",
-    CriterionClass.RELAXED: """
-        LOGISTIC TANH SOFTMAX L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION AVERAGE_POOL_2D
-        L2_POOL_2D MAX_POOL_2D RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR FULLY_CONNECTED DIV MEAN EXP
-        LOG RSQRT SIN SQRT POW REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_SUM
-        INSTANCE_NORMALIZATION LOG_SOFTMAX ROI_ALIGN ROI_POOLING HEATMAP_MAX_KEYPOINT""",
-    CriterionClass.CONVOLUTION: """
-        CONV_2D DEPTHWISE_CONV_2D GROUPED_CONV_2D TRANSPOSE_CONV_2D""",
-}
-
-_CLASS_OF: dict[int, CriterionClass] = {
-    OperationType[name]: kind for kind, names in _NAMES.items() for name in names.split()
-}

@@ -12,24 +12,14 @@ from hypothesis import strategies as st
 import nnasync as nn
 from nnasync.accuracy import (
     Criterion,
-    CriterionClass,
-    class_criterion,
-    class_of,
     compare,
     compare_distribution,
     computes_in_half,
     golden_criterion,
 )
-from nnasync.hal import HalVersion, OperandType, OperationType
+from nnasync.hal import OperandType
 
 HALF = 5 * 0.0009765625
-NOT_COVERED = {
-    *["LSTM", "RNN", "SVDF", "QUANTIZED_16BIT_LSTM", "QUANTIZED_LSTM", "LSH_PROJECTION"],
-    *["BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN"],
-    *["UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"],
-    *["AXIS_ALIGNED_BBOX_TRANSFORM", "BOX_WITH_NMS_LIMIT", "DETECTION_POSTPROCESSING"],
-    *["GENERATE_PROPOSALS", "RANDOM_MULTINOMIAL", "IF", "WHILE", "OEM_OPERATION"],
-}
 
 
 @pytest.mark.parametrize(
@@ -125,53 +115,6 @@ def test_booleans_are_compared_by_truth() -> None:
     agreement = compare(some, np.zeros(4, np.bool_), type, Criterion())
     assert (agreement.differing, agreement.elements) == (3, 4)
     assert "the first at [1]: True" in agreement.fault
-
-
-def test_share_of_wrong_booleans_is_rounded_up() -> None:
-    criterion = class_criterion(CriterionClass.STRICT, OperandType.TENSOR_BOOL8)
-    for wrong, agrees in ((0, True), (2, True), (3, False)):
-        actual = np.arange(11) < wrong
-        agreement = compare(actual, np.zeros(11, np.bool_), OperandType.TENSOR_BOOL8, criterion)
-        assert (agreement.fault == "") == agrees
-
-
-# -- random graphs
-
-
-def test_every_operation_has_a_class_or_is_not_covered() -> None:
-    classes = {op: class_of(op, HalVersion.V1_2) for op in OperationType}
-    assert {op.name for op, name in classes.items() if name is None} == NOT_COVERED
-    assert CriterionClass.SMALL_GRAPH not in classes.values()
-    assert classes[OperationType.CONV_2D] is CriterionClass.CONVOLUTION
-    assert classes[OperationType.GATHER] is CriterionClass.STRICT
-
-
-def test_class_of_division_depends_on_the_version() -> None:
-    assert class_of(OperationType.DIV, HalVersion.V1_2) is CriterionClass.RELAXED
-    assert class_of(OperationType.DIV, HalVersion.V1_3) is CriterionClass.MEDIUM
-
-
-@pytest.mark.parametrize(
-    ("name", "type", "tolerance", "bias", "mse"),
-    [
-        (CriterionClass.STRICT, OperandType.TENSOR_FLOAT32, 1e-6, 1e-7, 1e-10),
-        (CriterionClass.MEDIUM, OperandType.TENSOR_FLOAT16, 1e-2, 1e-3, 1e-5),
-        (CriterionClass.RELAXED, OperandType.TENSOR_QUANT8_ASYMM_SIGNED, 10, 1.5, 1.5),
-        (CriterionClass.LARGE_GRAPH, OperandType.TENSOR_QUANT16_SYMM, 12, 2, 2),
-        (CriterionClass.CONVOLUTION, OperandType.TENSOR_FLOAT32, 2e-2, 4e-4, 1e-5),
-    ],
-)
-def test_class_tolerances(
-    name: CriterionClass, type: OperandType, tolerance: float, bias: float, mse: float
-) -> None:
-    expected = Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
-    assert class_criterion(name, type) == expected
-
-
-def test_integers_may_be_one_off_in_every_class() -> None:
-    for name in CriterionClass:
-        assert class_criterion(name, OperandType.TENSOR_INT32).atol == 1
-        assert class_criterion(name, OperandType.TENSOR_INT32).rtol == 0
 
 
 def test_bias_and_mean_square_need_ten_elements() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from nnasync.hal import Array, Model, Operation, OperationType, is_quantized
 from nnasync.kernels import Tensor
+from nnasync.validation import find_operation
 
 __all__ = ["Copies", "centred", "fits", "split"]
 
@@ -23,23 +24,6 @@ _FEWEST = 48
 """Channels of an image that gets copies: kernels take 16 or 32 at a time, or one as if it were so
 many, so that with few channels a copy costs more than sums of real numbers do.
 """
-_ALIKE = frozenset(
-    (
-        OperationType.ADD,
-        OperationType.AVERAGE_POOL_2D,
-        OperationType.DEPTHWISE_CONV_2D,
-        OperationType.HARD_SWISH,
-        OperationType.LOGISTIC,
-        OperationType.MAX_POOL_2D,
-        OperationType.MUL,
-        OperationType.RELU,
-        OperationType.RELU1,
-        OperationType.RELU6,
-        OperationType.SUB,
-        OperationType.TANH,
-    )
-)
-"""Operations that treat every channel alike, so that a copy stays one."""
 
 
 def centred(weights: Tensor) -> Array:
@@ -81,6 +65,7 @@ class Copies:
     """
 
     def __init__(self, model: Model, tensors: Sequence[Tensor | None]) -> None:
+        self._model = model
         self._tensors = tensors
         self._leaders = list(range(len(tensors)))
         self._is_closed = [True] * len(tensors)
@@ -111,12 +96,17 @@ class Copies:
         images = [i for i in (*operation.inputs, *operation.outputs) if self._is_image(i)]
         if not images or (operation.type == OperationType.CONV_2D and self._is_usual(operation)):
             return
-        alike = operation.type in _ALIKE and self._is_usual(operation) and self._agree(images)
+        alike = self._is_by_channel(operation) and self._is_usual(operation) and self._agree(images)
         first = self._leader(images[0])
         for index in images:
             other = self._leader(index)
             closed = self._is_closed[first] and self._is_closed[other] and alike
             self._leaders[other], self._is_closed[first] = first, closed
+
+    def _is_by_channel(self, operation: Operation) -> bool:
+        """Whether it treats every channel alike, so that a copy stays one."""
+        known = find_operation(self._model, operation.type)
+        return known is not None and known.facts.by_channel
 
     def _is_image(self, index: int) -> bool:
         tensor = self._tensors[index]

@@ -196,7 +196,7 @@ def _last_operations() -> tuple[tuple[int, HalVersion], ...]:
         (known.TANH, HalVersion.V1_0),
         (known.TRANSPOSE, HalVersion.V1_1),
         (known.RESIZE_NEAREST_NEIGHBOR, HalVersion.V1_2),
-        (known.RANK, HalVersion.V1_3),
+        (max(type for type in known if type != known.OEM_OPERATION), HalVersion.V1_3),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -25,7 +26,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["OPERATIONS", "RANDOM_MULTINOMIAL"]
+__all__ = ["RANDOM_MULTINOMIAL"]
 
 _TYPES = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 _MANTISSA_BITS = 53
@@ -92,6 +93,5 @@ RANDOM_MULTINOMIAL = Operation(
     ],
     _infer,
     _prepare,
+    facts=Facts(fragile=True),
 )
-
-OPERATIONS: tuple[Operation, ...] = (RANDOM_MULTINOMIAL,)

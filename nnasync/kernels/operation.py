@@ -27,6 +27,7 @@ from nnasync import hal
 from nnasync.errors import ModelError
 from nnasync.hal import Array, HalVersion, is_quantized
 from nnasync.kernels.arguments import Arguments, NotConstant
+from nnasync.kernels.facts import RELAXED, Facts
 from nnasync.kernels.halves import any_half, half_kernel
 from nnasync.kernels.kernel import Kernel, Step, bind_nothing
 from nnasync.kernels.signature import Parameter, Signature, mismatch
@@ -67,9 +68,20 @@ class Operation:
     `empty` says that inputs without elements are legal, `moves` that values are only moved or
     converted, so that float16 stays as it is. `requires` gives the HAL version that the
     quantisation of the operands needs beyond their types, or raises ModelError if none allows it.
+    `facts` are for others than the kernel.
     """
 
-    __slots__ = ("_compute", "_requires", "_rule", "empty", "moves", "name", "signatures", "type")
+    __slots__ = (
+        "_compute",
+        "_requires",
+        "_rule",
+        "empty",
+        "facts",
+        "moves",
+        "name",
+        "signatures",
+        "type",
+    )
 
     def __init__(
         self,
@@ -82,12 +94,14 @@ class Operation:
         empty: bool = False,
         moves: bool = False,
         requires: Requires | None = None,
+        facts: Facts = RELAXED,
     ) -> None:
         self.type = type
         self.name = name or hal.operation_name(type)
         self.signatures = tuple(signatures)
         self.empty = empty
         self.moves = moves
+        self.facts = facts
         self._rule = rule
         self._compute = compute
         self._requires = requires

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import MEDIUM
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -21,7 +22,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, blocks, clip, copy, sequence
 
-__all__ = ["OPERATIONS", "DEQUANTIZE", "QUANTIZE"]
+__all__ = ["DEQUANTIZE", "QUANTIZE"]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -135,7 +136,12 @@ def _prepare_dequantize(arguments: Arguments, outputs: Sequence[Tensor]) -> Kern
 
 
 QUANTIZE = Operation(
-    OperationType.QUANTIZE, _signatures(_FROM_TO), _infer, _prepare_quantize, empty=True
+    OperationType.QUANTIZE,
+    _signatures(_FROM_TO),
+    _infer,
+    _prepare_quantize,
+    empty=True,
+    facts=MEDIUM,
 )
 DEQUANTIZE = Operation(
     OperationType.DEQUANTIZE,
@@ -143,9 +149,5 @@ DEQUANTIZE = Operation(
     _infer,
     _prepare_dequantize,
     empty=True,
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    DEQUANTIZE,
-    QUANTIZE,
+    facts=MEDIUM,
 )

@@ -73,6 +73,7 @@ _FAMILIES = (
 OPERATIONS: dict[OperationType, Operation] = {
     OperationType(operation.type): operation
     for family in _FAMILIES
-    for operation in family.OPERATIONS
+    for operation in vars(family).values()
+    if isinstance(operation, Operation)
 }
-"""Every operation that has kernels."""
+"""Every operation that has kernels: what the modules of the families define."""

@@ -8,7 +8,7 @@ is measured, it shares it out; without, it takes a core of today.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from nnasync import hal
 from nnasync.hal import (
@@ -22,6 +22,7 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.partition.control_flow import ROLES, inner_first, referred
+from nnasync.validation import find_operation
 
 __all__ = ["control_flow_cost", "multiply_adds", "operation_weights_ns", "reported_costs"]
 
@@ -41,8 +42,8 @@ def multiply_adds(model: Model) -> tuple[int, ...]:
     inner: dict[int, int] = {}
     for index in inner_first(model):
         subgraph = model.referenced[index]
-        inner[index] = sum(_work(subgraph, each, inner) for each in subgraph.operations)
-    return tuple(_work(model.main, each, inner) for each in model.main.operations)
+        inner[index] = sum(_work(model, subgraph, each, inner) for each in subgraph.operations)
+    return tuple(_work(model, model.main, each, inner) for each in model.main.operations)
 
 
 def operation_weights_ns(model: Model, total_ns: float | None = None) -> tuple[float, ...]:
@@ -71,7 +72,7 @@ def reported_costs(
     for number in inner_first(model):
         subgraph = model.referenced[number]
         rows = _costs(model, subgraph, capabilities, preference, works, inner)
-        works[number] = sum(_work(subgraph, each, works) for each in subgraph.operations)
+        works[number] = sum(_work(model, subgraph, each, works) for each in subgraph.operations)
         for known, row in zip(inner, rows, strict=True):
             known[number] = sum(row)
     return _costs(model, model.main, capabilities, preference, works, inner)
@@ -94,7 +95,7 @@ def _costs(
     inner: Sequence[Mapping[int, float]],
 ) -> tuple[tuple[float, ...], ...]:
     """The rows of one subgraph; `inner` are the costs of those that it refers to, by device."""
-    weights = [_weight(_work(subgraph, each, works)) for each in subgraph.operations]
+    weights = [_weight(_work(model, subgraph, each, works)) for each in subgraph.operations]
     return tuple(
         tuple(
             control_flow_cost(
@@ -138,14 +139,16 @@ def _preferred(info: PerformanceInfo, preference: ExecutionPreference) -> float:
     return info.power_usage if low_power else info.exec_time
 
 
-def _work(subgraph: Subgraph, operation: Operation, inner: Mapping[int, int]) -> int:
+def _work(model: Model, subgraph: Subgraph, operation: Operation, inner: Mapping[int, int]) -> int:
     inputs = [subgraph.operands[index] for index in operation.inputs]
     outputs = [subgraph.operands[index] for index in operation.outputs]
     if operation.type in (OperationType.IF, OperationType.WHILE):
         works = [inner[each.location.offset] for each in inputs if _is_subgraph(each)]
         return max(1, max(works) if operation.type == OperationType.IF else sum(works))
-    count = _COUNTS.get(operation.type)
-    products = count(inputs, outputs) if count is not None else 0
+    known = find_operation(model, operation.type)
+    count = None if known is None else known.facts.multiply_adds
+    shapes = [each.dimensions for each in inputs]
+    products = 0 if count is None else count(shapes, outputs[0].dimensions)
     return max(1, products, sum(map(_size, inputs)) + sum(map(_size, outputs)))
 
 
@@ -156,49 +159,3 @@ def _is_subgraph(operand: Operand) -> bool:
 def _size(operand: Operand) -> int:
     """Number of elements, unknown dimensions left out."""
     return math.prod(n for n in operand.dimensions if n)
-
-
-# -- multiply-adds by operation
-
-_Count = Callable[[Sequence[Operand], Sequence[Operand]], int]
-
-
-def _each_output(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
-    """Weights with the output channels first: each output takes all weights of its channel."""
-    filter = inputs[1].dimensions
-    return _size(outputs[0]) * math.prod(n for n in filter[1:] if n)
-
-
-def _each_depth(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
-    filter = inputs[1].dimensions
-    return _size(outputs[0]) * math.prod(n for n in filter[1:3] if n)
-
-
-def _each_input(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
-    """Each input goes to all outputs that its channel has weights for."""
-    filter = inputs[1].dimensions
-    return _size(inputs[0]) * math.prod(n for n in filter[:3] if n)
-
-
-def _matrices(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> int:
-    """All weights once for each row of the data: batch, and time where there is one."""
-    rows = math.prod(n for n in inputs[0].dimensions[:-1] if n)
-    return rows * sum(_size(each) for each in inputs[1:] if len(each.dimensions) == 2)
-
-
-_COUNTS: Mapping[int, _Count] = {
-    OperationType.CONV_2D: _each_output,
-    OperationType.GROUPED_CONV_2D: _each_output,
-    OperationType.DEPTHWISE_CONV_2D: _each_depth,
-    OperationType.TRANSPOSE_CONV_2D: _each_input,
-    OperationType.FULLY_CONNECTED: _each_output,
-    OperationType.RNN: _matrices,
-    OperationType.SVDF: _matrices,
-    OperationType.LSTM: _matrices,
-    OperationType.QUANTIZED_LSTM: _matrices,
-    OperationType.QUANTIZED_16BIT_LSTM: _matrices,
-    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM: _matrices,
-    OperationType.UNIDIRECTIONAL_SEQUENCE_RNN: _matrices,
-    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM: _matrices,
-    OperationType.BIDIRECTIONAL_SEQUENCE_RNN: _matrices,
-}

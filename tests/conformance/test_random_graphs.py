@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from nnasync.accuracy import CriterionClass
 from nnasync.conformance.random_graphs import (
     KINDS,
     Assignment,
@@ -45,6 +44,7 @@ from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Arguments, Kernel, Operation, Step, Tensor
+from nnasync.kernels.facts import CriterionClass
 from nnasync.model import fingerprint
 from nnasync.runtime import Options, open_runtime
 from nnasync.validation import validate_model

@@ -1,8 +1,10 @@
 """Whether a device's results of a graph are right: the criteria of graphs by size and operation.
 
 Where two devices may rightly differ, nothing is compared but shapes: what RANDOM_MULTINOMIAL draws
-need only be classes, and the scratch memory of an LSTM step may hold anything. Operations that the
-classes do not cover, recurrent ones and detection, are held to the class "relaxed".
+need only be classes, and the scratch memory of an LSTM step may hold anything.
+
+A criterion of a class also limits the bias, mean(d), and the mean square, mean(d^2), of the
+deviations d, which for floats are divided by max(1, |expected|).
 """
 
 from __future__ import annotations
@@ -12,15 +14,31 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnasync import hal
-from nnasync.accuracy import CriterionClass, class_criterion, class_of, compare
+from nnasync.accuracy import Criterion, compare
 from nnasync.conformance.random_graphs.graph import Graph
-from nnasync.hal import Array, HalVersion, Operation, OperationType
+from nnasync.hal import Array, OperandType, Operation, OperationType
 from nnasync.kernels import OPERATIONS
+from nnasync.kernels.facts import CriterionClass
 
-__all__ = ["criterion_class", "difference", "first_fault"]
+__all__ = ["class_criterion", "criterion_class", "difference", "first_fault"]
 
 _SMALL = 5
 """Graphs of more operations than one and up to this are small."""
+
+_CRITERIA: dict[CriterionClass, tuple[tuple[float, float, float], ...]] = {
+    CriterionClass.STRICT: ((1e-6, 1e-7, 1e-10), (1e-3, 1e-4, 1e-8), (1, 0.1, 0.1)),
+    CriterionClass.MEDIUM: ((1e-5, 1e-6, 1e-8), (1e-2, 1e-3, 1e-5), (2, 1.2, 1.2)),
+    CriterionClass.RELAXED: ((1e-3, 3e-5, 1e-6), (1.0, 5e-3, 1e-3), (10, 1.5, 1.5)),
+    CriterionClass.CONVOLUTION: ((2e-2, 4e-4, 1e-5), (1.0, 5e-2, 1e-2), (10, 1.5, 1.5)),
+    CriterionClass.SMALL_GRAPH: ((1e-2, 4e-4, 1e-5), (1.0, 5e-2, 1e-2), (12, 2, 2)),
+    CriterionClass.LARGE_GRAPH: ((1e-1, 1e-2, 1e-4), (1.0, 1e-1, 5e-2), (12, 2, 2)),
+}
+"""(tolerance, bias, mean square) for float32, float16 and quantized types."""
+
+_WRONG_BOOLEANS = 0.1
+_SINGLE = (OperandType.FLOAT32, OperandType.TENSOR_FLOAT32)
+_HALF = (OperandType.FLOAT16, OperandType.TENSOR_FLOAT16)
+_INTEGERS = (OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32)
 
 
 def criterion_class(graph: Graph) -> CriterionClass:
@@ -31,15 +49,21 @@ def criterion_class(graph: Graph) -> CriterionClass:
         return CriterionClass.LARGE_GRAPH
     if len(graph.operations) > 1:
         return CriterionClass.SMALL_GRAPH
-    (operation,) = graph.operations
-    version = _version(graph, operation)
-    return class_of(OperationType(operation.type), version) or CriterionClass.RELAXED
+    return OPERATIONS[OperationType(graph.operations[0].type)].facts.criteria
 
 
-def _version(graph: Graph, operation: Operation) -> HalVersion:
-    tensors = [graph.operands[index].tensor for index in operation.inputs]
-    outputs = [tensor for index in operation.outputs if (tensor := graph.operands[index].tensor)]
-    return OPERATIONS[OperationType(operation.type)].minimum_version(tensors, outputs)
+def class_criterion(name: CriterionClass, type: int) -> Criterion:
+    """What a class of random graphs allows an output of a type."""
+    if type in (OperandType.BOOL, OperandType.TENSOR_BOOL8):
+        return Criterion(mismatches=_WRONG_BOOLEANS, allows_invalid=True)
+    if type in _INTEGERS:
+        return Criterion(1, allows_invalid=True)
+    single, half, quantized = _CRITERIA[name]
+    if type in _SINGLE or type in _HALF:
+        tolerance, bias, mse = single if type in _SINGLE else half
+        return Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
+    tolerance, bias, mse = quantized
+    return Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
 
 
 def first_fault(graph: Graph, given: Sequence[Array], expected: Sequence[Array]) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import anyio
 
 from nnasync import hal
-from nnasync.accuracy import CriterionClass
 from nnasync.conformance.cases import Case, Expected
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.random_graphs import reference
@@ -28,6 +27,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.engine.reasons import explained
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionResult, Struct
+from nnasync.kernels.facts import CriterionClass
 from nnasync.validation import validate_model
 
 __all__ = ["LIMIT_S", "REFERENCE", "Examination", "Verdict", "examine"]

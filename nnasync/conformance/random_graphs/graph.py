@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
-from nnasync.accuracy import CriterionClass
 from nnasync.errors import InvalidArgument
 from nnasync.hal import (
     Array,
@@ -28,6 +27,7 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.kernels import Tensor
+from nnasync.kernels.facts import CriterionClass
 from nnasync.model.constants import Constants
 from nnasync.validation import operand_value
 

@@ -11,7 +11,7 @@ import enum
 import numpy as np
 
 from nnasync import hal
-from nnasync.hal import Array, OperandType, OperationType, Shape
+from nnasync.hal import Array, OperandType, Shape
 
 __all__ = [
     "FLOATS",
@@ -19,7 +19,6 @@ __all__ = [
     "PLAIN_TYPES",
     "QUANTIZED",
     "Property",
-    "guaranteed",
     "random_values",
 ]
 
@@ -57,25 +56,6 @@ class Property(enum.Flag):
     NONE = 0
     NON_ZERO = enum.auto()
     NON_NEGATIVE = enum.auto()
-
-
-_NON_NEGATIVE = frozenset(
-    {
-        OperationType.ABS,
-        OperationType.EXP,
-        OperationType.LOGISTIC,
-        OperationType.RELU,
-        OperationType.RELU6,
-        OperationType.SOFTMAX,
-        OperationType.SQRT,
-        OperationType.L2_POOL_2D,
-    }
-)
-
-
-def guaranteed(operation: int) -> Property:
-    """What is true of all results of an operation."""
-    return Property.NON_NEGATIVE if operation in _NON_NEGATIVE else Property.NONE
 
 
 def random_values(

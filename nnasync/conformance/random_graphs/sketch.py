@@ -23,7 +23,6 @@ from nnasync.conformance.random_graphs.operands import (
     PLAIN_TYPES,
     QUANTIZED,
     Property,
-    guaranteed,
     random_values,
 )
 from nnasync.errors import GeneralFailure
@@ -336,7 +335,8 @@ class Pick:
         operand = Operand(result.type, Origin.COMPUTED, shape, *quantization)
         if position in self._private or result.type not in PLAIN_TYPES:
             return self._sketch.add(operand)
-        return self._sketch.add(operand, guaranteed(self.operation.type))
+        non_negative = self.operation.facts.non_negative
+        return self._sketch.add(operand, Property.NON_NEGATIVE if non_negative else Property.NONE)
 
     def _leaf(
         self,

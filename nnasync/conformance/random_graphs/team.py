@@ -20,10 +20,10 @@ from nnasync.hal import (
     ExecutionPreference,
     Extension,
     Model,
-    OperationType,
 )
 from nnasync.model import fingerprint
 from nnasync.partition import CompositeEngine, split
+from nnasync.validation import find_operation
 
 __all__ = ["TEAM", "TeamEngine"]
 
@@ -32,16 +32,6 @@ TEAM = "all"
 
 _SHARE_OF_LAST = 0.15
 """How often the last engine, which takes everything, gets what others take too."""
-
-_FRAGILE = frozenset(
-    {
-        OperationType.BOX_WITH_NMS_LIMIT,
-        OperationType.DETECTION_POSTPROCESSING,
-        OperationType.GENERATE_PROPOSALS,
-        OperationType.LSH_PROJECTION,
-        OperationType.RANDOM_MULTINOMIAL,
-    }
-)
 
 
 class TeamEngine:
@@ -98,10 +88,15 @@ def _needed_exactly(model: Model) -> set[int]:
         output: index for index, operation in enumerate(operations) for output in operation.outputs
     }
     found: set[int] = set()
-    pending = [index for index, each in enumerate(operations) if each.type in _FRAGILE]
+    pending = [index for index, each in enumerate(operations) if _is_fragile(model, each.type)]
     while pending:
         index = pending.pop()
         if index not in found:
             found.add(index)
             pending += [makers[value] for value in operations[index].inputs if value in makers]
     return found
+
+
+def _is_fragile(model: Model, type: int) -> bool:
+    operation = find_operation(model, type)
+    return operation is not None and operation.facts.fragile

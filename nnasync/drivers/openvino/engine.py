@@ -286,15 +286,6 @@ def _has_floats(model: Model) -> bool:
 def _is_whole(model: Model) -> bool:
     """Whether all is computed with whole numbers, which float32 holds exactly."""
     quantized = any(is_quantized(operand.type) for operand in model.main.operands)
-    curves = any(operation.type in _CURVES for operation in model.main.operations)
-    return quantized and not curves and not _has_floats(model)
-
-
-_CURVES = (
-    OperationType.HARD_SWISH,
-    OperationType.L2_NORMALIZATION,
-    OperationType.LOGISTIC,
-    OperationType.SOFTMAX,
-    OperationType.TANH,
-)
-"""Operations that are computed with real numbers, which processors round in their own ways."""
+    known = (validation.find_operation(model, each.type) for each in model.main.operations)
+    rounded = any(operation is not None and operation.facts.rounds_reals for operation in known)
+    return quantized and not rounded and not _has_floats(model)

@@ -27,7 +27,6 @@ __all__ = [
     "AXIS_ALIGNED_BBOX_TRANSFORM",
     "BOX_SCALE",
     "BOX_TYPES",
-    "OPERATIONS",
     "BoxTypes",
     "check_batches",
     "check_boxes",
@@ -191,5 +190,3 @@ def _signatures() -> list[Signature]:
 AXIS_ALIGNED_BBOX_TRANSFORM = Operation(
     OperationType.AXIS_ALIGNED_BBOX_TRANSFORM, _signatures(), _infer, _prepare, empty=True
 )
-
-OPERATIONS: tuple[Operation, ...] = (AXIS_ALIGNED_BBOX_TRANSFORM,)

@@ -25,7 +25,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["HEATMAP_MAX_KEYPOINT", "OPERATIONS"]
+__all__ = ["HEATMAP_MAX_KEYPOINT"]
 
 _FLAT, _FLAT_FLOAT16 = 1e-5, 1e-3
 _FARTHEST = 1.5
@@ -127,5 +127,3 @@ def _signatures() -> list[Signature]:
 HEATMAP_MAX_KEYPOINT = Operation(
     OperationType.HEATMAP_MAX_KEYPOINT, _signatures(), _infer, _prepare
 )
-
-OPERATIONS: tuple[Operation, ...] = (HEATMAP_MAX_KEYPOINT,)

@@ -15,6 +15,7 @@ import numpy as np
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.detection.boxes import BOX_TYPES, check_box_scale, overlap
 from nnasync.kernels.detection.reals import from_real, to_real
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
     Arguments,
@@ -29,7 +30,6 @@ from nnasync.kernels.steps import copy, sequence
 
 __all__ = [
     "BOX_WITH_NMS_LIMIT",
-    "OPERATIONS",
     "best",
     "hard_suppression",
     "settled",
@@ -235,7 +235,10 @@ def _signatures() -> list[Signature]:
 
 
 BOX_WITH_NMS_LIMIT = Operation(
-    OperationType.BOX_WITH_NMS_LIMIT, _signatures(), _infer, _prepare, empty=True
+    OperationType.BOX_WITH_NMS_LIMIT,
+    _signatures(),
+    _infer,
+    _prepare,
+    empty=True,
+    facts=Facts(fragile=True),
 )
-
-OPERATIONS: tuple[Operation, ...] = (BOX_WITH_NMS_LIMIT,)

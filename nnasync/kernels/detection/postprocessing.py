@@ -10,6 +10,7 @@ import numpy as np
 from nnasync.hal import Array, OperandType, OperationType, Struct
 from nnasync.kernels.detection.boxes import BOX_TYPES
 from nnasync.kernels.detection.nms import best, hard_suppression
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,
@@ -20,7 +21,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["DETECTION_POSTPROCESSING", "OPERATIONS"]
+__all__ = ["DETECTION_POSTPROCESSING"]
 
 _SCALES = ("dy_scale", "dx_scale", "dh_scale", "dw_scale")
 _LIMITS = ("max_num_detections", "max_classes_per_detection", "max_num_detections_per_class")
@@ -177,7 +178,9 @@ def _signatures() -> list[Signature]:
 
 
 DETECTION_POSTPROCESSING = Operation(
-    OperationType.DETECTION_POSTPROCESSING, _signatures(), _infer, _prepare
+    OperationType.DETECTION_POSTPROCESSING,
+    _signatures(),
+    _infer,
+    _prepare,
+    facts=Facts(fragile=True),
 )
-
-OPERATIONS: tuple[Operation, ...] = (DETECTION_POSTPROCESSING,)

@@ -16,6 +16,7 @@ from nnasync.kernels.detection.boxes import (
 )
 from nnasync.kernels.detection.nms import best, hard_suppression, settled
 from nnasync.kernels.detection.reals import from_real, to_real
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
     Arguments,
@@ -26,7 +27,7 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["GENERATE_PROPOSALS", "OPERATIONS"]
+__all__ = ["GENERATE_PROPOSALS"]
 
 
 def _nhwc(arguments: Arguments) -> Shape:
@@ -145,6 +146,6 @@ def _signatures() -> list[Signature]:
     ]
 
 
-GENERATE_PROPOSALS = Operation(OperationType.GENERATE_PROPOSALS, _signatures(), _infer, _prepare)
-
-OPERATIONS: tuple[Operation, ...] = (GENERATE_PROPOSALS,)
+GENERATE_PROPOSALS = Operation(
+    OperationType.GENERATE_PROPOSALS, _signatures(), _infer, _prepare, facts=Facts(fragile=True)
+)

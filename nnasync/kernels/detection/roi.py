@@ -40,7 +40,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import blocks
 
-__all__ = ["OPERATIONS", "ROI_ALIGN", "ROI_POOLING"]
+__all__ = ["ROI_ALIGN", "ROI_POOLING"]
 
 _WEIGHT_STEPS = 255
 _MAXIMUM_POINTS = 1 << 16
@@ -334,8 +334,3 @@ ROI_ALIGN = Operation(
     empty=True,
 )
 ROI_POOLING = Operation(OperationType.ROI_POOLING, _signatures(), _infer_pooling, _prepare_pooling)
-
-OPERATIONS: tuple[Operation, ...] = (
-    ROI_ALIGN,
-    ROI_POOLING,
-)

@@ -18,6 +18,7 @@ from nnasync.hal import (
 from nnasync.kernels import fixed_point
 from nnasync.kernels.byte_tables import all_values, lookup_kernel
 from nnasync.kernels.elementwise.squashing import logistic_table, tanh_table
+from nnasync.kernels.facts import MEDIUM, CriterionClass, Facts
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -32,7 +33,6 @@ from nnasync.kernels.steps import Call, blocks, clip, float_bounds, quantized_bo
 from nnasync.kernels.uniform import FROM_1_0, UP_TO_4, require_scales, signatures
 
 __all__ = [
-    "OPERATIONS",
     "ELU",
     "HARD_SWISH",
     "LOGISTIC",
@@ -61,6 +61,8 @@ def _activation(
     table: Table,
     quantization: Callable[[Tensor], tuple[float, int]] = lambda source: (0.0, 0),
     ranks: tuple[int, ...] = UP_TO_4,
+    *,
+    facts: Facts,
 ) -> Operation:
     """An activation; `quantization` is the scale and zero point that the output must have."""
 
@@ -77,7 +79,14 @@ def _activation(
         values = np.clip(table(arguments, output), *quantized_range(output.type))
         return lookup_kernel(source, values)
 
-    return Operation(type, signatures(types, ("input",), ranks=ranks), infer, prepare, empty=True)
+    return Operation(
+        type,
+        signatures(types, ("input",), ranks=ranks),
+        infer,
+        prepare,
+        empty=True,
+        facts=facts,
+    )
 
 
 def _float_kernel(source: Tensor, calls: FloatCalls) -> Kernel:
@@ -97,7 +106,7 @@ def _float_kernel(source: Tensor, calls: FloatCalls) -> Kernel:
     return Kernel(bind, [spec])
 
 
-def _relu(type: OperationType, fused: FusedActivationFunc) -> Operation:
+def _relu(type: OperationType, fused: FusedActivationFunc, *, facts: Facts) -> Operation:
     lower, upper = (np.asarray(bound, np.float32) for bound in float_bounds(fused))
 
     def calls(source: Array, target: Array, scratch: Array) -> list[Call]:
@@ -111,7 +120,7 @@ def _relu(type: OperationType, fused: FusedActivationFunc) -> Operation:
     def same(source: Tensor) -> tuple[float, int]:
         return source.scale, source.zero_point
 
-    return _activation(type, FROM_1_0, calls, table, same)
+    return _activation(type, FROM_1_0, calls, table, same, facts=facts)
 
 
 _HALF, _ONE = np.asarray(0.5, np.float32), np.asarray(1.0, np.float32)
@@ -197,24 +206,44 @@ ELU = Operation(
     ],
     _infer_elu,
     _prepare_elu,
+    facts=MEDIUM,
 )
 HARD_SWISH = _activation(
-    OperationType.HARD_SWISH, _NEWEST, _hard_swish_calls, _hard_swish_table, ranks=()
+    OperationType.HARD_SWISH,
+    _NEWEST,
+    _hard_swish_calls,
+    _hard_swish_table,
+    ranks=(),
+    facts=Facts(CriterionClass.MEDIUM, by_channel=True, rounds_reals=True),
 )
 LOGISTIC = _activation(
-    OperationType.LOGISTIC, FROM_1_0, _logistic_calls, logistic_table, _logistic_quantization
+    OperationType.LOGISTIC,
+    FROM_1_0,
+    _logistic_calls,
+    logistic_table,
+    _logistic_quantization,
+    facts=Facts(by_channel=True, rounds_reals=True, non_negative=True),
 )
-RELU = _relu(OperationType.RELU, FusedActivationFunc.RELU)
-RELU1 = _relu(OperationType.RELU1, FusedActivationFunc.RELU1)
-RELU6 = _relu(OperationType.RELU6, FusedActivationFunc.RELU6)
-TANH = _activation(OperationType.TANH, _TANH, _tanh_calls, tanh_table, _tanh_quantization)
-
-OPERATIONS: tuple[Operation, ...] = (
-    ELU,
-    HARD_SWISH,
-    LOGISTIC,
-    RELU,
-    RELU1,
-    RELU6,
-    TANH,
+RELU = _relu(
+    OperationType.RELU,
+    FusedActivationFunc.RELU,
+    facts=Facts(CriterionClass.MEDIUM, by_channel=True, non_negative=True),
+)
+RELU1 = _relu(
+    OperationType.RELU1,
+    FusedActivationFunc.RELU1,
+    facts=Facts(CriterionClass.MEDIUM, by_channel=True),
+)
+RELU6 = _relu(
+    OperationType.RELU6,
+    FusedActivationFunc.RELU6,
+    facts=Facts(CriterionClass.MEDIUM, by_channel=True, non_negative=True),
+)
+TANH = _activation(
+    OperationType.TANH,
+    _TANH,
+    _tanh_calls,
+    tanh_table,
+    _tanh_quantization,
+    facts=Facts(by_channel=True, rounds_reals=True),
 )

@@ -18,13 +18,14 @@ from nnasync.hal import (
 from nnasync.kernels.broadcast import broadcast, long_rows, ufunc_kernel
 from nnasync.kernels.elementwise.quantized_arithmetic import product_kernel, product_scale
 from nnasync.kernels.elementwise.quantized_sum import sum_kernel
+from nnasync.kernels.facts import RELAXED, CriterionClass, Facts
 from nnasync.kernels.fixed_point import single
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Step, Tensor
 from nnasync.kernels.steps import Call, clip, float_bounds, sequence
 from nnasync.kernels.uniform import FLOATS, FROM_1_0, UP_TO_4, require_scales, signatures
 from nnasync.kernels.windows.linear import activation
 
-__all__ = ["OPERATIONS", "ADD", "DIV", "MUL", "POW", "SUB"]
+__all__ = ["ADD", "DIV", "MUL", "POW", "SUB"]
 
 _FIRST = {**FROM_1_0, OperandType.TENSOR_INT32: HalVersion.V1_3}
 _SUB = {
@@ -95,7 +96,11 @@ def _requires(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:
 
 
 def _arithmetic(
-    type: OperationType, function: Callable[..., Any], types: dict[OperandType, HalVersion]
+    type: OperationType,
+    function: Callable[..., Any],
+    types: dict[OperandType, HalVersion],
+    *,
+    facts: Facts = RELAXED,
 ) -> Operation:
     def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
         fused = activation(arguments, 2)
@@ -110,6 +115,7 @@ def _arithmetic(
         prepare,
         empty=True,
         requires=_requires if function is np.multiply else None,
+        facts=facts,
     )
 
 
@@ -117,16 +123,14 @@ def _pow(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     return ufunc_kernel(np.power)
 
 
-ADD = _arithmetic(OperationType.ADD, np.add, _FIRST)
+ADD = _arithmetic(
+    OperationType.ADD, np.add, _FIRST, facts=Facts(CriterionClass.MEDIUM, by_channel=True)
+)
 DIV = _arithmetic(OperationType.DIV, np.divide, _DIV)
-MUL = _arithmetic(OperationType.MUL, np.multiply, _FIRST)
+MUL = _arithmetic(
+    OperationType.MUL, np.multiply, _FIRST, facts=Facts(CriterionClass.MEDIUM, by_channel=True)
+)
 POW = Operation(OperationType.POW, signatures(FLOATS, ("base", "exponent")), _infer, _pow)
-SUB = _arithmetic(OperationType.SUB, np.subtract, _SUB)
-
-OPERATIONS: tuple[Operation, ...] = (
-    ADD,
-    DIV,
-    MUL,
-    POW,
-    SUB,
+SUB = _arithmetic(
+    OperationType.SUB, np.subtract, _SUB, facts=Facts(CriterionClass.MEDIUM, by_channel=True)
 )

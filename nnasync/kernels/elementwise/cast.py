@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import MEDIUM
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -24,7 +25,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, blocks, copy, sequence
 from nnasync.kernels.uniform import same_shape
 
-__all__ = ["OPERATIONS", "CAST"]
+__all__ = ["CAST"]
 
 _NUMBERS = (
     OperandType.TENSOR_FLOAT32,
@@ -94,6 +95,5 @@ CAST = Operation(
     same_shape,
     _prepare,
     moves=True,
+    facts=MEDIUM,
 )
-
-OPERATIONS: tuple[Operation, ...] = (CAST,)

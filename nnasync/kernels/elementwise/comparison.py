@@ -13,12 +13,12 @@ import numpy as np
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, is_quantized
 from nnasync.kernels.broadcast import broadcast, ufunc_kernel
 from nnasync.kernels.byte_tables import pair_kernel, real_values, same_quantization
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.steps import sequence
 from nnasync.kernels.uniform import NUMBERS, require_scales, same_shape, signatures
 
 __all__ = [
-    "OPERATIONS",
     "EQUAL",
     "GREATER",
     "GREATER_EQUAL",
@@ -51,14 +51,14 @@ def _comparison(type: OperationType, function: Callable[..., Any]) -> Operation:
         return pair_kernel(a, b, outputs[0].shape, table)
 
     types = {**NUMBERS, **_BOOLEANS}
-    return Operation(type, signatures(types, _PAIR, output=_B8), _infer_pair, prepare)
+    return Operation(type, signatures(types, _PAIR, output=_B8), _infer_pair, prepare, facts=STRICT)
 
 
 def _logical(type: OperationType, function: Callable[..., Any]) -> Operation:
     def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
         return ufunc_kernel(function, raw=True)
 
-    return Operation(type, signatures(_BOOLEANS, _PAIR), _infer_pair, prepare)
+    return Operation(type, signatures(_BOOLEANS, _PAIR), _infer_pair, prepare, facts=STRICT)
 
 
 def _prepare_not(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -77,17 +77,9 @@ NOT_EQUAL = _comparison(OperationType.NOT_EQUAL, np.not_equal)
 LOGICAL_AND = _logical(OperationType.LOGICAL_AND, np.logical_and)
 LOGICAL_OR = _logical(OperationType.LOGICAL_OR, np.logical_or)
 LOGICAL_NOT = Operation(
-    OperationType.LOGICAL_NOT, signatures(_BOOLEANS, ("input",)), same_shape, _prepare_not
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    EQUAL,
-    GREATER,
-    GREATER_EQUAL,
-    LESS,
-    LESS_EQUAL,
-    LOGICAL_AND,
-    LOGICAL_NOT,
-    LOGICAL_OR,
-    NOT_EQUAL,
+    OperationType.LOGICAL_NOT,
+    signatures(_BOOLEANS, ("input",)),
+    same_shape,
+    _prepare_not,
+    facts=STRICT,
 )

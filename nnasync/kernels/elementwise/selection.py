@@ -14,6 +14,7 @@ from nnasync.hal import Array, OperandType, OperationType, is_quantized
 from nnasync.kernels.broadcast import broadcast, ufunc_kernel
 from nnasync.kernels.byte_tables import lookup, pair_kernel, requantization, same_quantization
 from nnasync.kernels.elementwise.quantized_arithmetic import prelu_kernel
+from nnasync.kernels.facts import MEDIUM, STRICT
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -27,7 +28,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import LATEST, NUMBERS, require_scales, signatures
 
-__all__ = ["OPERATIONS", "MAXIMUM", "MINIMUM", "PRELU", "SELECT"]
+__all__ = ["MAXIMUM", "MINIMUM", "PRELU", "SELECT"]
 
 _ZERO = np.asarray(0.0, np.float32)
 _FALSE = np.asarray(0, np.uint8)
@@ -58,7 +59,7 @@ def _extreme(type: OperationType, function: Callable[..., Any]) -> Operation:
         table = function.outer(first, second)  # type: ignore[attr-defined]
         return pair_kernel(a, b, output.shape, table)
 
-    return Operation(type, signatures(NUMBERS, ("a", "b")), _infer, prepare)
+    return Operation(type, signatures(NUMBERS, ("a", "b")), _infer, prepare, facts=MEDIUM)
 
 
 def _prepare_prelu(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -129,15 +130,17 @@ def _select_signatures() -> list[Signature]:
 MAXIMUM = _extreme(OperationType.MAXIMUM, np.maximum)
 MINIMUM = _extreme(OperationType.MINIMUM, np.minimum)
 PRELU = Operation(
-    OperationType.PRELU, signatures(LATEST, ("input", "alpha")), _infer, _prepare_prelu
+    OperationType.PRELU,
+    signatures(LATEST, ("input", "alpha")),
+    _infer,
+    _prepare_prelu,
+    facts=MEDIUM,
 )
 SELECT = Operation(
-    OperationType.SELECT, _select_signatures(), _infer_select, _prepare_select, moves=True
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    MAXIMUM,
-    MINIMUM,
-    PRELU,
-    SELECT,
+    OperationType.SELECT,
+    _select_signatures(),
+    _infer_select,
+    _prepare_select,
+    moves=True,
+    facts=STRICT,
 )

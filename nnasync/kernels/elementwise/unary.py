@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import MEDIUM, RELAXED, CriterionClass, Facts
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.steps import Call, sequence
 from nnasync.kernels.uniform import FLOATS, UP_TO_4, same_shape, signatures
 
-__all__ = ["OPERATIONS", "ABS", "EXP", "FLOOR", "LOG", "NEG", "RSQRT", "SIN", "SQRT"]
+__all__ = ["ABS", "EXP", "FLOOR", "LOG", "NEG", "RSQRT", "SIN", "SQRT"]
 
 _ABS = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_3}
 _NEG = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_2}
@@ -24,6 +25,7 @@ def _unary(
     *functions: Callable[..., Any],
     types: Mapping[OperandType, HalVersion] = FLOATS,
     ranks: tuple[int, ...] = (),
+    facts: Facts = RELAXED,
 ) -> Operation:
     """An operation that applies ufuncs one after the other."""
 
@@ -36,25 +38,21 @@ def _unary(
 
         return Kernel(bind)
 
-    return Operation(type, signatures(types, ("input",), ranks=ranks), same_shape, prepare)
+    return Operation(
+        type, signatures(types, ("input",), ranks=ranks), same_shape, prepare, facts=facts
+    )
 
 
-ABS = _unary(OperationType.ABS, np.absolute, types=_ABS)
-EXP = _unary(OperationType.EXP, np.exp)
-FLOOR = _unary(OperationType.FLOOR, np.floor, types=_FLOOR, ranks=UP_TO_4)
+ABS = _unary(
+    OperationType.ABS,
+    np.absolute,
+    types=_ABS,
+    facts=Facts(CriterionClass.MEDIUM, non_negative=True),
+)
+EXP = _unary(OperationType.EXP, np.exp, facts=Facts(non_negative=True))
+FLOOR = _unary(OperationType.FLOOR, np.floor, types=_FLOOR, ranks=UP_TO_4, facts=MEDIUM)
 LOG = _unary(OperationType.LOG, np.log)
-NEG = _unary(OperationType.NEG, np.negative, types=_NEG)
+NEG = _unary(OperationType.NEG, np.negative, types=_NEG, facts=MEDIUM)
 RSQRT = _unary(OperationType.RSQRT, np.sqrt, np.reciprocal)
 SIN = _unary(OperationType.SIN, np.sin)
-SQRT = _unary(OperationType.SQRT, np.sqrt)
-
-OPERATIONS: tuple[Operation, ...] = (
-    ABS,
-    EXP,
-    FLOOR,
-    LOG,
-    NEG,
-    RSQRT,
-    SIN,
-    SQRT,
-)
+SQRT = _unary(OperationType.SQRT, np.sqrt, facts=Facts(non_negative=True))

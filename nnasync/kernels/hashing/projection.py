@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.hashing.farmhash import fingerprint64
 from nnasync.kernels.operation import (
     Arguments,
@@ -30,7 +31,7 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import blocks
 
-__all__ = ["LSH_PROJECTION", "OPERATIONS"]
+__all__ = ["LSH_PROJECTION"]
 
 _HASHES = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
@@ -145,6 +146,6 @@ def _signatures() -> list[Signature]:
     ]
 
 
-LSH_PROJECTION = Operation(OperationType.LSH_PROJECTION, _signatures(), _infer, _prepare)
-
-OPERATIONS: tuple[Operation, ...] = (LSH_PROJECTION,)
+LSH_PROJECTION = Operation(
+    OperationType.LSH_PROJECTION, _signatures(), _infer, _prepare, facts=Facts(fragile=True)
+)

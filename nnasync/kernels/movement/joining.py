@@ -9,6 +9,7 @@ import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels.byte_tables import lookup, same_quantization
+from nnasync.kernels.facts import MEDIUM, STRICT
 from nnasync.kernels.movement.form import like, moving, sizes
 from nnasync.kernels.operation import (
     Arguments,
@@ -24,7 +25,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import FROM_1_0, NUMBERS, UP_TO_4, signatures
 
-__all__ = ["OPERATIONS", "CONCATENATION", "SPLIT", "TILE"]
+__all__ = ["CONCATENATION", "SPLIT", "TILE"]
 
 
 def _part(rank: int, axis: int, start: int, stop: int) -> tuple[slice, ...]:
@@ -163,6 +164,7 @@ CONCATENATION = Operation(
     moves=True,
     empty=True,
     requires=_needs_requantization,
+    facts=MEDIUM,
 )
 SPLIT = Operation(
     OperationType.SPLIT,
@@ -182,6 +184,7 @@ SPLIT = Operation(
     _split_rule,
     _split,
     moves=True,
+    facts=MEDIUM,
 )
 TILE = Operation(
     OperationType.TILE,
@@ -189,6 +192,5 @@ TILE = Operation(
     _tiled,
     _tile,
     moves=True,
+    facts=STRICT,
 )
-
-OPERATIONS: tuple[Operation, ...] = (CONCATENATION, SPLIT, TILE)

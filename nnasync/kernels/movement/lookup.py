@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
     Arguments,
@@ -23,7 +24,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import NUMBERS, signatures
 
-__all__ = ["OPERATIONS", "EMBEDDING_LOOKUP", "GATHER", "HASHTABLE_LOOKUP"]
+__all__ = ["EMBEDDING_LOOKUP", "GATHER", "HASHTABLE_LOOKUP"]
 
 _I32 = OperandType.TENSOR_INT32
 _Q8 = OperandType.TENSOR_QUANT8_ASYMM
@@ -135,6 +136,7 @@ EMBEDDING_LOOKUP = Operation(
     _embedded,
     _embed,
     moves=True,
+    facts=STRICT,
 )
 GATHER = Operation(
     OperationType.GATHER,
@@ -144,6 +146,7 @@ GATHER = Operation(
     _gathered,
     _gather,
     moves=True,
+    facts=STRICT,
 )
 HASHTABLE_LOOKUP = Operation(
     OperationType.HASHTABLE_LOOKUP,
@@ -162,6 +165,5 @@ HASHTABLE_LOOKUP = Operation(
     _looked_up,
     _look_up,
     moves=True,
+    facts=STRICT,
 )
-
-OPERATIONS: tuple[Operation, ...] = (EMBEDDING_LOOKUP, GATHER, HASHTABLE_LOOKUP)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like, needs_zero_point, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Step, Tensor
 from nnasync.kernels.steps import copy, sequence
 from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 
-__all__ = ["OPERATIONS", "PAD", "PAD_V2"]
+__all__ = ["PAD", "PAD_V2"]
 
 _PADDINGS = Parameter("paddings", OperandType.TENSOR_INT32, ranks=(2,))
 _VALUES: dict[OperandType, OperandType] = {
@@ -62,6 +63,7 @@ PAD = Operation(
     _pad,
     moves=True,
     requires=needs_zero_point,
+    facts=STRICT,
 )
 PAD_V2 = Operation(
     OperationType.PAD_V2,
@@ -75,6 +77,5 @@ PAD_V2 = Operation(
     _padded,
     _pad,
     moves=True,
+    facts=STRICT,
 )
-
-OPERATIONS: tuple[Operation, ...] = (PAD, PAD_V2)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperandType, OperationType
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like, moving
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
 from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 
-__all__ = ["OPERATIONS", "CHANNEL_SHUFFLE", "TRANSPOSE"]
+__all__ = ["CHANNEL_SHUFFLE", "TRANSPOSE"]
 
 
 def _permutation(arguments: Arguments) -> tuple[int, ...]:
@@ -86,6 +87,7 @@ CHANNEL_SHUFFLE = Operation(
     _shuffled,
     _shuffle,
     moves=True,
+    facts=STRICT,
 )
 TRANSPOSE = Operation(
     OperationType.TRANSPOSE,
@@ -99,6 +101,5 @@ TRANSPOSE = Operation(
     _transpose,
     moves=True,
     empty=True,
+    facts=STRICT,
 )
-
-OPERATIONS: tuple[Operation, ...] = (CHANNEL_SHUFFLE, TRANSPOSE)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like, moving
 from nnasync.kernels.operation import (
     Arguments,
@@ -22,7 +23,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import copy, sequence
 from nnasync.kernels.uniform import FROM_1_0, FROM_1_1, NUMBERS, UP_TO_4, signatures
 
-__all__ = ["OPERATIONS", "EXPAND_DIMS", "FILL", "RANK", "RESHAPE", "SQUEEZE"]
+__all__ = ["EXPAND_DIMS", "FILL", "RANK", "RESHAPE", "SQUEEZE"]
 
 _I32 = OperandType.TENSOR_INT32
 
@@ -114,6 +115,7 @@ EXPAND_DIMS = Operation(
     _expanded,
     _viewed,
     moves=True,
+    facts=STRICT,
 )
 FILL = Operation(
     OperationType.FILL,
@@ -128,6 +130,7 @@ FILL = Operation(
     _filled,
     _fill,
     moves=True,
+    facts=STRICT,
 )
 RANK = Operation(
     OperationType.RANK,
@@ -142,6 +145,7 @@ RANK = Operation(
     _rank,
     _count_dimensions,
     moves=True,
+    facts=STRICT,
 )
 RESHAPE = Operation(
     OperationType.RESHAPE,
@@ -149,6 +153,7 @@ RESHAPE = Operation(
     _reshaped,
     _viewed,
     moves=True,
+    facts=STRICT,
 )
 SQUEEZE = Operation(
     OperationType.SQUEEZE,
@@ -158,6 +163,5 @@ SQUEEZE = Operation(
     _squeezed,
     _viewed,
     moves=True,
+    facts=STRICT,
 )
-
-OPERATIONS: tuple[Operation, ...] = (EXPAND_DIMS, FILL, RANK, RESHAPE, SQUEEZE)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync.hal import OperandType, OperationType
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like, moving, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
 from nnasync.kernels.uniform import FROM_1_1, NUMBERS, UP_TO_4, signatures
 
-__all__ = ["OPERATIONS", "SLICE", "STRIDED_SLICE"]
+__all__ = ["SLICE", "STRIDED_SLICE"]
 
 _I32 = OperandType.TENSOR_INT32
 _LOWEST = -(2**31)
@@ -111,6 +112,7 @@ SLICE = Operation(
     _slice,
     moves=True,
     empty=True,
+    facts=STRICT,
 )
 STRIDED_SLICE = Operation(
     OperationType.STRIDED_SLICE,
@@ -128,6 +130,5 @@ STRIDED_SLICE = Operation(
     _strided_slice_rule,
     _strided_slice,
     moves=True,
+    facts=STRICT,
 )
-
-OPERATIONS: tuple[Operation, ...] = (SLICE, STRIDED_SLICE)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like, moving, needs_zero_point, sizes
 from nnasync.kernels.operation import (
     Arguments,
@@ -28,7 +29,6 @@ from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import FROM_1_0, FROM_1_1, signatures
 
 __all__ = [
-    "OPERATIONS",
     "BATCH_TO_SPACE_ND",
     "DEPTH_TO_SPACE",
     "SPACE_TO_BATCH_ND",
@@ -189,6 +189,7 @@ BATCH_TO_SPACE_ND = Operation(
     _batch_to_space_rule,
     _batch_to_space,
     moves=True,
+    facts=STRICT,
 )
 DEPTH_TO_SPACE = Operation(
     OperationType.DEPTH_TO_SPACE,
@@ -196,6 +197,7 @@ DEPTH_TO_SPACE = Operation(
     _depth_to_space_rule,
     _depth_to_space,
     moves=True,
+    facts=STRICT,
 )
 SPACE_TO_BATCH_ND = Operation(
     OperationType.SPACE_TO_BATCH_ND,
@@ -204,6 +206,7 @@ SPACE_TO_BATCH_ND = Operation(
     _space_to_batch,
     moves=True,
     requires=needs_zero_point,
+    facts=STRICT,
 )
 SPACE_TO_DEPTH = Operation(
     OperationType.SPACE_TO_DEPTH,
@@ -211,11 +214,5 @@ SPACE_TO_DEPTH = Operation(
     _space_to_depth_rule,
     _space_to_depth,
     moves=True,
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    BATCH_TO_SPACE_ND,
-    DEPTH_TO_SPACE,
-    SPACE_TO_BATCH_ND,
-    SPACE_TO_DEPTH,
+    facts=STRICT,
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,
@@ -27,7 +28,7 @@ from nnasync.kernels.recurrent.lstm_sizes import (
 )
 from nnasync.kernels.steps import copy, sequence
 
-__all__ = ["LSTM", "OPERATIONS", "options"]
+__all__ = ["LSTM", "options"]
 
 _PLACES = Places(tuple(range(20)), (23, 24, 25, 26))
 _OPTIONS = 20
@@ -75,6 +76,6 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     return Kernel(bind, cell.scratch(outputs[0].shape[0]))
 
 
-LSTM = Operation(OperationType.LSTM, _signatures(), _infer, _prepare)
-
-OPERATIONS: tuple[Operation, ...] = (LSTM,)
+LSTM = Operation(
+    OperationType.LSTM, _signatures(), _infer, _prepare, facts=Facts(multiply_adds=matrices)
+)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.fixed_functions import logistic_table, tanh_table
 from nnasync.kernels.operation import (
     Arguments,
@@ -38,7 +39,7 @@ from nnasync.kernels.recurrent.integer_steps import (
 )
 from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = ["OPERATIONS", "QUANTIZED_16BIT_LSTM"]
+__all__ = ["QUANTIZED_16BIT_LSTM"]
 
 _Q8, _Q16 = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT16_SYMM
 _SOURCE, _CELL, _OUTPUT = 0, 13, 14
@@ -204,7 +205,10 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 QUANTIZED_16BIT_LSTM = Operation(
-    OperationType.QUANTIZED_16BIT_LSTM, [_signature()], _infer, _prepare, requires=_requires
+    OperationType.QUANTIZED_16BIT_LSTM,
+    [_signature()],
+    _infer,
+    _prepare,
+    requires=_requires,
+    facts=Facts(multiply_adds=matrices),
 )
-
-OPERATIONS: tuple[Operation, ...] = (QUANTIZED_16BIT_LSTM,)

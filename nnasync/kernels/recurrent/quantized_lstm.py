@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Signature, Step, Tensor
 from nnasync.kernels.recurrent.form import named
 from nnasync.kernels.recurrent.integer_lstm import (
@@ -18,7 +19,7 @@ from nnasync.kernels.recurrent.integer_lstm import (
 from nnasync.kernels.recurrent.lstm_sizes import CELL_STATE, INPUT, OUTPUT_STATE, LstmSizes
 from nnasync.kernels.steps import copy, sequence
 
-__all__ = ["OPERATIONS", "QUANTIZED_LSTM"]
+__all__ = ["QUANTIZED_LSTM"]
 
 _DIALECT = Dialect(bias_always=False, hidden_sign=-1, clip_by_output=False, variance_per_scale=0)
 
@@ -58,7 +59,10 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 QUANTIZED_LSTM = Operation(
-    OperationType.QUANTIZED_LSTM, [_signature()], _infer, _prepare, requires=require_quantization
+    OperationType.QUANTIZED_LSTM,
+    [_signature()],
+    _infer,
+    _prepare,
+    requires=require_quantization,
+    facts=Facts(multiply_adds=matrices),
 )
-
-OPERATIONS: tuple[Operation, ...] = (QUANTIZED_LSTM,)

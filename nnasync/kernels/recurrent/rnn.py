@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -36,7 +37,6 @@ from nnasync.kernels.steps import Call, add_rows, copy, sequence
 
 __all__ = [
     "BIDIRECTIONAL_SEQUENCE_RNN",
-    "OPERATIONS",
     "RNN",
     "UNIDIRECTIONAL_SEQUENCE_RNN",
 ]
@@ -241,16 +241,24 @@ def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     return both_ways(walks, arguments, timeline, merged=merged)
 
 
-RNN = Operation(OperationType.RNN, _rnn_signatures(), _infer_rnn, _prepare_rnn)
+RNN = Operation(
+    OperationType.RNN,
+    _rnn_signatures(),
+    _infer_rnn,
+    _prepare_rnn,
+    facts=Facts(multiply_adds=matrices),
+)
 UNIDIRECTIONAL_SEQUENCE_RNN = Operation(
-    OperationType.UNIDIRECTIONAL_SEQUENCE_RNN, _uni_signatures(), _infer_uni, _prepare_uni
+    OperationType.UNIDIRECTIONAL_SEQUENCE_RNN,
+    _uni_signatures(),
+    _infer_uni,
+    _prepare_uni,
+    facts=Facts(multiply_adds=matrices),
 )
 BIDIRECTIONAL_SEQUENCE_RNN = Operation(
-    OperationType.BIDIRECTIONAL_SEQUENCE_RNN, _bi_signatures(), _infer_bi, _prepare_bi
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    BIDIRECTIONAL_SEQUENCE_RNN,
-    RNN,
-    UNIDIRECTIONAL_SEQUENCE_RNN,
+    OperationType.BIDIRECTIONAL_SEQUENCE_RNN,
+    _bi_signatures(),
+    _infer_bi,
+    _prepare_bi,
+    facts=Facts(multiply_adds=matrices),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync.hal import HalVersion, OperandType, OperationType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -40,7 +41,7 @@ from nnasync.kernels.recurrent.lstm_sizes import (
 from nnasync.kernels.recurrent.walking import Stretch, Timeline, both_ways, cell_calls, one_way
 from nnasync.kernels.steps import Call
 
-__all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
+__all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
 _UNI_PLACES = Places(tuple(range(20)), (24, 25, 26, 27))
 _UNI_OPTIONS, _UNI_MAJOR = 20, 23
@@ -184,10 +185,16 @@ def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 UNIDIRECTIONAL_SEQUENCE_LSTM = Operation(
-    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM, _uni_signatures(), _infer_uni, _prepare_uni
+    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM,
+    _uni_signatures(),
+    _infer_uni,
+    _prepare_uni,
+    facts=Facts(multiply_adds=matrices),
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = Operation(
-    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM, _bi_signatures(), _infer_bi, _prepare_bi
+    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM,
+    _bi_signatures(),
+    _infer_bi,
+    _prepare_bi,
+    facts=Facts(multiply_adds=matrices),
 )
-
-OPERATIONS: tuple[Operation, ...] = (BIDIRECTIONAL_SEQUENCE_LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM)

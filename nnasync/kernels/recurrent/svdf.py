@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType, Shape, Struct
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -26,7 +27,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.recurrent.form import FLOATS, activation, activation_calls, named
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
 
-__all__ = ["OPERATIONS", "SVDF", "SvdfSizes", "svdf_parameters", "svdf_sizes"]
+__all__ = ["SVDF", "SvdfSizes", "svdf_parameters", "svdf_sizes"]
 
 _BIAS, _RANK, _ACTIVATION = 3, 5, 6
 
@@ -123,6 +124,6 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     return Kernel(bind, specs)
 
 
-SVDF = Operation(OperationType.SVDF, _signatures(), _infer, _prepare)
-
-OPERATIONS: tuple[Operation, ...] = (SVDF,)
+SVDF = Operation(
+    OperationType.SVDF, _signatures(), _infer, _prepare, facts=Facts(multiply_adds=matrices)
+)

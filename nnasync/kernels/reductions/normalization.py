@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -35,7 +36,6 @@ __all__ = [
     "INSTANCE_NORMALIZATION",
     "L2_NORMALIZATION",
     "LOCAL_RESPONSE_NORMALIZATION",
-    "OPERATIONS",
 ]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
@@ -229,6 +229,7 @@ L2_NORMALIZATION = Operation(
     ],
     _infer_l2,
     _prepare_l2,
+    facts=Facts(rounds_reals=True),
 )
 LOCAL_RESPONSE_NORMALIZATION = Operation(
     OperationType.LOCAL_RESPONSE_NORMALIZATION,
@@ -252,10 +253,4 @@ INSTANCE_NORMALIZATION = Operation(
     ],
     same_shape,
     _prepare_instance,
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    INSTANCE_NORMALIZATION,
-    L2_NORMALIZATION,
-    LOCAL_RESPONSE_NORMALIZATION,
 )

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType
+from nnasync.kernels.facts import STRICT
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
     Arguments,
@@ -29,7 +30,7 @@ from nnasync.kernels.reductions.lines import extent, front, lines, parts
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import NUMBERS
 
-__all__ = ["ARGMAX", "ARGMIN", "OPERATIONS", "TOPK_V2"]
+__all__ = ["ARGMAX", "ARGMIN", "TOPK_V2"]
 
 _INDEX_BITS = 32
 _Part = TypeVar("_Part", int, slice)
@@ -90,7 +91,7 @@ def _best(type: OperationType, name: str, skip: np.ufunc, worst: np.float32) -> 
         Signature(since, (Parameter("input", data), options), (output,))
         for data, since in NUMBERS.items()
     ]
-    return Operation(type, signatures, _infer_best, prepare)
+    return Operation(type, signatures, _infer_best, prepare, facts=STRICT)
 
 
 def _infer_top(arguments: Arguments) -> list[Tensor]:
@@ -168,10 +169,5 @@ TOPK_V2 = Operation(
     ],
     _infer_top,
     _prepare_top,
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    ARGMAX,
-    ARGMIN,
-    TOPK_V2,
+    facts=STRICT,
 )

@@ -32,7 +32,6 @@ from nnasync.kernels.uniform import FLOATS, FROM_1_1, LATEST
 
 __all__ = [
     "MEAN",
-    "OPERATIONS",
     "REDUCE_ALL",
     "REDUCE_ANY",
     "REDUCE_MAX",
@@ -191,13 +190,3 @@ REDUCE_MAX = _reduce(OperationType.REDUCE_MAX, LATEST, _prepare_plain(np.fmax, _
 REDUCE_MIN = _reduce(OperationType.REDUCE_MIN, LATEST, _prepare_plain(np.fmin, _highest))
 REDUCE_PROD = _reduce(OperationType.REDUCE_PROD, FLOATS, _prepare_product)
 REDUCE_SUM = _reduce(OperationType.REDUCE_SUM, FLOATS, _prepare_plain(np.add, _zero))
-
-OPERATIONS: tuple[Operation, ...] = (
-    MEAN,
-    REDUCE_ALL,
-    REDUCE_ANY,
-    REDUCE_MAX,
-    REDUCE_MIN,
-    REDUCE_PROD,
-    REDUCE_SUM,
-)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, is_quantized
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.fixed_functions import exp_on_negative, reciprocal
 from nnasync.kernels.fixed_point import (
     quantize_multiplier,
@@ -45,7 +46,7 @@ from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, clip, sequence
 from nnasync.kernels.uniform import FROM_1_0
 from nnasync.kernels.windows.rescale import store_quantized
 
-__all__ = ["LOG_SOFTMAX", "OPERATIONS", "SOFTMAX"]
+__all__ = ["LOG_SOFTMAX", "SOFTMAX"]
 
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -211,7 +212,14 @@ def _reciprocals(sums: Array, nudge: Array, shift: Array) -> None:
     np.copyto(nudge, (1 << 30) + (np.uint64(1) << (over + 53).astype(np.uint64)), "unsafe")
 
 
-SOFTMAX = Operation(OperationType.SOFTMAX, _signatures(), _infer, _prepare, empty=True)
+SOFTMAX = Operation(
+    OperationType.SOFTMAX,
+    _signatures(),
+    _infer,
+    _prepare,
+    empty=True,
+    facts=Facts(rounds_reals=True, non_negative=True),
+)
 LOG_SOFTMAX = Operation(
     OperationType.LOG_SOFTMAX,
     [
@@ -228,9 +236,4 @@ LOG_SOFTMAX = Operation(
     ],
     _infer,
     _prepare_logarithm,
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    LOG_SOFTMAX,
-    SOFTMAX,
 )

@@ -15,7 +15,6 @@ from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
     Kernel,
-    Operation,
     Parameter,
     Signature,
     Tensor,
@@ -33,7 +32,7 @@ from nnasync.kernels.recurrent.walking import Stretch, Timeline, cell_calls, one
 from nnasync.kernels.steps import Call
 from nnasync.kernels.tflite.quantization import tflite_operation
 
-__all__ = ["OPERATIONS", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
+__all__ = ["UNIDIRECTIONAL_SEQUENCE_LSTM"]
 
 _MAJOR = 32
 _DIALECT = Dialect(bias_always=True, hidden_sign=1, clip_by_output=True, variance_per_scale=10_000)
@@ -93,5 +92,3 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 UNIDIRECTIONAL_SEQUENCE_LSTM = tflite_operation(
     TfliteOperation.UNIDIRECTIONAL_SEQUENCE_LSTM, [_signature()], _infer, _prepare
 )
-
-OPERATIONS: tuple[Operation, ...] = (UNIDIRECTIONAL_SEQUENCE_LSTM,)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnasync.extensions import TFLITE, TfliteOperation
 from nnasync.hal import Array, HalVersion, OperandType
+from nnasync.kernels.facts import RELAXED, Facts
 from nnasync.kernels.fixed_point import single
 from nnasync.kernels.operation import (
     Arguments,
@@ -25,7 +26,7 @@ from nnasync.kernels.steps import Call, blocks, copy, sequence
 from nnasync.kernels.tflite.softmax import softmax_of_bytes, softmax_of_words
 from nnasync.kernels.uniform import same_shape
 
-__all__ = ["DEQUANTIZE", "OPERATIONS", "QUANTIZE", "SOFTMAX", "tflite_operation"]
+__all__ = ["DEQUANTIZE", "QUANTIZE", "SOFTMAX", "tflite_operation"]
 
 _F32, _I32 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -166,10 +167,17 @@ def _prepare_softmax(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 def tflite_operation(
-    type: TfliteOperation, signatures: Sequence[Signature], rule: Any, compute: Any
+    type: TfliteOperation,
+    signatures: Sequence[Signature],
+    rule: Any,
+    compute: Any,
+    *,
+    facts: Facts = RELAXED,
 ) -> Operation:
     """An operation of the extension, named in full in messages."""
-    return Operation(type, signatures, rule, compute, name=f"{TFLITE.name}.{type.name}")
+    return Operation(
+        type, signatures, rule, compute, name=f"{TFLITE.name}.{type.name}", facts=facts
+    )
 
 
 QUANTIZE = tflite_operation(
@@ -202,5 +210,3 @@ SOFTMAX = tflite_operation(
     same_shape,
     _prepare_softmax,
 )
-
-OPERATIONS: tuple[Operation, ...] = (DEQUANTIZE, QUANTIZE, SOFTMAX)

@@ -13,6 +13,7 @@ __all__ = ["EXTENSION_OPERATIONS"]
 EXTENSION_OPERATIONS: dict[tuple[str, int], Operation] = {
     (TFLITE.name, operation.type): operation
     for family in (tflite_lstm, tflite_quantization, tflite_svdf)
-    for operation in family.OPERATIONS
+    for operation in vars(family).values()
+    if isinstance(operation, Operation)
 }
 """The operations of the extension, by its name and the type within it."""

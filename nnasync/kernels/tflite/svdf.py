@@ -20,7 +20,6 @@ from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
     Kernel,
-    Operation,
     Signature,
     Step,
     Tensor,
@@ -38,7 +37,7 @@ from nnasync.kernels.steps import Call, copy, quantized_bounds, sequence
 from nnasync.kernels.tflite.quantization import tflite_operation
 from nnasync.kernels.windows.linear import activation
 
-__all__ = ["OPERATIONS", "SVDF"]
+__all__ = ["SVDF"]
 
 _Q8S, _Q8SYM = OperandType.TENSOR_QUANT8_ASYMM_SIGNED, OperandType.TENSOR_QUANT8_SYMM
 _Q16S, _I32 = OperandType.TENSOR_QUANT16_SYMM, OperandType.TENSOR_INT32
@@ -156,5 +155,3 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 SVDF = tflite_operation(TfliteOperation.SVDF, _signatures(), _infer, _prepare)
-
-OPERATIONS: tuple[Operation, ...] = (SVDF,)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperationType, Shape, is_quantized
+from nnasync.kernels.facts import CriterionClass, Facts, each_depth, each_output
 from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Operation, Step, Tensor
 from nnasync.kernels.packing import packed
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, copy, pieces, sequence
@@ -34,7 +35,7 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["OPERATIONS", "CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
+__all__ = ["CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
 
 _ROW_ELEMENTS = 8192
 """Longest innermost loop of a depthwise convolution: 32 KiB, what a first-level cache holds."""
@@ -278,6 +279,7 @@ CONV_2D = Operation(
     _prepare_convolution,
     empty=True,
     requires=requires(channel_dim=0),
+    facts=Facts(CriterionClass.CONVOLUTION, multiply_adds=each_output),
 )
 DEPTHWISE_CONV_2D = Operation(
     OperationType.DEPTHWISE_CONV_2D,
@@ -286,9 +288,5 @@ DEPTHWISE_CONV_2D = Operation(
     _prepare_depthwise,
     empty=True,
     requires=requires(channel_dim=3),
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    CONV_2D,
-    DEPTHWISE_CONV_2D,
+    facts=Facts(CriterionClass.CONVOLUTION, by_channel=True, multiply_adds=each_depth),
 )

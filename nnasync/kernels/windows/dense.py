@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, is_quantized
+from nnasync.kernels.facts import Facts, each_output
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -19,7 +20,7 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.windows.linear import activation, check_quantization, pack, product_scale
 
-__all__ = ["OPERATIONS", "FULLY_CONNECTED"]
+__all__ = ["FULLY_CONNECTED"]
 
 _TYPES: dict[OperandType, tuple[OperandType, HalVersion]] = {
     OperandType.TENSOR_FLOAT32: (OperandType.TENSOR_FLOAT32, HalVersion.V1_0),
@@ -96,6 +97,5 @@ FULLY_CONNECTED = Operation(
     _prepare,
     empty=True,
     requires=_requires,
+    facts=Facts(multiply_adds=each_output),
 )
-
-OPERATIONS: tuple[Operation, ...] = (FULLY_CONNECTED,)

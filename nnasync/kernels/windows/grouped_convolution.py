@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.kernels.facts import CriterionClass, Facts, each_output
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -38,7 +39,7 @@ from nnasync.kernels.windows.window import (
     windows,
 )
 
-__all__ = ["OPERATIONS", "GROUPED_CONV_2D"]
+__all__ = ["GROUPED_CONV_2D"]
 
 
 def _forms() -> list[Form]:
@@ -127,6 +128,5 @@ GROUPED_CONV_2D = Operation(
     _infer,
     _prepare,
     requires=requires(channel_dim=0),
+    facts=Facts(CriterionClass.CONVOLUTION, multiply_adds=each_output),
 )
-
-OPERATIONS: tuple[Operation, ...] = (GROUPED_CONV_2D,)

@@ -23,6 +23,7 @@ from nnasync.hal import (
     Shape,
     is_quantized,
 )
+from nnasync.kernels.facts import Facts
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -60,7 +61,7 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["OPERATIONS", "AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"]
+__all__ = ["AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"]
 
 _TYPES: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
@@ -294,16 +295,21 @@ AVERAGE_POOL_2D = Operation(
     _infer,
     _prepare(_Average),
     empty=True,
+    facts=Facts(by_channel=True),
 )
 L2_POOL_2D = Operation(
-    OperationType.L2_POOL_2D, _signatures(_FLOATS), _infer, _prepare(_L2), empty=True
+    OperationType.L2_POOL_2D,
+    _signatures(_FLOATS),
+    _infer,
+    _prepare(_L2),
+    empty=True,
+    facts=Facts(non_negative=True),
 )
 MAX_POOL_2D = Operation(
-    OperationType.MAX_POOL_2D, _signatures(tuple(_TYPES)), _infer, _prepare(_Maximum), empty=True
-)
-
-OPERATIONS: tuple[Operation, ...] = (
-    AVERAGE_POOL_2D,
-    L2_POOL_2D,
-    MAX_POOL_2D,
+    OperationType.MAX_POOL_2D,
+    _signatures(tuple(_TYPES)),
+    _infer,
+    _prepare(_Maximum),
+    empty=True,
+    facts=Facts(by_channel=True),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
+from nnasync.kernels.facts import CriterionClass, Facts, each_input
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -41,7 +42,7 @@ from nnasync.kernels.windows.window import (
     position,
 )
 
-__all__ = ["OPERATIONS", "TRANSPOSE_CONV_2D"]
+__all__ = ["TRANSPOSE_CONV_2D"]
 
 _SHAPE = (Parameter("output_shape", OperandType.TENSOR_INT32, ranks=(1,)),)
 _ACTIVATION = (Parameter("activation", OperandType.INT32),)
@@ -188,6 +189,5 @@ TRANSPOSE_CONV_2D = Operation(
     _prepare,
     empty=True,
     requires=requires(channel_dim=0),
+    facts=Facts(CriterionClass.CONVOLUTION, multiply_adds=each_input),
 )
-
-OPERATIONS: tuple[Operation, ...] = (TRANSPOSE_CONV_2D,)

@@ -1,0 +1,82 @@
+"""What results of random graphs are held to, by the facts about their operations."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nnasync.accuracy import Criterion, compare
+from nnasync.conformance.random_graphs import Size, generate, generated_operations
+from nnasync.conformance.random_graphs.comparison import class_criterion, criterion_class
+from nnasync.conformance.random_graphs.reference import execute
+from nnasync.hal import OperandType, OperationType
+from nnasync.kernels import OPERATIONS
+from nnasync.kernels.facts import CriterionClass
+
+
+def test_share_of_wrong_booleans_is_rounded_up() -> None:
+    criterion = class_criterion(CriterionClass.STRICT, OperandType.TENSOR_BOOL8)
+    for wrong, agrees in ((0, True), (2, True), (3, False)):
+        actual = np.arange(11) < wrong
+        agreement = compare(actual, np.zeros(11, np.bool_), OperandType.TENSOR_BOOL8, criterion)
+        assert (agreement.fault == "") == agrees
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "tolerance", "bias", "mse"),
+    [
+        (CriterionClass.STRICT, OperandType.TENSOR_FLOAT32, 1e-6, 1e-7, 1e-10),
+        (CriterionClass.MEDIUM, OperandType.TENSOR_FLOAT16, 1e-2, 1e-3, 1e-5),
+        (CriterionClass.RELAXED, OperandType.TENSOR_QUANT8_ASYMM_SIGNED, 10, 1.5, 1.5),
+        (CriterionClass.LARGE_GRAPH, OperandType.TENSOR_QUANT16_SYMM, 12, 2, 2),
+        (CriterionClass.CONVOLUTION, OperandType.TENSOR_FLOAT32, 2e-2, 4e-4, 1e-5),
+    ],
+)
+def test_class_tolerances(
+    name: CriterionClass, type: OperandType, tolerance: float, bias: float, mse: float
+) -> None:
+    expected = Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
+    assert class_criterion(name, type) == expected
+
+
+def test_integers_may_be_one_off_in_every_class() -> None:
+    for name in CriterionClass:
+        assert class_criterion(name, OperandType.TENSOR_INT32).atol == 1
+        assert class_criterion(name, OperandType.TENSOR_INT32).rtol == 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        (OperationType.CONV_2D, CriterionClass.CONVOLUTION),
+        (OperationType.GATHER, CriterionClass.STRICT),
+        (OperationType.ADD, CriterionClass.MEDIUM),
+        (OperationType.DIV, CriterionClass.RELAXED),
+        (OperationType.LSTM, CriterionClass.RELAXED),
+    ],
+)
+def test_a_graph_of_one_operation_has_its_class(
+    operation: OperationType, name: CriterionClass
+) -> None:
+    graph = generate(Size.SINGLE, generated_operations().index(operation))
+    assert [each.type for each in graph.operations] == [operation]
+    assert criterion_class(graph) is name
+
+
+def test_classes_of_graphs_are_no_classes_of_operations() -> None:
+    graphs = {CriterionClass.SMALL_GRAPH, CriterionClass.LARGE_GRAPH}
+    assert graphs.isdisjoint(operation.facts.criteria for operation in OPERATIONS.values())
+
+
+@pytest.mark.parametrize(
+    "operation", [type for type, each in OPERATIONS.items() if each.facts.non_negative]
+)
+def test_results_are_as_the_facts_say(operation: OperationType) -> None:
+    operations = generated_operations()
+    seeds = itertools.count(operations.index(operation), len(operations))
+    for seed in itertools.islice(seeds, 10):
+        graph = generate(Size.SINGLE, seed)
+        for index, values in zip(graph.outputs, execute(graph), strict=True):
+            assert not (values < graph.operands[index].zero_point).any()
