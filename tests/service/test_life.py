@@ -17,7 +17,6 @@ import anyio
 import pytest
 
 import nnasync as nn
-from benchmarks.kills import Belongings, besiege
 from nnasync import errors, hal
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.conformance.hal_suite.subjects import endless_loop
@@ -30,6 +29,7 @@ from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
 from tests import rigs
 from tests.service.rig import Slot, served
+from tests.service.siege import Belongings, besiege
 
 pytestmark = pytest.mark.anyio
 
