@@ -10,21 +10,25 @@ DEMO := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 DEMO_ARGS ?=
 
-.PHONY: help demo test check coverage slow fuzz bench clean
+.PHONY: help setup demo test check coverage slow nightly fuzz bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo    set up .venv and play the demo (DEMO_ARGS="--seconds 20" for a short one)'
-	@echo 'make test    set up .venv with the development tools, check the code, run the tests'
+	@echo 'make setup   set up .venv with the development tools'
+	@echo 'make test    the same, check the code, run the tests'
 	@echo 'make check   the same without the tests: ruff, mypy'
 	@echo 'make coverage  the tests with coverage, which takes half as long again'
 	@echo 'make slow    the longer tests: conformance on every path, more random models'
+	@echo 'make nightly the longer tests, and property tests and fuzzing with new examples (SEED=123 repeats a night)'
 	@echo 'make fuzz    100,000 mutated models and requests'
 	@echo 'make bench   print the tables of benchmarks/'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 demo: $(DEMO)
 	@$(BIN)/nnasync demo $(DEMO_ARGS)
+
+setup: $(DEV)
 
 test: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/check
@@ -38,6 +42,9 @@ coverage: $(DEV)
 
 slow: $(DEV)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/test -m slow
+
+nightly: $(DEV)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/nightly
 
 fuzz: $(DEV)
 	@$(BIN)/python -m tests.fuzz.fuzz_models --runs 100000

@@ -40,9 +40,14 @@ BACKENDS = {
 SETTLE_ABOVE = 20_000
 """Old objects from which on it pays to look through them once for all."""
 
-# The same examples each time; `pytest --hypothesis-profile=explore` looks for new ones.
+# The same examples each time; `--hypothesis-profile=explore --hypothesis-seed=N` looks for others,
+# as `scripts/nightly` does. What fails prints a line that repeats it.
 settings.register_profile(
-    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "same",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("explore", settings.get_profile("same"), derandomize=False)
 settings.load_profile("same")
@@ -177,6 +182,19 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if report.passed:
         report.keywords = {}
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what a clone without the reference data has not run."""
+    reports = terminalreporter.stats.get("skipped", [])
+    missing = [each for each in reports if "../shared" in str(each.longrepr)]
+    if missing:
+        modules = sorted({each.nodeid.split("::")[0] for each in missing})
+        terminalreporter.write_line(
+            f"NOT RUN: official cases and networks, without ../shared ({', '.join(modules)});"
+            " the project's own in tests/vectors are in a clone with it",
+            yellow=True,
+        )
 
 
 def begins_at_the_end(config: pytest.Config) -> bool:
