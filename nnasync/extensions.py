@@ -39,7 +39,7 @@ __all__ = [
     "MAX_PREFIX",
     "ONNX",
     "TFLITE",
-    "OnnxOperation",
+    "GraphOperation",
     "Registry",
     "TfliteOperation",
     "encode",
@@ -65,8 +65,8 @@ ONNX = Extension("org.nnasync.onnx")
 """The extension that runs ONNX files, as devices offer it."""
 
 
-class OnnxOperation(enum.IntEnum):
-    """Operation types within `ONNX`."""
+class GraphOperation(enum.IntEnum):
+    """Operation types within an extension that runs whole files."""
 
     GRAPH = 0
 
@@ -83,7 +83,7 @@ class TfliteOperation(enum.IntEnum):
 
 _OPERATIONS: Mapping[str, type[enum.IntEnum]] = {
     TFLITE.name: TfliteOperation,
-    ONNX.name: OnnxOperation,
+    ONNX.name: GraphOperation,
 }
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
 _TYPES = 1 << hal.EXTENSION_PREFIX_SHIFT

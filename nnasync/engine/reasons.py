@@ -14,7 +14,7 @@ from nnasync import hal
 from nnasync.device import Device
 from nnasync.engine.contract import Engine
 from nnasync.errors import NNError
-from nnasync.extensions import ONNX, OnnxOperation, extension_of, operation_label
+from nnasync.extensions import ONNX, GraphOperation, extension_of, operation_label
 from nnasync.hal import Model
 
 __all__ = [
@@ -38,7 +38,7 @@ MOST_SENT = 256
 NO_MEMORY = "its constants lie in memory that cannot be read"
 """The reason for an operation that an engine was not asked about."""
 
-_GRAPH = (ONNX.name, int(OnnxOperation.GRAPH))
+_GRAPH = (ONNX.name, int(GraphOperation.GRAPH))
 
 
 async def explained(device: Device, model: Model, answers: Sequence[bool]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from nnasync.drivers import built_in, is_installed
 from nnasync.drivers.null import NullEngine
 from nnasync.engine.reasons import LONGEST
 from nnasync.errors import GeneralFailure
-from nnasync.extensions import ONNX, TFLITE, OnnxOperation, TfliteOperation
+from nnasync.extensions import ONNX, TFLITE, GraphOperation, TfliteOperation
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import Tensor
 from tests.rigs import REFERENCE, calculator, runtime
@@ -190,7 +190,7 @@ def whole(reason: str) -> nn.Model:
     label = f"file.onnx, as it is: {reason}"
     file = builder.constant(np.frombuffer(b"onnx", np.uint8), type=type, name=label)
     (y,) = builder.operation_outputs(
-        builder.extension_type(ONNX.name, OnnxOperation.GRAPH),
+        builder.extension_type(ONNX.name, GraphOperation.GRAPH),
         x,
         file,
         outputs=[floats((1, 4))],

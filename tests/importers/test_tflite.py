@@ -24,6 +24,7 @@ from nnasync.hal import (
     OperandType,
     OperationType,
 )
+from nnasync.importers.tflite import translate
 from nnasync.validation import operand_value, validate_model
 from tests.importers.tflite_files import (
     Op,
@@ -37,6 +38,7 @@ from tests.importers.tflite_files import (
     q8,
     tensor_table,
     tflite_file,
+    translate_parts,
     vector,
     weights,
 )
@@ -420,13 +422,13 @@ def test_svdf(tmp_path: Path) -> None:
     assert operand(model, 0, 3).lifetime == OperandLifeTime.NO_VALUE
     op = Op("SVDF", (0, 1, 2, -1, -1), (4,), "SVDFOptions", {"Rank": 2})
     with pytest.raises(ModelError, match="1 x SVDF without a state"):
-        load_parts(tmp_path, tensors, [op])
+        translate_parts(tmp_path, tensors, [op])
 
 
 def test_all_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
     x = floats(1, 3)
     with pytest.raises(ModelError) as caught:
-        load_parts(
+        translate_parts(
             tmp_path,
             [x, x, x, x, weights(2, 3), floats(1, 2), x],
             [
@@ -445,7 +447,7 @@ def test_all_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
         )
     message = str(caught.value)
     assert "1 x CUSTOM Whistle, first operator 0" in message
-    assert "2 x GELU, first operator 1" in message
+    assert "2 x GELU by the error function, first operator 1" in message
     assert "1 x FULLY_CONNECTED with fused activation 4, first operator 3" in message
     assert "TANH" not in message
 
@@ -468,7 +470,9 @@ def test_layers_without_a_counterpart(
 ) -> None:
     op = Op("FULLY_CONNECTED", inputs, (2,), "FullyConnectedOptions", options)
     with pytest.raises(ModelError, match=reason):
-        load_parts(tmp_path, [floats(1, 3), weights_tensor, floats(1, 2)], [op], (0,))
+        tensors = [floats(1, 3), weights_tensor, floats(1, 2)]
+        given = (0,) if weights_tensor.data is not None else (0, 1)
+        translate_parts(tmp_path, tensors, [op], given)
 
 
 @pytest.mark.parametrize(
@@ -499,8 +503,10 @@ def test_layers_without_a_counterpart(
     ],
 )
 def test_broken_files_say_where(tmp_path: Path, tensors: list[T], op: Op, message: str) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(tflite_file(tensors, [op], [0], op.outputs or [0]))
     with pytest.raises(ModelError, match=message):
-        load_bytes(tflite_file(tensors, [op], [0], op.outputs or [0]), tmp_path)
+        translate(path)
 
 
 def test_files_of_other_kinds(tmp_path: Path) -> None:

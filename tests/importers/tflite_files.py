@@ -13,6 +13,7 @@ import tflite
 
 from nnasync import importers
 from nnasync.hal import Model, Struct
+from nnasync.importers.tflite import translate
 
 
 class T(Struct, frozen=True):
@@ -37,6 +38,7 @@ class Op(Struct, frozen=True):
     options: Mapping[str, Any] = {}
     custom: str = ""
     intermediates: tuple[int, ...] = ()
+    version: int = 1
 
 
 def tflite_file(
@@ -122,7 +124,7 @@ def operator_code(b: Any, op: Op) -> int:
     tflite.OperatorCodeStart(b)
     tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(code, 127))
     tflite.OperatorCodeAddBuiltinCode(b, code)
-    tflite.OperatorCodeAddVersion(b, 1)
+    tflite.OperatorCodeAddVersion(b, op.version)
     if custom is not None:
         tflite.OperatorCodeAddCustomCode(b, custom)
     return int(tflite.OperatorCodeEnd(b))
@@ -158,6 +160,15 @@ def load_bytes(data: bytes, folder: Path) -> Model:
     path = folder / "model.tflite"
     path.write_bytes(data)
     return importers.load(path)
+
+
+def translate_parts(
+    folder: Path, tensors: Sequence[T], ops: Sequence[Op], inputs: Sequence[int] = (0,)
+) -> Model:
+    """The model in operations; raises ModelError where a file would be kept whole."""
+    path = folder / "model.tflite"
+    path.write_bytes(tflite_file(tensors, ops, inputs, ops[-1].outputs[:1]))
+    return translate(path)
 
 
 def load_parts(

@@ -14,7 +14,7 @@ from nnasync.deferred import deferred
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
 from nnasync.engine import Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
-from nnasync.extensions import ONNX, OnnxOperation, extension_of
+from nnasync.extensions import ONNX, GraphOperation, extension_of
 from nnasync.formats.onnx import ELEMENTS
 from nnasync.hal import (
     Array,
@@ -42,7 +42,7 @@ _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
 """An estimate; `nnasync calibrate` measures it by type."""
 _RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
 """The types of first inputs that it takes, of files and of translated operations."""
-_GRAPH = (ONNX.name, int(OnnxOperation.GRAPH))
+_GRAPH = (ONNX.name, int(GraphOperation.GRAPH))
 _NAME = "onnx"
 
 

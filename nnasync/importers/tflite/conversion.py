@@ -2,75 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nnasync.errors import ModelError
-from nnasync.formats.tflite import EXTENSION_OPERATORS, OPERATORS, Operator
 from nnasync.hal import Model
-from nnasync.importers.tflite.extension import EXTENSION_CONVERTERS
-from nnasync.importers.tflite.operators import CONVERTERS, Converter
-from nnasync.importers.tflite.reader import Graph, OperatorInfo
+from nnasync.importers.tflite.converter import Converter
+from nnasync.importers.tflite.folding import fold, may_fold
+from nnasync.importers.tflite.interface import Interface
+from nnasync.importers.tflite.operators import OPERATORS
+from nnasync.importers.tflite.reader import File, Graph, OperatorInfo
 from nnasync.importers.tflite.tensors import Tensors
 from nnasync.memory import Pool
+from nnasync.model import ModelBuilder, Value
+from nnasync.model.control_flow import ControlFlow
 
-__all__ = ["convert"]
+__all__ = ["convert", "untranslated"]
 
-
-def convert(graph: Graph, pool: Pool, name: str) -> Model:
-    """The model of a graph whose constants lie in `pool`; raises ModelError."""
-    converters = _converters(graph)
-    tensors = Tensors(graph, pool, name)
-    for position, index in enumerate(graph.inputs):
-        tensors.add_input(index, position)
-    for operator, converter in zip(graph.operators, converters, strict=True):
-        try:
-            converter.convert(tensors, operator)
-        except ModelError as error:
-            raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
-    for position, index in enumerate(graph.outputs):
-        tensors.add_output(index, position)
-    return tensors.builder.build()
+_DEEPEST = 32
+"""How deep parts of a file may lie in each other."""
 
 
-def _converters(graph: Graph) -> list[Converter]:
-    """The converter of each operator; one ModelError lists every kind that has none."""
-    chosen = []
+def convert(file: File, interface: Interface, pool: Pool, name: str) -> Model:
+    """The model of a file whose constants lie in `pool`.
+
+    Raises ModelError that lists the operators which are not translated, or says where it failed.
+    """
+    found = untranslated(file, interface.graph)
+    if found:
+        raise ModelError(f"has operators that are not translated: {'; '.join(found)}")
+    builder = ModelBuilder(name)
+    conversion = _Conversion(file, pool)
+    tensors = conversion.tensors(interface.graph, builder)
+    for port in interface.inputs:
+        tensors.add_input(port.tensor, port.name, port.shape)
+    conversion.run(tensors)
+    for port in interface.outputs:
+        tensors.add_output(port.tensor, port.name)
+    return builder.build()
+
+
+class _Conversion:
+    """Converts the subgraphs of one file, those of branches and loops inside their operators."""
+
+    def __init__(self, file: File, pool: Pool) -> None:
+        self._file = file
+        self._pool = pool
+        self._depth = 0
+
+    def tensors(self, number: int, builder: ControlFlow) -> Tensors:
+        """The tensors of a subgraph that is to be built there."""
+        return Tensors(self._file.graphs[number], self._pool, builder, self._part)
+
+    def run(self, tensors: Tensors) -> None:
+        """Convert all operators in their order; raises ModelError that names one."""
+        for operator in tensors.graph.operators:
+            try:
+                if not fold(tensors, operator):
+                    _converter(tensors.graph, operator).convert(tensors, operator)
+            except ModelError as error:
+                raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
+
+    def _part(self, number: int, builder: ControlFlow, inputs: Sequence[Value]) -> list[Value]:
+        if not 0 <= number < len(self._file.graphs):
+            raise ModelError(f"refers to subgraph {number} of {len(self._file.graphs)}")
+        graph = self._file.graphs[number]
+        if len(graph.inputs) != len(inputs):
+            raise ModelError(f"subgraph {number} has {len(graph.inputs)} inputs")
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ModelError(f"has subgraphs more than {_DEEPEST} deep in each other")
+        tensors = self.tensors(number, builder)
+        for index, value in zip(graph.inputs, inputs, strict=True):
+            tensors.give(index, value)
+        self.run(tensors)
+        self._depth -= 1
+        return [tensors.required(index) for index in graph.outputs]
+
+
+def untranslated(file: File, number: int) -> list[str]:
+    """Each kind of operator of a subgraph that no converter takes, with its count and the reason.
+
+    Operators that may be computed while the file is read are left out.
+    """
+    graph = file.graphs[number]
     found: dict[str, list[OperatorInfo]] = {}
     for operator in graph.operators:
         choice = _choice(graph, operator)
-        if isinstance(choice, Converter):
-            chosen.append(choice)
-        else:
+        results = [graph.tensors[index].type for index in operator.outputs]
+        if isinstance(choice, str) and not all(may_fold(type, operator) for type in results):
             found.setdefault(f"{operator.name} {choice}".strip(), []).append(operator)
-    if found:
-        lines = [
-            f"{len(operators)} x {what}, first operator {operators[0].index}"
-            for what, operators in found.items()
-        ]
-        raise ModelError(f"has operators that the HAL does not have: {'; '.join(lines)}")
-    return chosen
+    return [
+        f"{len(operators)} x {what}, first operator {operators[0].index}"
+        for what, operators in found.items()
+    ]
+
+
+def _converter(graph: Graph, operator: OperatorInfo) -> Converter:
+    choice = _choice(graph, operator)
+    if isinstance(choice, Converter):
+        return choice
+    raise ModelError(f"is not translated {choice or ''}".strip())
 
 
 def _choice(graph: Graph, operator: OperatorInfo) -> Converter | str:
     """The converter of an operator, to the HAL's operations if it can be; or why there is none."""
-    if operator.name not in CONVERTERS:
+    if operator.name not in OPERATORS:
         return ""
     types = [graph.tensors[index].type if index >= 0 else "" for index in operator.inputs]
     results = {graph.tensors[index].type for index in operator.outputs}
-    converter = CONVERTERS[operator.name]
-    if not _takes(OPERATORS[operator.name], types, results):
-        others = EXTENSION_OPERATORS.get(operator.name, ())
-        if not any(_takes(entry, types, results) for entry in others):
-            given = "/".join(dict.fromkeys(filter(None, types)))
-            return f"of {given} to {'/'.join(sorted(results))}"
-        converter = EXTENSION_CONVERTERS[operator.name]
-    return converter.refuse(graph, operator) or converter
-
-
-def _takes(entry: Operator, types: list[str], results: set[str]) -> bool:
-    """Whether an entry has these types of inputs, "" where one is left out, and of outputs."""
-    legal = set(entry.outputs or types[:1])
-    return results <= legal and any(_fits(types, kind) for kind in entry.kinds)
-
-
-def _fits(types: list[str], kind: tuple[str, ...]) -> bool:
-    wanted = [*kind, *[kind[-1]] * len(types)]
-    return any(types) and all(a in ("", b) for a, b in zip(types, wanted, strict=False))
+    for converter in OPERATORS[operator.name]:
+        if converter.takes(types, results):
+            return converter.refuse(graph, operator) or converter
+    given = "/".join(dict.fromkeys(filter(None, types)))
+    return f"of {given} to {'/'.join(sorted(results))}"

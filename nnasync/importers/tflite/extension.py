@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 
 from nnasync.extensions import TFLITE, TfliteOperation
-from nnasync.formats.tflite import ACTIVATIONS
 from nnasync.hal import OperandType
-from nnasync.importers.tflite.operators import (
+from nnasync.importers.tflite.converter import (
+    ACTIVATIONS,
+    FLOATS,
     Converter,
     option,
-    refuse_recurrent,
-    update,
+    refuse_nothing,
 )
 from nnasync.importers.tflite.reader import Graph, OperatorInfo, Quantization
+from nnasync.importers.tflite.recurrent import refuse_recurrent, update
 from nnasync.importers.tflite.tensors import Tensors
 from nnasync.kernels.operation import Tensor
 from nnasync.model.graph import Input
 
-__all__ = ["EXTENSION_CONVERTERS"]
+__all__ = ["CONVERTERS"]
 
 _GATE_SCALE = 2.0**-12
 _TANH = 4
@@ -59,10 +60,6 @@ def _dequantize(tensors: Tensors, operator: OperatorInfo) -> None:
 def _softmax(tensors: Tensors, operator: OperatorInfo) -> None:
     type, beta = _type(tensors, TfliteOperation.SOFTMAX), float(option(operator, "Beta"))
     tensors.emit(operator, type, [tensors.input(operator, 0), beta])
-
-
-def _refuse_nothing(graph: Graph, operator: OperatorInfo) -> str | None:
-    return None
 
 
 def _svdf(tensors: Tensors, operator: OperatorInfo) -> None:
@@ -137,10 +134,51 @@ def _refuse_lstm(graph: Graph, operator: OperatorInfo) -> str | None:
     return refuse_recurrent(graph, operator, states=(18, 19))
 
 
-EXTENSION_CONVERTERS: dict[str, Converter] = {
-    "QUANTIZE": Converter(_requantize, _refuse_requantize),
-    "DEQUANTIZE": Converter(_dequantize, _refuse_nothing),
-    "SOFTMAX": Converter(_softmax, _refuse_nothing),
-    "SVDF": Converter(_svdf, _refuse_svdf),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": Converter(_lstm, _refuse_lstm),
+_LSTM_KIND = (
+    "INT8",
+    *("INT8",) * 8,
+    *("INT16",) * 3,
+    *("INT32",) * 4,
+    "INT8",
+    "INT32",
+    "INT8",
+    "INT16",
+    *("INT16",) * 4,
+)
+
+CONVERTERS: dict[str, tuple[Converter, ...]] = {
+    "QUANTIZE": (
+        Converter(FLOATS, _requantize, _refuse_requantize, ("INT16",)),
+        Converter(
+            (("UINT8",), ("INT8",), ("INT16",), ("INT32",)),
+            _requantize,
+            _refuse_requantize,
+            ("UINT8", "INT8", "INT16", "INT32"),
+        ),
+    ),
+    "DEQUANTIZE": (Converter((("INT16",),), _dequantize, refuse_nothing, ("FLOAT32",)),),
+    "SOFTMAX": (
+        Converter(
+            (("UINT8",), ("INT8",), ("INT16",)),
+            _softmax,
+            refuse_nothing,
+            ("INT16",),
+            "SoftmaxOptions",
+        ),
+    ),
+    "SVDF": (
+        Converter(
+            (
+                ("INT8", "INT8", "INT8", "INT32", "INT8"),
+                ("INT8", "INT8", "INT16", "INT32", "INT16"),
+            ),
+            _svdf,
+            _refuse_svdf,
+            options="SVDFOptions",
+        ),
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        Converter((_LSTM_KIND,), _lstm, _refuse_lstm, options="UnidirectionalSequenceLSTMOptions"),
+    ),
 }
+"""What operations of `extensions.TFLITE` take, where the HAL has none for these types."""

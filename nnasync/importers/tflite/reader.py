@@ -9,18 +9,31 @@ often.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from nnasync.errors import ModelError
-from nnasync.formats.tflite import OPERATORS, Default
 from nnasync.hal import Shape, Struct
 
-__all__ = ["Graph", "OperatorInfo", "Quantization", "TensorInfo", "read_graph"]
+__all__ = [
+    "File",
+    "Graph",
+    "OperatorInfo",
+    "Option",
+    "Quantization",
+    "SignatureInfo",
+    "TensorInfo",
+    "read_file",
+]
+
+Option = int | float | bool | str | tuple[int, ...]
+"""A parameter of an operator."""
 
 _IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
@@ -46,7 +59,10 @@ class Quantization(Struct, frozen=True):
 
 
 class TensorInfo(Struct, frozen=True):
-    """One tensor; `offset` and `length` are its constant value's bytes in the file, if any."""
+    """One tensor; `offset` and `length` are its constant value's bytes in the file, if any.
+
+    `open_shape` is the shape with 0 for each dimension that the file leaves open.
+    """
 
     name: str
     type: str
@@ -55,24 +71,28 @@ class TensorInfo(Struct, frozen=True):
     is_variable: bool
     offset: int
     length: int
+    open_shape: Shape = ()
+    is_sparse: bool = False
 
 
 class OperatorInfo(Struct, frozen=True):
     """One operator; inputs that are left out are -1.
 
-    `intermediates` are tensors that only say how values inside the operator are quantised.
+    `intermediates` are tensors that only say how values inside the operator are quantised,
+    `custom_options` the bytes that only the maker of a custom operator can read.
     """
 
     index: int
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: dict[str, Default]
+    options: dict[str, Option]
     intermediates: tuple[int, ...] = ()
+    custom_options: bytes = b""
 
 
 class Graph(Struct, frozen=True):
-    """The main subgraph of a file."""
+    """One subgraph of a file."""
 
     tensors: tuple[TensorInfo, ...]
     operators: tuple[OperatorInfo, ...]
@@ -80,11 +100,34 @@ class Graph(Struct, frozen=True):
     outputs: tuple[int, ...]
 
 
-def read_graph(data: memoryview) -> Graph:
-    """The main subgraph of a TFLite file; raises ModelError where the file is broken."""
+class SignatureInfo(Struct, frozen=True):
+    """Names for the inputs and outputs of a subgraph, each with its tensor."""
+
+    name: str
+    graph: int
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+
+
+class File(Struct, frozen=True):
+    """All subgraphs of a file, the main one first, and what it says of them.
+
+    `metadata` has offset and length of each entry by name.
+    """
+
+    graphs: tuple[Graph, ...]
+    signatures: tuple[SignatureInfo, ...]
+    metadata: Mapping[str, tuple[int, int]]
+
+
+def read_file(data: memoryview, tables: Mapping[str, str]) -> File:
+    """The parts of a TFLite file; raises ModelError where the file is broken.
+
+    `tables` names the schema's table of options of each operator whose options matter.
+    """
     if len(data) < 8 or bytes(data[4:8]) != _IDENTIFIER:
         raise ModelError(f'is not a TFLite file: bytes 4 to 8 are not "{_IDENTIFIER.decode()}"')
-    return _Reader(data).read()
+    return _Reader(data, tables).read()
 
 
 def _schema() -> ModuleType:
@@ -96,8 +139,9 @@ def _schema() -> ModuleType:
 
 
 class _Reader:
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, tables: Mapping[str, str]) -> None:
         self._data = data
+        self._tables = tables
         self._start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
         self._budget = 2 * len(data) + 4096
         self._where = "header"
@@ -105,14 +149,14 @@ class _Reader:
         self._type_names = _names(self._schema.TensorType)
         self._operator_names = _names(self._schema.BuiltinOperator)
 
-    def read(self) -> Graph:
+    def read(self) -> File:
         try:
             return self._read()
         except _BROKEN as error:
             text = str(error) or type(error).__name__
             raise ModelError(f"is broken: {self._where}: {text}") from error
 
-    def _read(self) -> Graph:
+    def _read(self) -> File:
         model = self._schema.Model.GetRootAs(self._data)
         if model.Version() != _SCHEMA_VERSION:
             raise ModelError(f"has schema version {model.Version()}, known is {_SCHEMA_VERSION}")
@@ -124,10 +168,46 @@ class _Reader:
             self._extent(model.Buffers(index))
             for index in self._indices("buffer", model.BuffersLength())
         ]
-        self._where = "subgraph 0"
-        if model.SubgraphsLength() < 1:
+        graphs = [
+            self._graph(model.Subgraphs(index), codes, buffers)
+            for index in self._indices("subgraph", model.SubgraphsLength())
+        ]
+        if not graphs:
             raise ModelError("has no subgraph")
-        return self._graph(model.Subgraphs(0), codes, buffers)
+        signatures = [
+            self._signature(model.SignatureDefs(index), graphs)
+            for index in self._indices("signature", model.SignatureDefsLength())
+        ]
+        metadata = {}
+        for index in self._indices("metadata", model.MetadataLength()):
+            entry = model.Metadata(index)
+            metadata[self._text(entry.Name())] = buffers[entry.Buffer()]
+        return File(tuple(graphs), tuple(signatures), metadata)
+
+    def _signature(self, signature: Any, graphs: Sequence[Graph]) -> SignatureInfo:
+        number = signature.SubgraphIndex()
+        graph = graphs[number]
+        return SignatureInfo(
+            name=self._text(signature.SignatureKey()),
+            graph=number,
+            inputs=self._names(signature, "Inputs", graph.inputs),
+            outputs=self._names(signature, "Outputs", graph.outputs),
+        )
+
+    def _names(
+        self, signature: Any, field: str, tensors: Sequence[int]
+    ) -> tuple[tuple[str, int], ...]:
+        count = getattr(signature, f"{field}Length")()
+        self._charge(_TABLE_BYTES * count)
+        entries = [getattr(signature, field)(index) for index in range(count)]
+        found = tuple((self._text(entry.Name()), entry.TensorIndex()) for entry in entries)
+        for name, tensor in found:
+            if tensor not in tensors:
+                raise ModelError(
+                    f'is broken: {self._where}: "{name}" is tensor {tensor}, which is none of the'
+                    f" {field.lower()} of its subgraph"
+                )
+        return found
 
     def _graph(self, graph: Any, codes: Sequence[str], buffers: Sequence[tuple[int, int]]) -> Graph:
         tensors = [
@@ -191,8 +271,9 @@ class _Reader:
         if any(n < 0 for n in shape):
             raise ModelError(f"is broken: {self._where}: has shape {list(shape)}")
         offset, length = buffers[tensor.Buffer()]
-        if tensor.Sparsity() is not None:
-            raise ModelError(f"{self._where}: sparse tensors are not supported")
+        signature = self._vector(tensor, "ShapeSignature")
+        if len(signature) != len(shape):
+            signature = list(shape)
         return TensorInfo(
             name=self._text(tensor.Name()),
             type=self._type_names.get(tensor.Type(), f"type {tensor.Type()}"),
@@ -201,6 +282,8 @@ class _Reader:
             is_variable=tensor.IsVariable(),
             offset=offset,
             length=length,
+            open_shape=tuple(n if s >= 0 else 0 for n, s in zip(shape, signature, strict=True)),
+            is_sparse=tensor.Sparsity() is not None,
         )
 
     def _quantization(self, quantization: Any) -> Quantization:
@@ -224,6 +307,7 @@ class _Reader:
             outputs=self._tensor_indices(operator, "Outputs", tensors, optional=False),
             options=self._options(operator, name),
             intermediates=self._tensor_indices(operator, "Intermediates", tensors, optional=True),
+            custom_options=bytes(self._vector(operator, "CustomOptions", 1)),
         )
 
     def _tensor_indices(
@@ -237,25 +321,56 @@ class _Reader:
                 )
         return indices
 
-    def _options(self, operator: Any, name: str) -> dict[str, Default]:
-        entry = OPERATORS.get(name)
-        if entry is None or not entry.defaults:
+    def _options(self, operator: Any, name: str) -> dict[str, Option]:
+        expected = self._tables.get(name, "")
+        if not expected:
             return {}
         kind = operator.BuiltinOptionsType()
-        if not kind:
-            return dict(entry.defaults)
-        expected = getattr(self._schema.BuiltinOptions, entry.options)
         table = operator.BuiltinOptions()
-        if kind != expected or table is None:
-            raise ModelError(f"is broken: {self._where}: its options are not {entry.options}")
-        options = getattr(self._schema, entry.options)()
-        options.Init(table.Bytes, table.Pos)
-        return {
-            field: tuple(self._vector(options, field))
-            if isinstance(default, tuple)
-            else getattr(options, field)()
-            for field, default in entry.defaults.items()
-        }
+        if kind and (kind != getattr(self._schema.BuiltinOptions, expected) or table is None):
+            raise ModelError(f"is broken: {self._where}: its options are not {expected}")
+        options = getattr(self._schema, expected)
+        if not kind:
+            return self._fields(expected, options.GetRootAs(_empty_table()))
+        read = options()
+        read.Init(table.Bytes, table.Pos)
+        return self._fields(expected, read)
+
+    def _fields(self, name: str, table: Any) -> dict[str, Option]:
+        """All parameters in a table of options, with the schema's defaults."""
+        found: dict[str, Option] = {}
+        for field in _field_names(name):
+            if hasattr(table, f"{field}AsNumpy"):
+                found[field] = tuple(self._vector(table, field))
+            else:
+                value = getattr(table, field)()
+                is_text = value is None or isinstance(value, bytes)
+                found[field] = self._text(value) if is_text else value
+        return found
+
+
+@functools.cache
+def _field_names(table: str) -> tuple[str, ...]:
+    """The fields of a table of the schema: a class with a method for each, and some others."""
+    kind: Any = getattr(_schema(), table)
+    ends = ("AsNumpy", "Length", "IsNone", "HasIdentifier")
+    return tuple(
+        name
+        for name in vars(kind)
+        if name[0] != "_"
+        and name != "Init"
+        and not name.startswith("GetRootAs")
+        and not name.endswith(ends)
+    )
+
+
+@functools.cache
+def _empty_table() -> bytes:
+    """A table in which nothing is stated, so that every field has its default."""
+    builder: Any = importlib.import_module("flatbuffers").Builder(16)
+    builder.StartObject(0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
 
 
 def _names(enumeration: Any) -> dict[int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,26 +11,52 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.formats.tflite import TENSOR_TYPES
 from nnasync.hal import Array, ChannelQuant, OperandType, Shape
 from nnasync.importers.tflite.reader import Graph, OperatorInfo, TensorInfo
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder, Value
-from nnasync.model.graph import Input
+from nnasync.model.control_flow import ControlFlow
+from nnasync.model.graph import Input, int32_array
 
-__all__ = ["Tensors"]
+__all__ = ["DTYPES", "TENSOR_TYPES", "Part", "Tensors", "dequantized_numbers", "labelled"]
+
+TENSOR_TYPES: dict[str, OperandType] = {
+    "FLOAT32": OperandType.TENSOR_FLOAT32,
+    "FLOAT16": OperandType.TENSOR_FLOAT16,
+    "INT32": OperandType.TENSOR_INT32,
+    "INT64": OperandType.TENSOR_INT32,
+    "BOOL": OperandType.TENSOR_BOOL8,
+    "UINT8": OperandType.TENSOR_QUANT8_ASYMM,
+    "INT8": OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    "INT16": OperandType.TENSOR_QUANT16_SYMM,
+}
+"""The operand types of TFLite's; the HAL has no integers of 64 bits, so they have 32 inside."""
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    **{name: hal.dtype_of(type) for name, type in TENSOR_TYPES.items()},
+    "INT64": np.dtype(np.int64),
+}
+"""How the numbers of a constant are stored in a file."""
 
 _QUANTIZED = ("UINT8", "INT8", "INT16")
-_DTYPES: dict[str, np.dtype[Any]] = {"INT64": np.dtype(np.int64)}
+
+Part = Callable[[int, ControlFlow, Sequence[Value]], list[Value]]
+"""Converts another subgraph, by its number, with these inputs; gives its outputs."""
 
 
 class Tensors:
-    """Finds or makes the value of each tensor; converters read from it and write to it."""
+    """Finds or makes the value of each tensor; converters read from it and write to it.
 
-    def __init__(self, graph: Graph, pool: Pool, name: str) -> None:
+    `numbers_of` holds what operators give that were computed while the file was read: arrays, which
+    are masked where a number depends on a dimension that is open.
+    """
+
+    def __init__(self, graph: Graph, pool: Pool, builder: ControlFlow, part: Part) -> None:
         self.graph = graph
-        self.builder = ModelBuilder(name)
+        self.builder = builder
+        self.part = part
+        self.numbers_of: dict[int, Array] = {}
         self._pool = pool
         self._values: dict[int, Value] = {}
         self._scaled_integers = {
@@ -39,42 +65,49 @@ class Tensors:
             if operator.name == "QUANTIZE" and operator.inputs
         }
 
-    def add_input(self, index: int, position: int) -> None:
-        """Make a tensor an input of the model."""
+    def add_input(self, index: int, name: str, shape: Shape) -> None:
+        """Make a tensor an input of the model; 0 is an open dimension."""
         if index in self._values:
             raise ModelError(f"tensor {index} is an input of the model twice")
         tensor = self._stored(index)
         self._values[index] = self.builder.input(
-            self.graph.tensors[index].name or f"input{position}",
-            tensor.shape or (1,),
+            name,
+            shape or (1,),
             type=OperandType(tensor.type),
             scale=tensor.scale,
             zero_point=tensor.zero_point,
         )
 
-    def add_output(self, index: int, position: int) -> None:
+    def give(self, index: int, value: Value) -> None:
+        """Make a value that of an input of a subgraph."""
+        self._values[index] = value
+
+    def add_output(self, index: int, name: str) -> None:
         """Make a tensor an output of the model."""
         self._stored(index)
-        name = self.graph.tensors[index].name or f"output{position}"
         self.builder.output(name, self.required(index))
 
     def described(self, index: int) -> Tensor:
-        """What the file says of a tensor, without its value."""
+        """What the file says of a tensor, without its value.
+
+        A shape that the file leaves open is not known, whatever the file fills in.
+        """
         info = self.graph.tensors[index]
         if info.type not in TENSOR_TYPES:
-            raise ModelError(f"{_named(index, info)} is {info.type}, which is not supported")
+            raise ModelError(f"{labelled(index, info)} is {info.type}, which is not supported")
         type, quantization = TENSOR_TYPES[info.type], info.quantization
+        shape = () if 0 in info.open_shape and not info.length else info.shape
         if info.type not in _QUANTIZED:
-            return Tensor(type=type, shape=info.shape)
+            return Tensor(type=type, shape=shape)
         scales, zero_points = quantization.scales, quantization.zero_points
         if len(scales) > 1:
             return _per_channel(index, info)
         if not scales:
-            raise ModelError(f"{_named(index, info)} is {info.type} without quantisation")
+            raise ModelError(f"{labelled(index, info)} is {info.type} without quantisation")
         zero_point = zero_points[0] if zero_points else 0
         if info.type == "INT16" and zero_point:
             type, zero_point = OperandType.TENSOR_QUANT16_ASYMM, zero_point + 2**15
-        return Tensor(type=type, shape=info.shape, scale=scales[0], zero_point=zero_point)
+        return Tensor(type=type, shape=shape, scale=scales[0], zero_point=zero_point)
 
     def optional(self, operator: OperatorInfo, position: int) -> Value | None:
         """The value of an operator's input, or None where it is left out."""
@@ -94,12 +127,14 @@ class Tensors:
         value = self._values.get(index)
         if value is None:
             info = self.graph.tensors[index]
-            if info.length:
+            if index in self.numbers_of:
+                value = self._computed(index)
+            elif info.length:
                 value = self._constant(index, self._stored(index))
             elif info.is_variable:
                 value = self._state(index)
             else:
-                raise ModelError(f"{_named(index, info)} is used before an operator writes it")
+                raise ModelError(f"{labelled(index, info)} has no value")
             self._values[index] = value
         return value
 
@@ -114,11 +149,42 @@ class Tensors:
             raise ModelError(f"input {position} must be constant, with zero point 0")
         return self._constant(index, plain)
 
-    def bias(self, operator: OperatorInfo, position: int, scale: float, channels: int) -> Value:
-        """The bias of a layer: its scale follows from the layer; zeros where it is left out."""
+    def weights(self, operator: OperatorInfo, position: int, shape: Shape | None = None) -> Value:
+        """The weights of a layer; those of 8 bits on floats as floats, in this shape if given."""
         index = operator.inputs[position] if position < len(operator.inputs) else -1
         if index < 0:
-            dtype = np.float32 if self.input(operator, 0).scale == 0 else np.int32
+            raise ModelError(f"input {position} is missing")
+        info, main = self.graph.tensors[index], self.graph.tensors[self.result(operator)]
+        if info.type in _QUANTIZED and main.type == "FLOAT32":
+            return self._floats(index)
+        if shape is None:
+            return self.required(index)
+        tensor = msgspec.structs.replace(self._stored(index), shape=shape)
+        return self._constant(index, tensor)
+
+    def _floats(self, index: int) -> Value:
+        """A quantised constant as floats: what it stands for."""
+        info, numbers = self.graph.tensors[index], self.numbers(index)
+        if numbers is None:
+            raise ModelError(f"{labelled(index, info)} must be a constant")
+        return self.builder.constant(dequantized_numbers(info, numbers), name=info.name)
+
+    def bias(
+        self,
+        operator: OperatorInfo,
+        position: int,
+        scale: float,
+        channels: int,
+        x: Value | None = None,
+    ) -> Value:
+        """The bias of a layer on x: its scale follows from the layer; zeros where it is left out.
+
+        x is the operator's first input unless given.
+        """
+        index = operator.inputs[position] if position < len(operator.inputs) else -1
+        if index < 0:
+            x = x or self.input(operator, 0)
+            dtype = np.float32 if x.scale == 0 else np.int32
             zeros = np.zeros(channels, dtype)
             return self.builder.constant(zeros, scale=0.0 if dtype == np.float32 else scale)
         tensor = self.described(index)
@@ -135,22 +201,30 @@ class Tensors:
     def numbers(self, index: int) -> Array | None:
         """The value of a constant tensor, in its own type; None where it is no constant."""
         info = self.graph.tensors[index]
-        if not info.length:
+        if index in self.numbers_of:
+            return self.numbers_of[index]
+        if not info.length or info.is_sparse:
             return None
-        dtype = _DTYPES.get(info.type)
-        if info.type in TENSOR_TYPES:
-            dtype = hal.dtype_of(TENSOR_TYPES[info.type])
-        if dtype is None:
-            raise ModelError(f"{_named(index, info)} is {info.type}, which is not supported")
-        self._check_length(index, dtype.itemsize, info.shape)
-        return self._pool.array(dtype, info.shape, info.offset)
+        if info.type not in DTYPES:
+            raise ModelError(f"{labelled(index, info)} is {info.type}, which is not supported")
+        self._check_length(index, DTYPES[info.type].itemsize, info.shape)
+        return self._pool.array(DTYPES[info.type], info.shape, info.offset)
 
     def integers(self, operator: OperatorInfo, position: int) -> list[int] | None:
         """The values of an operator's constant integer input; None where it is not there."""
         if position >= len(operator.inputs) or operator.inputs[position] < 0:
             return None
         numbers = self.numbers(operator.inputs[position])
-        return None if numbers is None else [int(n) for n in numbers.reshape(-1)]
+        if numbers is None or np.ma.is_masked(numbers):
+            return None
+        return [int(n) for n in numbers.reshape(-1)]
+
+    def constant(self, operator: OperatorInfo, position: int) -> list[int]:
+        """The values of an operator's integer input; raises ModelError where it is computed."""
+        numbers = self.integers(operator, position)
+        if numbers is None:
+            raise ModelError(f"input {position} must be a constant")
+        return numbers
 
     def emit(
         self,
@@ -177,10 +251,13 @@ class Tensors:
 
     def define(self, operator: OperatorInfo, value: Value) -> None:
         """Make a value the operator's output."""
-        index = self.result(operator)
-        if index in self._values:
-            raise ModelError(f"{_named(index, self.graph.tensors[index])} is written twice")
-        self._values[index] = value
+        self._values[self.result(operator)] = value
+
+    def define_all(self, operator: OperatorInfo, values: Sequence[Value]) -> None:
+        """Make values the operator's outputs."""
+        if len(values) != len(operator.outputs):
+            raise ModelError(f"has {len(operator.outputs)} outputs, expected {len(values)}")
+        self._values.update(zip(operator.outputs, values, strict=True))
 
     def result(self, operator: OperatorInfo) -> int:
         """The tensor that is the operator's first output."""
@@ -188,9 +265,31 @@ class Tensors:
             raise ModelError("has no output")
         return operator.outputs[0]
 
+    def _computed(self, index: int) -> Value:
+        """The constant that was computed while the file was read."""
+        info, numbers = self.graph.tensors[index], self.numbers_of[index]
+        if np.ma.is_masked(numbers):
+            raise ModelError(f"{labelled(index, info)} depends on an open dimension")
+        if numbers.size == 0:
+            raise ModelError(f"{labelled(index, info)} is empty")
+        tensor = self.described(index)
+        return self.builder.constant(
+            int32_array(numbers) if numbers.dtype == np.int64 else numbers,
+            type=OperandType(tensor.type),
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
+            name=info.name,
+        )
+
     def _constant(self, index: int, tensor: Tensor) -> Value:
         info = self.graph.tensors[index]
+        if info.is_sparse:
+            raise ModelError(f"{labelled(index, info)} is sparse, which is not supported")
         shape = tensor.shape or (1,)
+        if info.type == "INT64":
+            self._check_length(index, 8, shape)
+            numbers = int32_array(self._pool.array(DTYPES[info.type], shape, info.offset))
+            return self.builder.constant(numbers.reshape(shape), name=info.name)
         self._check_length(index, tensor.dtype.itemsize, shape)
         whole = Tensor(
             type=tensor.type,
@@ -216,7 +315,7 @@ class Tensors:
         needed = itemsize * math.prod(shape)
         if info.length != needed:
             raise ModelError(
-                f"{_named(index, info)} of {info.type} {list(info.shape)} takes {needed} bytes, "
+                f"{labelled(index, info)} of {info.type} {list(info.shape)} takes {needed} bytes, "
                 f"its buffer has {info.length}"
             )
 
@@ -232,12 +331,14 @@ class Tensors:
         if tensor.type == OperandType.TENSOR_QUANT16_ASYMM:
             info = self.graph.tensors[index]
             raise ModelError(
-                f"{_named(index, info)} is INT16 with zero point"
+                f"{labelled(index, info)} is INT16 with zero point"
                 f" {info.quantization.zero_points[0]}; only values inside the network can be"
             )
         return tensor
 
     def _state(self, index: int) -> Value:
+        if not isinstance(self.builder, ModelBuilder):
+            raise ModelError(f"{labelled(index, self.graph.tensors[index])} is a state of a part")
         tensor = self._stored(index)
         return self.builder.state(
             self.graph.tensors[index].name or f"state{index}",
@@ -252,7 +353,7 @@ def _per_channel(index: int, info: TensorInfo) -> Tensor:
     quantization = info.quantization
     if info.type != "INT8" or any(quantization.zero_points):
         raise ModelError(
-            f"{_named(index, info)} is {info.type} quantised per channel; only INT8 with zero "
+            f"{labelled(index, info)} is {info.type} quantised per channel; only INT8 with zero "
             "points of 0 can be"
         )
     return Tensor(
@@ -262,5 +363,24 @@ def _per_channel(index: int, info: TensorInfo) -> Tensor:
     )
 
 
-def _named(index: int, info: TensorInfo) -> str:
+def labelled(index: int, info: TensorInfo) -> str:
+    """A tensor as it is called in messages."""
     return f'tensor {index} "{info.name}"'
+
+
+def dequantized_numbers(info: TensorInfo, numbers: Array) -> Array:
+    """What the numbers of a quantised tensor stand for, as float32."""
+    scales, zero_points = info.quantization.scales, info.quantization.zero_points
+    if not scales or len(zero_points) not in (0, 1, len(scales)):
+        raise ModelError(f'tensor "{info.name}" is {info.type} without quantisation')
+    shape = [1] * numbers.ndim
+    if len(scales) > 1:
+        axis = info.quantization.dimension
+        if not 0 <= axis < numbers.ndim or numbers.shape[axis] != len(scales):
+            raise ModelError(f'tensor "{info.name}" has {len(scales)} scales')
+        shape[axis] = len(scales)
+    scale = np.asarray(scales, np.float32).reshape(shape if len(scales) > 1 else ())
+    zero = np.asarray(zero_points or [0], np.float32)
+    zero = zero.reshape(shape if len(zero_points) > 1 else ())
+    found: Array = (numbers.astype(np.float32) - zero) * scale
+    return found

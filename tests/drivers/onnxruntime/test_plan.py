@@ -15,7 +15,7 @@ from nnasync.drivers.onnxruntime.call import SHORT_NS, OnnxCall
 from nnasync.drivers.onnxruntime.providers import package
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
-from nnasync.extensions import ONNX, OnnxOperation
+from nnasync.extensions import ONNX, GraphOperation
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.importers.onnx import wrap
 from tests.importers.onnx.files import (
@@ -282,7 +282,7 @@ def test_a_file_that_onnx_runtime_refuses() -> None:
     file = builder.constant(
         np.frombuffer(b"\x08\x09\x12garbage", np.uint8), type=nn.OperandType.TENSOR_OEM_BYTE
     )
-    type = builder.extension_type(ONNX.name, OnnxOperation.GRAPH)
+    type = builder.extension_type(ONNX.name, GraphOperation.GRAPH)
     builder.output("y", builder.operation(type, x, file, output=x))
     with pytest.raises(GeneralFailure, match="ONNX Runtime refuses"):
         plan(builder.build())
@@ -306,7 +306,7 @@ def test_a_file_cannot_read_others(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     x = builder.input("x", (1, 3))
     data = np.frombuffer(graph.SerializeToString(), np.uint8)
     file = builder.constant(data, type=nn.OperandType.TENSOR_OEM_BYTE)
-    type = builder.extension_type(ONNX.name, OnnxOperation.GRAPH)
+    type = builder.extension_type(ONNX.name, GraphOperation.GRAPH)
     builder.output("y", builder.operation(type, x, file, output=x))
     with pytest.raises(GeneralFailure, match="ONNX Runtime refuses"):
         plan(builder.build())
