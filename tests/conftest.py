@@ -20,6 +20,7 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 from nnasync import memory
+from nnasync.compilation import contest_process
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,6 +74,12 @@ def state_folder(state_folders: Iterator[Path], monkeypatch: Any) -> Path:
     folder.mkdir()
     monkeypatch.setenv("NNASYNC_STATE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def contests_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contests are held in this process: thousands of others would take a second each to start."""
+    monkeypatch.setattr(contest_process, "can_start", lambda: False)
 
 
 @pytest.fixture(scope="session")

@@ -31,12 +31,14 @@ from nnasync.compilation.report import Report as Report
 from nnasync.compilation.report import devices_of as devices_of
 from nnasync.compilation.state import state_folder as state_folder
 from nnasync.compilation.terms import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
+from nnasync.compilation.terms import Apart as Apart
 from nnasync.compilation.verdicts import Verdicts as Verdicts
 
 __all__ = [
     "DEFAULT_BUDGET_NS",
     "REFERENCE",
     "RELAXED",
+    "Apart",
     "Candidate",
     "Compilation",
     "CompilationCache",

@@ -19,7 +19,7 @@ from nnasync.compilation.contenders import Wish
 from nnasync.compilation.fallback import Fallbacks
 from nnasync.compilation.recalling import Recall
 from nnasync.compilation.report import Compilation
-from nnasync.compilation.terms import DEFAULT_BUDGET_NS, PATIENCE_S, Terms
+from nnasync.compilation.terms import DEFAULT_BUDGET_NS, PATIENCE_S, Apart, Terms
 from nnasync.compilation.verdicts import Verdicts
 from nnasync.deferred import deferred
 from nnasync.device import Device
@@ -55,6 +55,7 @@ async def compile_model(
     optimise_after: int | None = None,
     code: Mapping[str, str] | None = None,
     again: bool = False,
+    apart: Apart | None = None,
 ) -> Compilation:
     """Prepare a model on the device, and in the lowering, that is fastest and agrees.
 
@@ -68,7 +69,7 @@ async def compile_model(
     "bf16" floats with less than float32. `pin` names the contender. With `quantum_ns` an engine
     that cannot stop inside a run gets the model in segments. `code` has the fingerprints of the
     drivers of third parties, by device. With `again` nothing that is remembered is taken: there is
-    another contest.
+    another contest. `apart` is where contests are held outside of this process.
 
     Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
     otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
@@ -76,7 +77,7 @@ async def compile_model(
     fallbacks = Fallbacks.among(devices, source)
     digest = fingerprint.hex()[:_DIGEST]
     limits = (budget_ns, patience_s, quantum_ns)
-    terms = Terms(digest, reference, verdicts, *limits, pin, cache, code or {}, again)
+    terms = Terms(digest, reference, verdicts, *limits, pin, cache, code or {}, again, apart)
     order = _Order(source, preference, priority, precision, fallbacks)
 
     async def choose_anew() -> Chosen:

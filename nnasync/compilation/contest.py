@@ -70,12 +70,14 @@ class Limits(msgspec.Struct, frozen=True):
     """How long a contest may take.
 
     budget_ns: the turns, and the runs with cold caches. patience_s: one answer or turn, after which
-    a contender counts as hanging. until_ns: the moment by which it is over.
+    a contender counts as hanging. until_ns: the moment by which it is over. trying: called with the
+    name of a contender before it runs.
     """
 
     budget_ns: int
     patience_s: float
     until_ns: float
+    trying: Callable[[str], object] | None = None
 
 
 Widen = Callable[[Sequence[Standing]], Awaitable[Sequence[Standing]]]
@@ -194,6 +196,7 @@ class _Contest:
     async def _asked(
         self, standing: Standing, samples: Sequence[Sequence[Array]]
     ) -> list[Answer] | None:
+        self._say_who(standing)
         try:
             trial = standing.trial = standing.trial or standing.contender.trial()
             answers: list[Answer] = []
@@ -270,12 +273,17 @@ class _Contest:
         """What its trial measured; None, and its failure noted, if it fails."""
         if standing.trial is None:
             return None
+        self._say_who(standing)
         try:
             with anyio.fail_after(self._limits.patience_s):
                 return await run(standing.trial)
         except Exception as error:
             self._fails(standing, error)
             return None
+
+    def _say_who(self, standing: Standing) -> None:
+        if self._limits.trying is not None:
+            self._limits.trying(standing.contender.name)
 
     def _fails(self, standing: Standing, error: Exception) -> None:
         name = standing.contender.name

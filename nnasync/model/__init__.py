@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from nnasync.model.file import fingerprint as fingerprint
     from nnasync.model.file import load_nnm as load_nnm
     from nnasync.model.file import save as save
+    from nnasync.model.file import write as write
     from nnasync.model.graph import Value as Value
 
-__all__ = ["ModelBuilder", "Value", "fingerprint", "load_nnm", "save"]
+__all__ = ["ModelBuilder", "Value", "fingerprint", "load_nnm", "save", "write"]
 
 __getattr__ = names(
     __name__,
@@ -23,5 +24,6 @@ __getattr__ = names(
         "fingerprint": "file",
         "load_nnm": "file",
         "save": "file",
+        "write": "file",
     },
 )

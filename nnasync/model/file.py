@@ -26,6 +26,7 @@ import secrets
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -43,7 +44,7 @@ from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ALIGNMENT, Pool, layout, mapped
 from nnasync.validation import validate_model
 
-__all__ = ["fingerprint", "load_nnm", "save"]
+__all__ = ["fingerprint", "load_nnm", "save", "write"]
 
 _MAGIC = b"NNASYNC\0"
 _VERSION = 1
@@ -78,13 +79,18 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with open(fd, "wb") as file:
-            file.writelines(_pieces(model))
-            file.flush()
+            write(model, file)
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write(model: Model, file: BinaryIO) -> None:
+    """Write what an `.nnm` file of a legal model has in it to an open file."""
+    file.writelines(_pieces(model))
+    file.flush()
 
 
 def load_nnm(path: str | os.PathLike[str]) -> Model:

@@ -74,6 +74,7 @@ class Devices:
         self._admissions: dict[int, Device] = {}
         self._judge: Device | None = None
         self._extensions: Registry | None = None
+        self._names: dict[int, str] = {}
         self.services: list[ServiceDevice] = []
         """The devices that live in processes of their own."""
 
@@ -113,6 +114,8 @@ class Devices:
             try:
                 device = await self._isolated(item) if item in self._isolate else self._device(item)
                 found.append(await self._admitted(device))
+                if isinstance(item, str) and item not in self._isolate:
+                    self._names[id(found[-1])] = item
             except NNError as error:
                 if self._wanted is not None:
                     raise
@@ -142,6 +145,13 @@ class Devices:
             self.named(item) if isinstance(item, str) else await self._admitted(_checked(item))
             for item in _checked_list(wanted)
         ]
+
+    def names_of(self, devices: Sequence[Device]) -> tuple[str, ...] | None:
+        """The names by which these and the reference can be made again; None if there are none."""
+        names = [self._names.get(id(device)) for device in devices]
+        if self.reference() in self.all and id(self.reference()) not in self._names:
+            return None
+        return tuple(filter(None, names)) if all(names) else None
 
     async def check_extensions(self, model: Model) -> None:
         """Raise InvalidArgument where devices disagree about an extension that a model uses."""

@@ -40,7 +40,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
     system for, so that they get a core as soon as they wake (0: the system's own).
     competition_budget_ms: how long devices are measured against each other for a model (0: the
-    first that takes it gets it). ageing_ms: an execution that has waited for so long goes before
+    first that takes it gets it). contest_process: measure them in a process that is started for it,
+    so that the loop does not stall (devices that are given as objects, or isolated, are measured
+    here). ageing_ms: an execution that has waited for so long goes before
     those of higher priority, one at a time. cache_limit_bytes: of a cache directory; the least
     recently used entries go first. encrypt_cache: keep cache files encrypted. state_dir: where
     measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
@@ -59,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     blas_threads: Literal[1] | None = 1
     time_slice_us: float = 1000
     competition_budget_ms: float = 300
+    contest_process: bool = True
     ageing_ms: float = AGEING_NS / 1e6
     cache_limit_bytes: int = DEFAULT_LIMIT_BYTES
     encrypt_cache: bool = False

@@ -18,6 +18,7 @@ from nnasync.cache import Store
 from nnasync.clock import Deadline, Watchdog, now_ns
 from nnasync.collecting import collecting_later
 from nnasync.compilation import (
+    Apart,
     Compilation,
     CompilationCache,
     Report,
@@ -52,6 +53,8 @@ from nnasync.workers import Workers, WorkersStatistics, contained
 
 if TYPE_CHECKING:
     from nnasync import versions
+    from nnasync.compilation import contest_process
+    from nnasync.compilation.contest_process import ContestProcess
     from nnasync.execution import domain
     from nnasync.execution.buffer import Buffer, Role
     from nnasync.runtime import rechecking, reviving
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from nnasync.runtime.reviving import Reviver
     from nnasync.versions import Errands, OlderDevice
 else:
+    contest_process = deferred("nnasync.compilation.contest_process")
     domain = deferred("nnasync.execution.domain")
     rechecking = deferred("nnasync.runtime.rechecking")
     reviving = deferred("nnasync.runtime.reviving")
@@ -138,6 +142,7 @@ class Runtime:
         self._leftovers = Leftovers()
         self._folder = os.path.expanduser(options.state_dir or state_folder())
         self._errands: Errands | None = None
+        self._contests: ContestProcess | None = None
         self._state = "new"
 
     async def __aenter__(self) -> Self:
@@ -328,6 +333,7 @@ class Runtime:
                 budget_ns=int(self.options.competition_budget_ms * 1e6),
                 quantum_ns=request.quantum_ns,
                 cache=self._cache(request, devices, identity),
+                apart=self._apart(devices),
                 optimise_after=request.optimise_after,
                 code=identity.code,
                 again=again,
@@ -336,6 +342,11 @@ class Runtime:
         async with closed_on_failure(compilation.prepared):
             model = await self._devices.sized(compilation.model)
         return msgspec.structs.replace(compilation, model=model)
+
+    def _apart(self, devices: Sequence[Device]) -> Apart | None:
+        """Where contests between these devices can be held outside of this process."""
+        names = self._devices.names_of(devices) if self.options.contest_process else None
+        return None if names is None else Apart(self._contests_once, names)
 
     def _reviver(
         self,
@@ -444,6 +455,12 @@ class Runtime:
             nets=len(self._nets),
         )
 
+    def _contests_once(self) -> ContestProcess:
+        if self._contests is None:
+            settings = msgspec.structs.replace(self.options, state_dir=self._folder)
+            self._contests = contest_process.ContestProcess(msgspec.json.encode(settings).decode())
+        return self._contests
+
     def _errands_once(self) -> Errands:
         if self._errands is None:
             self._errands = versions.Errands(self._tasks.start, self._watchdog)
@@ -508,6 +525,8 @@ class Runtime:
         def join(patience_s: float) -> int:
             running = self._workers.join(patience_s)
             self._watchdog.close(patience_s)
+            if self._contests is not None:
+                self._contests.close()
             return running
 
         try:

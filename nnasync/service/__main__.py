@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import argparse
 import socket
-from typing import Any
 
-import msgspec
-
-from nnasync.errors import InvalidArgument, NNError
-from nnasync.runtime import Options, open_runtime, run
+from nnasync.errors import NNError
+from nnasync.runtime import open_runtime, run
 from nnasync.service import lifeline
 from nnasync.service.limits import Limits
-from nnasync.service.process import for_service
+from nnasync.service.process import for_service, options_of
 from nnasync.service.server import serve_connected
 
 __all__ = ["main"]
@@ -40,16 +37,9 @@ def main() -> str | None:
 
 async def _serve(name: str, fd: int, settings: str) -> None:
     with socket.socket(fileno=fd) as sock:
-        options = for_service(_options(settings))
+        options = for_service(options_of(settings))
         async with open_runtime(devices=[name], options=options) as runtime:
             await serve_connected(runtime.devices[0], sock, Limits())
-
-
-def _options(settings: str) -> Options:
-    try:
-        return Options(**msgspec.json.decode(settings, type=dict[str, Any]))
-    except (msgspec.MsgspecError, TypeError) as error:
-        raise InvalidArgument(f"--settings: {error}") from error
 
 
 if __name__ == "__main__":

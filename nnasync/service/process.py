@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from typing import Any
 
 import msgspec
 
+from nnasync.errors import InvalidArgument
 from nnasync.runtime import Options
 
-__all__ = ["for_service", "most_descriptors"]
+__all__ = ["for_service", "most_descriptors", "options_of"]
+
+
+def options_of(settings: str) -> Options:
+    """The options of a runtime that was told them as JSON; raises InvalidArgument."""
+    try:
+        return Options(**msgspec.json.decode(settings, type=dict[str, Any]))
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise InvalidArgument(f"--settings: {error}") from error
 
 
 def for_service(options: Options) -> Options:

@@ -16,7 +16,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.compilation import compiler, contest, recalling, trials
+from nnasync.compilation import competition, contest, recalling, trials
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
 from nnasync.engine import Lowering, StopFlag
@@ -55,7 +55,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(trials, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(trials, "process_time_ns", lambda: made.cpu_ns)
     monkeypatch.setattr(contest, "Chill", lambda: made.chill)
-    for module in (compiler, recalling):
+    for module in (competition, recalling):
         monkeypatch.setattr(module, "is_quiet", lambda: made.is_quiet)
     return made
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
-import importlib
+import glob
+import importlib.util
+import os
+import platform
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -21,12 +25,17 @@ __all__ = [
     "has_bfloat16",
     "module",
     "opset",
+    "processor_flags",
     "request_type",
     "version",
 ]
 
 PACKAGE = "openvino"
 _OPSET = "openvino.opset15"
+_CPU_INFO = "/proc/cpuinfo"
+_WIDE_BFLOAT16 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+"""With these it has instructions for it, or imitates them."""
+_NARROW_BFLOAT16 = frozenset(("avx_ne_convert", "avx_vnni_int8"))
 
 
 @functools.cache
@@ -36,8 +45,23 @@ def module() -> Any:
     That would fork this process at the import, to report it to somebody on the network, and while
     a large process is forked nothing else of it runs.
     """
+    _load_libraries()
     with _missing("openvino_telemetry"):
         return imported(PACKAGE)
+
+
+def _load_libraries() -> None:
+    """Have the system load the package's libraries, which it does without the interpreter lock.
+
+    The import loads them as well, but keeps the lock for ten milliseconds meanwhile. What fails
+    here fails there again, and is told there.
+    """
+    if sys.platform != "linux" or PACKAGE in sys.modules:
+        return
+    spec = importlib.util.find_spec(PACKAGE)
+    for place in (spec and spec.submodule_search_locations) or ():
+        for path in glob.glob(os.path.join(glob.escape(place), "_pyopenvino*.so")):
+            ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 @contextlib.contextmanager
@@ -79,9 +103,30 @@ def core() -> Any:
 
 @functools.cache
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies in bfloat16."""
+    """Whether OpenVINO computes in bfloat16 on this processor.
+
+    Where the processor is one of x86 its flags tell, as they tell OpenVINO, and it is not imported.
+    """
+    flags = processor_flags()
+    if flags:
+        return flags.issuperset(_WIDE_BFLOAT16) or flags.issuperset(_NARROW_BFLOAT16)
     with faults("asking the processor"):
         return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@functools.cache
+def processor_flags() -> frozenset[str]:
+    """What a processor of x86 says that it has; empty for others and where it is not told."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return frozenset()
+    try:
+        with open(_CPU_INFO, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(
+        word for line in lines if line.startswith("flags") for word in line.split()[2:]
+    )
 
 
 @functools.cache

@@ -20,11 +20,17 @@ be less than what the processor has.
 from __future__ import annotations
 
 import functools
-import platform
 
 import numpy as np
 
-from nnasync.drivers.openvino.package import core, element_type, faults, module, opset
+from nnasync.drivers.openvino.package import (
+    core,
+    element_type,
+    faults,
+    module,
+    opset,
+    processor_flags,
+)
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
 
@@ -34,7 +40,6 @@ _MOST = 128
 """Times 255 this is within 16 bits, and one more is not."""
 _CHANNELS = 64
 _LARGEST = 255
-_CPU_INFO = "/proc/cpuinfo"
 
 
 def fits_16_bits(weights: Array) -> bool:
@@ -51,14 +56,7 @@ def fits_16_bits(weights: Array) -> bool:
 @functools.cache
 def lacks_wide_sums() -> bool:
     """Whether this processor says that it cannot add products of bytes in 32 bits; quick."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    try:
-        with open(_CPU_INFO, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return False
-    flags = {word for line in lines if line.startswith("flags") for word in line.split()}
+    flags = processor_flags()
     return bool(flags) and not any(flag.endswith("_vnni") for flag in flags)
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from nnasync.drivers.service.connection import close_all, peer_pid, peer_uid
 from nnasync.errors import DeviceUnavailable
 
-__all__ = ["Address", "Child", "Peer"]
+__all__ = ["Address", "Child", "Peer", "start_process"]
 
 _GRACE_S = 2.0
 """A process ends by itself when its connection does; who takes longer is killed."""
@@ -109,26 +109,9 @@ class Child:
         That is also so for one that was started several times within seconds.
         """
         self._count_start()
-        if not sys.executable:
-            raise DeviceUnavailable("no Python interpreter is known to start a service with")
-        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
-            try:
-                ours, socket_of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-                undo.callback(ours.close)
-                theirs.callback(socket_of_child.close)
-                lifeline, held_fd = os.pipe()
-                undo.callback(os.close, lifeline)
-                theirs.callback(os.close, held_fd)
-                process = subprocess.Popen(
-                    self._command(socket_of_child.fileno(), held_fd),
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(socket_of_child.fileno(), held_fd),
-                    process_group=0,
-                )
-            except OSError as error:
-                raise DeviceUnavailable(f"no process for {self._device}: {error}") from error
-            undo.pop_all()
-        return _ChildPeer(ours, process, lifeline)
+        return start_process(
+            self._device, "nnasync.service", self._settings, "--device", self._device
+        )
 
     def _count_start(self) -> None:
         now_s = time.monotonic()
@@ -141,23 +124,38 @@ class Child:
                 )
             starts.append(now_s)
 
-    def _command(self, fd: int, held_fd: int) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "nnasync.service",
-            "--device",
-            self._device,
-            "--connected",
-            str(fd),
-            "--lifeline",
-            str(held_fd),
-            "--settings",
-            self._settings,
-        ]
-
     def __str__(self) -> str:
         return f"a process for {self._device}"
+
+
+def start_process(what: str, module: str, settings: str, *arguments: str) -> Peer:
+    """Run a module in a process of our own, which is connected to us and ends with that.
+
+    `settings` are the options of its runtime, as JSON; `what` is named in errors. Raises
+    DeviceUnavailable where no process can be started.
+    """
+    if not sys.executable:
+        raise DeviceUnavailable("no Python interpreter is known to start a service with")
+    with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+        try:
+            ours, socket_of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            undo.callback(ours.close)
+            theirs.callback(socket_of_child.close)
+            lifeline, held_fd = os.pipe()
+            undo.callback(os.close, lifeline)
+            theirs.callback(os.close, held_fd)
+            fds = socket_of_child.fileno(), held_fd
+            connected = ["--connected", str(fds[0]), "--lifeline", str(fds[1])]
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *connected, "--settings", settings, *arguments],
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                process_group=0,
+            )
+        except OSError as error:
+            raise DeviceUnavailable(f"no process for {what}: {error}") from error
+        undo.pop_all()
+    return _ChildPeer(ours, process, lifeline)
 
 
 class _ChildPeer(Peer):

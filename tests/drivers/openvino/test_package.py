@@ -1,13 +1,19 @@
-"""How the package is imported: without its telemetry, which forks the process."""
+"""How the package is imported: when it must be, and without its telemetry, which forks."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from nnasync.drivers.openvino import package
 
 pytest.importorskip("openvino")
 
@@ -42,3 +48,43 @@ def test_the_import_reports_to_nobody(tmp_path: Path) -> None:
     )
     assert ran.stdout.strip() == "False"
     assert not list(tmp_path.iterdir())
+
+
+LOWERINGS = """
+import sys
+from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync.hal import ExecutionPreference
+from tests.rigs import doubler
+engine, model = OpenVinoEngine(), doubler()
+print(engine.supported_operations(model))
+print(len(engine.lowerings(model, ExecutionPreference.FAST_SINGLE_ANSWER)) > 0)
+print('openvino' in sys.modules)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="others are asked by the package")
+def test_what_it_can_do_is_known_without_it() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LOWERINGS], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ran.stdout.split() == ["[True]", "True", "False"]
+
+
+def test_the_flags_of_the_processor_say_what_the_package_says() -> None:
+    capabilities = package.core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    assert package.has_bfloat16() == ("BF16" in capabilities)
+
+
+def test_the_import_finds_the_libraries_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def dlopen(path: bytes, flags: int) -> None:
+        loaded.append(os.fsdecode(path))
+
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(dlopen=dlopen))
+    package._load_libraries()
+    assert [Path(path).name.partition(".")[0] for path in loaded] == ["_pyopenvino"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    package._load_libraries()
+    assert len(loaded) == 1

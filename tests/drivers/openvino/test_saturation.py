@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync.drivers.openvino import OpenVinoEngine, saturation
+from nnasync.drivers.openvino import OpenVinoEngine, package, saturation
 from nnasync.drivers.openvino.lowering import products
 from nnasync.drivers.openvino.saturation import fits_16_bits
 from nnasync.engine import Lowering
@@ -84,9 +84,15 @@ def with_flags(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
             return io.StringIO(f"processor : 0\nflags\t\t: fpu {flags}\n")
         return opened(path, *arguments, **options)
 
-    monkeypatch.setattr(saturation, "open", open_, raising=False)
+    monkeypatch.setattr(package, "open", open_, raising=False)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    saturation.lacks_wide_sums.cache_clear()
+    forget_the_processor()
+
+
+def forget_the_processor() -> None:
+    """Have the processor's flags looked up anew."""
+    for asked in (package.processor_flags, package.has_bfloat16, saturation.lacks_wide_sums):
+        asked.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_bytes_are_offered_where_they_are_exact(
         ):
             names = [each.name for each in engine.lowerings(layer(name), FAST)]
             assert any(each.startswith("int8") for each in names) is offered
-    saturation.lacks_wide_sums.cache_clear()
+    forget_the_processor()
 
 
 @pytest.mark.parametrize(
