@@ -20,8 +20,14 @@ from nnasync.extensions import (
     prefix_of,
     type_within,
 )
-from nnasync.hal import Extension, ExtensionNameAndPrefix, ExtensionOperandType, OperandType
-from nnasync.kernels import EXTENSION_OPERATIONS, Tensor
+from nnasync.hal import (
+    Extension,
+    ExtensionNameAndPrefix,
+    ExtensionOperandType,
+    OperandType,
+    OperationType,
+)
+from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation, Tensor
 from nnasync.model import ModelBuilder
 from nnasync.validation import validate_extension, validate_model
 
@@ -144,6 +150,12 @@ def test_our_extension_is_legal() -> None:
     # Files of saved models have these numbers: a new operation gets the next one.
     assert [operation.value for operation in TfliteOperation] == list(range(len(TfliteOperation)))
     assert {*EXTENSION_OPERATIONS} >= {(TFLITE.name, number) for number in TfliteOperation}
+
+
+@pytest.mark.parametrize("operation", EXTENSION_OPERATIONS.values(), ids=lambda each: each.name)
+def test_operations_of_the_hal_s_names_multiply_as_those_do(operation: Operation) -> None:
+    twin = OPERATIONS[OperationType[operation.name.rpartition(".")[2]]]
+    assert operation.facts.multiply_adds is twin.facts.multiply_adds
 
 
 def test_a_model_of_our_extension_by_hand() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import HalVersion, OperandType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
     Arguments,
@@ -90,5 +91,9 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 UNIDIRECTIONAL_SEQUENCE_LSTM = tflite_operation(
-    TfliteOperation.UNIDIRECTIONAL_SEQUENCE_LSTM, [_signature()], _infer, _prepare
+    TfliteOperation.UNIDIRECTIONAL_SEQUENCE_LSTM,
+    [_signature()],
+    _infer,
+    _prepare,
+    facts=Facts(multiply_adds=matrices),
 )

@@ -14,6 +14,7 @@ import numpy as np
 
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import Array, HalVersion, OperandType
+from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.fixed_point import single
 from nnasync.kernels.movement.form import like
 from nnasync.kernels.operation import (
@@ -154,4 +155,6 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     return Kernel(bind, layer.scratch())
 
 
-SVDF = tflite_operation(TfliteOperation.SVDF, _signatures(), _infer, _prepare)
+SVDF = tflite_operation(
+    TfliteOperation.SVDF, _signatures(), _infer, _prepare, facts=Facts(multiply_adds=matrices)
+)
