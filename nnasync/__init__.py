@@ -3,7 +3,7 @@
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli                                        the command line
-    streaming, bench, conformance, service     streams; suites; devices for other processes
+    streaming, conformance, service            streams; suites; devices for other processes
     runtime                                    open_runtime(): the composition root
     execution                                  calls, launches, bursts of a compiled network
     dump                                       models and plans as text and Graphviz

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "nnasync"
 
 LAYERS = [  # from the top; a module may import modules of the rows below its own
     {"cli"},
-    {"streaming", "bench", "conformance", "service"},
+    {"streaming", "conformance", "service"},
     {"runtime"},
     {"execution"},
     {"dump"},

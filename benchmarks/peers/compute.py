@@ -19,7 +19,7 @@ from benchmarks._report import cores
 from benchmarks.peers.catalog import Entry, input_arrays
 from benchmarks.peers.engines import PEERS, Peer, reason
 from benchmarks.peers.timing import SETTLE_S, awaited_us, called_us, middle
-from nnasync.bench.figures import where
+from nnasync.cli.bench.figures import where
 from nnasync.errors import NNError
 from nnasync.hal import Array
 

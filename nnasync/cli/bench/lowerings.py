@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnasync.bench.contestant import Setting
+from nnasync.cli.bench.contestant import Setting
 from nnasync.compilation.choice import Choice, Part, tell_lowering
 from nnasync.compilation.pins import pin_of
 from nnasync.device import Device

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from nnasync.bench.contestant import Contestant
+from nnasync.cli.bench.contestant import Contestant
 from nnasync.errors import NNError
 
 __all__ = ["run_rounds"]

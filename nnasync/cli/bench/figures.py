@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnasync.bench.contestant import Contestant
+from nnasync.cli.bench.contestant import Contestant
 from nnasync.compilation import Report
 from nnasync.hal import Struct
 

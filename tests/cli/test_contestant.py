@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.bench import (
-    Contestant,
-    Figures,
-    Refusal,
-    Setting,
-    enter,
-    figures_of,
-    lowering_settings,
-    run_rounds,
-)
+from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter
+from nnasync.cli.bench.figures import Figures, figures_of
+from nnasync.cli.bench.lowerings import lowering_settings
+from nnasync.cli.bench.rounds import run_rounds
 from nnasync.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import FakeEngine, ManualClock, way

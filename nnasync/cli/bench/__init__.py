@@ -14,18 +14,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from nnasync.bench import (
-    Contestant,
-    Figures,
-    Refusal,
-    Setting,
-    enter,
-    figures_of,
-    lowering_settings,
-    refusal_of,
-    run_rounds,
-)
 from nnasync.cli.arguments import positive
+from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
+from nnasync.cli.bench.figures import Figures, figures_of
+from nnasync.cli.bench.lowerings import lowering_settings
+from nnasync.cli.bench.rounds import run_rounds
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import milliseconds, table
