@@ -41,16 +41,15 @@ from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import loading_ns
 
 if TYPE_CHECKING:
-    from nnasync.drivers.openvino import form, saturation, unsupported
+    from nnasync.drivers.openvino import form, narrowing, saturation, unsupported
     from nnasync.drivers.openvino import graph as graphs
     from nnasync.drivers.openvino.lowering import products
-    from nnasync.engine import narrowing
     from nnasync.kernels import Tensor
 else:
     form = deferred("nnasync.drivers.openvino.form")
     graphs = deferred("nnasync.drivers.openvino.graph")
     products = deferred("nnasync.drivers.openvino.lowering.products")
-    narrowing = deferred("nnasync.engine.narrowing")
+    narrowing = deferred("nnasync.drivers.openvino.narrowing")
     saturation = deferred("nnasync.drivers.openvino.saturation")
     unsupported = deferred("nnasync.drivers.openvino.unsupported")
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from nnasync.engine.copies import Copies, centred, fits, split
+from nnasync.drivers.openvino.copies import Copies, centred, fits, split
 from nnasync.hal import (
     Array,
     ChannelQuant,

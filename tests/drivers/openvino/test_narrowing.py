@@ -7,8 +7,8 @@ import pytest
 
 import nnasync as nn
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine.copies import centred, fits, split
-from nnasync.engine.narrowing import narrowed
+from nnasync.drivers.openvino.copies import centred, fits, split
+from nnasync.drivers.openvino.narrowing import narrowed
 from nnasync.hal import Array, ChannelQuant, ExecutionPreference, OperandType, OperationType
 from nnasync.model.graph import Value
 from nnasync.validation import subgraph_tensors, validate_model
