@@ -27,7 +27,7 @@ from benchmarks._report import (
     table,
 )
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import BoundCall, Plan, StopFlag, Target
+from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.engine.composite import Boundary, CompositePlan, CompositeStep, Place, Wire
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, dtype_of
 from nnasync.partition import CompositeEngine, cut, operation_weights_ns, segments
@@ -41,7 +41,7 @@ FAST = ExecutionPreference.FAST_SINGLE_ANSWER
 Contestant = Callable[[], Awaitable[float]]
 
 
-class Nothing:
+class Nothing(BoundCall, Plan):
     """A plan, and a call of it, that does nothing."""
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
@@ -50,7 +50,7 @@ class Nothing:
     def trim(self) -> None:
         pass
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         return True
 
     def rewind(self) -> None:

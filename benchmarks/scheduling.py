@@ -24,6 +24,7 @@ import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
 from nnasync.clock import Watchdog, now_ns
 from nnasync.drivers.null import NullEngine
+from nnasync.engine import Given
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
@@ -66,7 +67,7 @@ class Nothing:
         self.gate = gate
         self.begun = Fence()
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Wait, if there is a gate, and finish."""
         self.begun.signal()
         if self.gate is not None:

@@ -7,13 +7,13 @@ from typing import Any
 
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import OutputBuffer, Plan, StopFlag, Target
+from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target
 from nnasync.hal import Array, DeviceType, ExecutionPreference, Extension, Model
 
 __all__ = ["Faulty"]
 
 
-class Faulty:
+class Faulty(EngineBase):
     """The reference under another name, with faults by the number of the run, from 1.
 
     `fault` may return an error to raise, or True for a run that stops without having been asked.
@@ -55,7 +55,7 @@ class Faulty:
         return _Plan(self, ReferenceEngine().compile(model, preference))
 
 
-class _Plan:
+class _Plan(Plan):
     def __init__(self, engine: Faulty, inner: Plan) -> None:
         self.engine = engine
         self.inner = inner
@@ -71,14 +71,14 @@ class _Plan:
         self.inner.trim()
 
 
-class _Call:
+class _Call(BoundCall):
     def __init__(self, engine: Faulty, inner: Any, outputs: Sequence[Target]) -> None:
         self.engine = engine
         self.inner = inner
         self.outputs = outputs
         self.midway = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if not self.midway:
             self.engine.runs += 1
             fault = self.engine.fault(self.engine.runs)

@@ -12,7 +12,10 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.engine import (
+    BoundCall,
     CacheFiles,
+    EngineBase,
+    Given,
     Lowering,
     Plan,
     StopFlag,
@@ -104,7 +107,7 @@ def broadcast_shape(shapes: Sequence[hal.Shape]) -> hal.Shape | None:
         return None
 
 
-class DenseEngine:
+class DenseEngine(EngineBase):
     """Sums, products and dense layers with their activations."""
 
     name = "dense-cpu"
@@ -167,7 +170,7 @@ class Program(msgspec.Struct, frozen=True):
     constants: tuple[int, ...]
 
 
-class DensePlan:
+class DensePlan(Plan):
     """What a compilation gives; any number of its calls run at once."""
 
     def __init__(self, program: Program, constants: Mapping[int, hal.Array]) -> None:
@@ -210,14 +213,14 @@ def work_of(step: Step, arrays: Mapping[int, hal.Array]) -> Iterator[Callable[[]
         yield partial(np.minimum, out, np.float32(high), out=out)
 
 
-class DenseCall:
+class DenseCall(BoundCall):
     """A plan tied to arrays: what to call in order, and how far it is."""
 
     def __init__(self, work: Sequence[Callable[[], object]]) -> None:
         self._work = work
         self._next = 0
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Go on from where it is; False if the flag was raised before the end."""
         with np.errstate(all="ignore"):  # infinities and NaNs are results, not mishaps
             while self._next < len(self._work):

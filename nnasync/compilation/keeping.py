@@ -151,7 +151,7 @@ async def _counts(device: Device) -> tuple[int, int]:
 
 def _loading_ns(device: EngineDevice) -> int:
     """How long the package of an engine took to be imported in this process."""
-    return int(getattr(device.engine, "loading_ns", 0))
+    return device.engine.loading_ns()
 
 
 def _part(share: Share) -> Part:

@@ -15,7 +15,17 @@ import numpy as np
 
 from nnasync.compilation.contenders import Wish
 from nnasync.device import Device, PreparedModel
-from nnasync.engine import EngineDevice, OutputBuffer, StopFlag, Target, fit
+from nnasync.engine import (
+    BoundCall,
+    EngineBase,
+    EngineDevice,
+    Given,
+    OutputBuffer,
+    Plan,
+    StopFlag,
+    Target,
+    fit,
+)
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
     Array,
@@ -52,7 +62,7 @@ def runs_outside(device: EngineDevice) -> bool:
     return isinstance(device.engine, OutsideEngine)
 
 
-class OutsideEngine:
+class OutsideEngine(EngineBase):
     """A device of a runtime as an engine, for one compilation."""
 
     concurrency = 0
@@ -102,7 +112,7 @@ class OutsideEngine:
         return _OutsidePlan(prepared, model, device.errands, device.name)
 
 
-class _OutsidePlan:
+class _OutsidePlan(Plan):
     """A prepared model of a device as a plan; it is closed with its last reference."""
 
     def __init__(self, prepared: PreparedModel, model: Model, errands: Errands, name: str) -> None:
@@ -130,7 +140,7 @@ class _OutsidePlan:
         self.errands.make(f"closing a step on {self.name}", closed).begin()
 
 
-class _OutsideCall:
+class _OutsideCall(BoundCall):
     """A plan bound to arrays: copies in, executes on the device, copies out."""
 
     def __init__(
@@ -141,14 +151,14 @@ class _OutsideCall:
         self._outputs = tuple(outputs)
         self._bind()
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Execute; False where the run was aborted. A run that is to yield goes on to its end."""
         if stop.raised:
             return False
         plan, request = self._plan, self._request
-        for inner, given in zip(self._inner_inputs, self._inputs, strict=True):
-            if inner is not None and given is not None:
-                np.copyto(inner, given)
+        for inner, source in zip(self._inner_inputs, self._inputs, strict=True):
+            if inner is not None and source is not None:
+                np.copyto(inner, source)
         armed: list[bool] = []
         try:
             result = plan.errands.call_blocking(

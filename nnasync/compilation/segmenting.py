@@ -14,7 +14,7 @@ from nnasync.compilation.contenders import EngineContender
 from nnasync.compilation.report import Partition
 from nnasync.compilation.samples import can_sample, sample
 from nnasync.compilation.trials import EngineTrial, Trial
-from nnasync.engine import BoundCall, Plan, StopFlag, Target
+from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.engine.composite import CompositePlan, CompositeStep
 from nnasync.hal import Array, Model
 from nnasync.partition import PartitionedModel, cut, operation_weights_ns, segments
@@ -117,7 +117,7 @@ class _Cutting:
         return helps
 
 
-class _TimedPlan:
+class _TimedPlan(Plan):
     """A plan that notes how long its runs take."""
 
     def __init__(self, plan: Plan) -> None:
@@ -131,12 +131,12 @@ class _TimedPlan:
         self._plan.trim()
 
 
-class _TimedCall:
+class _TimedCall(BoundCall):
     def __init__(self, call: BoundCall, runs_ns: list[int]) -> None:
         self._call = call
         self._runs_ns = runs_ns
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         began_ns = now_ns()
         finished = self._call.run(stop)
         self._runs_ns.append(now_ns() - began_ns)

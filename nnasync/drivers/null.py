@@ -17,7 +17,18 @@ from typing import Any, Literal
 import numpy as np
 
 from nnasync import errors, hal
-from nnasync.engine import CacheFiles, Lowering, OutputBuffer, Plan, StopFlag, Target, deliver
+from nnasync.engine import (
+    BoundCall,
+    CacheFiles,
+    EngineBase,
+    Given,
+    Lowering,
+    OutputBuffer,
+    Plan,
+    StopFlag,
+    Target,
+    deliver,
+)
 from nnasync.extensions import operation_label
 from nnasync.fences import Fence
 
@@ -104,7 +115,7 @@ class _Fault(hal.Struct, frozen=True):
     step: int
 
 
-class NullEngine:
+class NullEngine(EngineBase):
     """A programmable engine without arithmetic; its attributes may be changed at any time.
 
     `operation_types` (None: all) and `supports` decide together what is supported. `latency_ns` is
@@ -303,7 +314,7 @@ class NullEngine:
         return latency[number % len(latency)]
 
 
-class _Plan:
+class _Plan(Plan):
     """A plan of a null engine."""
 
     def __init__(self, engine: NullEngine) -> None:
@@ -317,7 +328,7 @@ class _Plan:
         self._engine._count("trim")
 
 
-class _BoundCall:
+class _BoundCall(BoundCall):
     """An execution of a null engine; its plan lives as long."""
 
     def __init__(
@@ -337,7 +348,7 @@ class _BoundCall:
         self._number = -1
         self._step = 0
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         engine = self._engine
         may_stop = stop.raised or self._number >= 0
         if not (may_stop or self._is_open) and engine.run_through(self._fills):

@@ -21,6 +21,8 @@ from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import CacheFiles as CacheFiles
 from nnasync.engine.contract import CachingEngine as CachingEngine
 from nnasync.engine.contract import Engine as Engine
+from nnasync.engine.contract import EngineBase as EngineBase
+from nnasync.engine.contract import Given as Given
 from nnasync.engine.contract import Lowering as Lowering
 from nnasync.engine.contract import LoweringEngine as LoweringEngine
 from nnasync.engine.contract import OutputBuffer as OutputBuffer
@@ -48,8 +50,10 @@ __all__ = [
     "CacheFiles",
     "CachingEngine",
     "Engine",
+    "EngineBase",
     "EngineDevice",
     "EnginePreparedModel",
+    "Given",
     "LateEngine",
     "Layer",
     "Lowering",

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nnasync.engine.binding import RunOn, write
+from nnasync.engine.binding import write
 from nnasync.engine.contract import BoundCall, Plan, Target
 from nnasync.engine.gathering import reads_in_place
 from nnasync.hal import Array
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 
 __all__ = ["AdaptivePlan"]
 
 
-class AdaptivePlan:
+class AdaptivePlan(Plan):
     """A wide plan, a narrow plan of the same model, and `is_busy` to choose between them.
 
     The narrow plan may come later; all runs are wide until then.
@@ -45,9 +45,7 @@ class AdaptivePlan:
         def bind_narrow() -> BoundCall | None:
             return None if self._narrow is None else self._narrow.bind(inputs, outputs)
 
-        if hasattr(wide, "run_on"):
-            return _FedCall(wide, bind_narrow, self._is_busy, inputs)
-        return _AdaptiveCall(wide, bind_narrow, self._is_busy)
+        return _AdaptiveCall(wide, bind_narrow, self._is_busy, inputs)
 
     def trim(self) -> None:
         """Give idle scratch memory of both back."""
@@ -56,25 +54,40 @@ class AdaptivePlan:
             self._narrow.trim()
 
 
-class _AdaptiveCall:
+class _AdaptiveCall(BoundCall):
     """Both forms of one call; a stopped run goes on in the form in which it began."""
 
-    __slots__ = ("_bind_narrow", "_is_busy", "_narrow", "_stopped", "_wide")
+    __slots__ = (
+        "_bind_narrow",
+        "_inputs",
+        "_is_busy",
+        "_narrow",
+        "_stopped",
+        "_wide",
+        "reads_given",
+    )
 
     def __init__(
         self,
         wide: BoundCall,
         bind_narrow: Callable[[], BoundCall | None],
         is_busy: Callable[[], bool],
+        inputs: Sequence[Array | None],
     ) -> None:
+        self.reads_given = wide.reads_given
+        self._inputs = inputs
         self._wide = wide
         self._bind_narrow = bind_narrow
         self._narrow: BoundCall | None = None
         self._is_busy = is_busy
         self._stopped: BoundCall | None = None
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         call = self._stopped or self._fitting()
+        if given is not None and call.reads_given:
+            return call.run(stop, given)
+        if given is not None:
+            write(self._inputs, given)
         self._stopped = call
         finished = call.run(stop)
         if finished:
@@ -94,28 +107,3 @@ class _AdaptiveCall:
         if self._narrow is None:
             self._narrow = self._bind_narrow()
         return self._narrow
-
-
-class _FedCall(_AdaptiveCall):
-    """One that may read other arrays than its own, as its wide form does."""
-
-    __slots__ = ("_inputs",)
-
-    def __init__(
-        self,
-        wide: BoundCall,
-        bind_narrow: Callable[[], BoundCall | None],
-        is_busy: Callable[[], bool],
-        inputs: Sequence[Array | None],
-    ) -> None:
-        super().__init__(wide, bind_narrow, is_busy)
-        self._inputs = inputs
-
-    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
-        """Run on these arrays; for a form that reads its own they are copied there."""
-        call = self._fitting()
-        run_on: RunOn | None = getattr(call, "run_on", None)
-        if run_on is not None:
-            return run_on(stop, arrays)
-        write(self._inputs, arrays)
-        return self.run(stop)

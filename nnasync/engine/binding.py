@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -31,11 +31,9 @@ from nnasync.hal import (
 )
 from nnasync.memory import IMAGE, Pool, mapped
 from nnasync.tracing import Phase, span
-from nnasync.workers import StopFlag, contained
+from nnasync.workers import Given, StopFlag, contained
 
-RunOn = Callable[[StopFlag, Sequence[Array]], bool]
-
-__all__ = ["Binding", "FedCall", "SizedCall", "array_of", "target_of"]
+__all__ = ["Binding", "SizedCall", "array_of", "target_of"]
 
 
 class Binding:
@@ -68,13 +66,9 @@ class Binding:
         except IndexError:
             return self._bound()
 
-    def fed(self, call: BoundCall, given: Sequence[Array]) -> BoundCall:
-        """The call for one run that reads these arrays instead of its own, which it may fill."""
-        run_on: RunOn | None = getattr(call, "run_on", None)
-        if run_on is not None:
-            return FedCall(call, run_on, given)
+    def write(self, given: Sequence[Array]) -> None:
+        """Copy arrays to where the inputs are."""
         write(self._inputs, given)
-        return call
 
     def fail(self, call: BoundCall) -> None:
         """Note that what a call did does not count: the execution failed."""
@@ -98,26 +92,7 @@ class Binding:
         return SizedCall(bound(self._plan, self._inputs, outputs), outputs)
 
 
-class FedCall:
-    """A call for one run, which reads other arrays than those it was bound to."""
-
-    __slots__ = ("_call", "_given", "_run_on")
-
-    def __init__(self, call: BoundCall, run_on: RunOn, given: Sequence[Array]) -> None:
-        self._call = call
-        self._run_on = run_on
-        self._given = given
-
-    def run(self, stop: StopFlag) -> bool:
-        """Run to the end or until the flag is raised."""
-        return self._run_on(stop, self._given)
-
-    def rewind(self) -> None:
-        """Forget a stopped or failed run."""
-        self._call.rewind()
-
-
-class SizedCall:
+class SizedCall(BoundCall):
     """A call for one run that remembers the shapes of the outputs, which only the run tells."""
 
     __slots__ = ("_call", "_outputs", "shapes")
@@ -127,7 +102,7 @@ class SizedCall:
         self._outputs = outputs
         self.shapes: tuple[OutputShape, ...] = ()
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run, and note the shapes when it is over."""
         if not self._call.run(stop):
             return False

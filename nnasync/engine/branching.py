@@ -23,7 +23,7 @@ from nnasync.clock import now_ns
 from nnasync.engine.contract import BoundCall, Plan, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import Array
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 
 __all__ = ["IfPlan", "Source", "WhilePlan"]
 
@@ -32,7 +32,7 @@ Source = int | Array | None
 _ALIGNMENT = 64
 
 
-class IfPlan:
+class IfPlan(Plan):
     """The first of two plans where a condition is true, the second where it is not."""
 
     def __init__(
@@ -56,7 +56,7 @@ class IfPlan:
             plan.trim()
 
 
-class _IfCall:
+class _IfCall(BoundCall):
     """Two bound calls; a stopped run goes on in the one in which it began."""
 
     __slots__ = ("_condition", "_otherwise", "_taken", "_then")
@@ -67,7 +67,7 @@ class _IfCall:
         self._otherwise = otherwise
         self._taken: BoundCall | None = None
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if self._taken is None:
             if stop.raised:
                 return False
@@ -83,7 +83,7 @@ class _IfCall:
             taken.rewind()
 
 
-class WhilePlan:
+class WhilePlan(Plan):
     """A plan for a body, again and again while that for a condition gives true."""
 
     def __init__(
@@ -150,7 +150,7 @@ class _Turn:
         self.values = values
 
 
-class _WhileCall:
+class _WhileCall(BoundCall):
     """A loop bound to arrays: resumable between and within condition and body."""
 
     __slots__ = (
@@ -181,7 +181,7 @@ class _WhileCall:
         self._current = 0
         self._in_body = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if self._begun_ns is None:
             if stop.raised:
                 return False

@@ -206,9 +206,7 @@ class PlanFiles:
 
     def get_ready(self) -> None:
         """Import and make what `restore` needs, which would else do it."""
-        get_ready = getattr(self._engine, "get_ready", None)
-        if get_ready is not None:
-            get_ready()
+        self._engine.get_ready()
         msgpack_decoder(_Envelope)
 
     def restore(self, files: CacheFiles) -> Restored:

@@ -42,7 +42,7 @@ from nnasync.hal import (
     dtype_of,
     is_fully_specified,
 )
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 
 __all__ = ["Boundary", "CompositeCall", "CompositePlan", "CompositeStep", "Place", "Wire"]
 
@@ -95,7 +95,7 @@ class CompositeStep(Struct, frozen=True):
     name: str = ""
 
 
-class CompositePlan:
+class CompositePlan(Plan):
     """Plans that run one after the other as one `Plan`."""
 
     def __init__(
@@ -164,7 +164,7 @@ class CompositePlan:
         return _OpenLane(memory, self._steps, values, range(count, count + len(outputs)))
 
 
-class CompositeCall:
+class CompositeCall(BoundCall):
     """A call of a composite plan: resumable in and between steps, one thread at a time."""
 
     __slots__ = ("__weakref__", "_active", "_idle", "_inputs", "_outputs", "_plan")
@@ -179,7 +179,7 @@ class CompositeCall:
         # One lane or none: who pops it owns it, a run or the trimming of another thread.
         self._idle = [plan._lane(inputs, outputs)]
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run the steps; stops between them, and within one that can, when the flag is raised."""
         lane = self._active
         if lane is None:
@@ -231,7 +231,7 @@ class _Step(Struct, frozen=True):
         return check_call(call, self.plan)
 
 
-class _Lane:
+class _Lane(BoundCall):
     """The steps of a call, bound to memory, and how far they have run."""
 
     __slots__ = ("_calls", "_index", "memory")
@@ -241,7 +241,7 @@ class _Lane:
         self._calls = calls
         self._index = 0
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run on; False where the flag stops it. Rewind it if it raises."""
         index = self._index
         try:
@@ -283,7 +283,7 @@ class _OpenLane(_Lane):
             if not self._shapes(step) and not self._writes_open(step):
                 self._bound[number] = (), step.bind(values)
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run on; raises OutputInsufficientSize at the end."""
         while self._index < len(self._steps):
             if stop.raised:

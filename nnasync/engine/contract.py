@@ -20,13 +20,15 @@ from nnasync.hal import (
     Shape,
     Struct,
 )
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 
 __all__ = [
     "BoundCall",
     "CacheFiles",
     "CachingEngine",
     "Engine",
+    "EngineBase",
+    "Given",
     "Lowering",
     "LoweringEngine",
     "OutputBuffer",
@@ -94,19 +96,22 @@ def deliver(outputs: Sequence[Target], results: Sequence[Array]) -> None:
 
 
 class BoundCall(Protocol):
-    """A plan bound to arrays; used by one thread at a time.
+    """A plan bound to arrays; used by one thread at a time. Implementations inherit it."""
 
-    It may have a method `run_on(stop, arrays) -> bool`: a whole run, which nobody stops, that reads
-    these arrays in place of all of its inputs. They have the same dtypes and shapes, with any
-    strides. Without it they are copied to the inputs.
-    """
+    __slots__ = ()
 
-    def run(self, stop: StopFlag) -> bool:
+    reads_given: bool = False
+    """Whether `run` takes `given`; else the framework copies such arrays to the inputs."""
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run to the end: True, and ready for the next run.
 
         Where the engine can, it looks at `stop.raised` between operations and returns False when it
         is not 0; the next `run` goes on with the next operation. One that can only be interrupted
         from outside uses `stop.arm(interrupt)` and `stop.disarm()`, and returns False if it was.
+
+        `given` are arrays to read in place of all inputs, of the same dtypes and shapes with any
+        strides; such a run is a whole one, which nobody stops.
         """
 
     def rewind(self) -> None:
@@ -114,19 +119,24 @@ class BoundCall(Protocol):
 
 
 class Plan(Protocol):
-    """A compiled model. Thread-safe: several of its calls run at once."""
+    """A compiled model; implementations inherit it. Several of its calls may run at once."""
+
+    __slots__ = ()
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call that reads and writes these C-contiguous arrays; None is an omitted input.
 
-        A plan may have a method `reads_in_place(array) -> bool`, which is asked about inputs whose
-        memory is read-only, and about images with padded rows: only the rows are apart, and each
-        has its padding behind it, the last too. Where it is false the input is copied before each
-        run. Without it, a plan gets the former as they are, and copies of the latter.
-
         An output whose shape the model and the request leave open is an `OutputBuffer`: the run
         sets its `shape`, and raises OutputInsufficientSize if it is too small (`deliver` does).
         """
+
+    def reads_in_place(self, array: Array) -> bool:
+        """Whether `bind` takes this input as it is; else it is copied before each run.
+
+        Asked about inputs whose memory is read-only, and about images with padded rows: only the
+        rows are apart, and each has its padding behind it, the last too.
+        """
+        return array.flags.c_contiguous
 
     def trim(self) -> None:
         """Give idle scratch memory back."""
@@ -136,12 +146,13 @@ class Plan(Protocol):
 class Engine(Protocol):
     """What a driver author writes; see `drivers/cpu` for a complete one.
 
-    It may have an attribute `tries_ahead`: with True its plans are run on arbitrary inputs before
-    their first execution, to measure them, which is harmless and ends soon after an abort.
+    `EngineBase` has the members that may be left out.
+    """
 
-    It may have a method `why_not(model) -> Sequence[str | None]`: for each operation of the main
-    subgraph a short reason why it is not supported, and None where it is, or where there is nothing
-    to say. Reports and errors tell it, as "MUL: the reason".
+    tries_ahead: bool
+    """Whether plans may be run on arbitrary inputs before their first execution, to measure them.
+
+    Such a run must be harmless, and end soon after an abort.
     """
 
     @property
@@ -171,8 +182,39 @@ class Engine(Protocol):
     def supported_operations(self, model: Model) -> list[bool]:
         """For each operation of the main subgraph, whether this engine can run it."""
 
+    def why_not(self, model: Model) -> Sequence[str | None] | None:
+        """For each operation of the main subgraph a short reason why it is not supported.
+
+        None stands for one that is, or of which there is nothing to say. Reports and errors tell
+        it, as "MUL: the reason".
+        """
+
+    def get_ready(self) -> None:
+        """Import what is slow to import; called on a thread of its own while files are read."""
+
+    def loading_ns(self) -> int:
+        """How long that import took in this process."""
+
     def compile(self, model: Model, preference: ExecutionPreference) -> Plan:
         """Compile a whole model; raises the typed error that says why not."""
+
+
+class EngineBase:
+    """The members of `Engine` that an engine may leave out; engines inherit it."""
+
+    tries_ahead: bool = False
+    """Whether plans may be run on arbitrary inputs before their first execution."""
+
+    def why_not(self, model: Model) -> Sequence[str | None] | None:
+        """Say nothing."""
+        return None
+
+    def get_ready(self) -> None:
+        """Import nothing."""
+
+    def loading_ns(self) -> int:
+        """Nothing was imported."""
+        return 0
 
 
 @runtime_checkable
@@ -204,11 +246,7 @@ class CacheFiles(Struct, frozen=True):
 
 @runtime_checkable
 class CachingEngine(Engine, Protocol):
-    """An engine that can keep its plans in files.
-
-    One whose package takes long to import has `loading_ns` besides, how long that took, and may
-    have `get_ready()`, which imports it, and is called on a thread of its own while files are read.
-    """
+    """An engine that can keep its plans in files."""
 
     @property
     def cache_files(self) -> tuple[int, int]:

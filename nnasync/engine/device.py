@@ -353,7 +353,7 @@ class EngineDevice:
             name=f"{model.name or 'model'} on {name or self.name}",
             health=health,
             runs_inline=runs_inline,
-            tries_ahead=getattr(self.engine, "tries_ahead", False),
+            tries_ahead=self.engine.tries_ahead,
             buffers=lambda: self._buffers,
         )
         weakref.finalize(prepared, _orphan, self._orphans, prepared.heats).atexit = False

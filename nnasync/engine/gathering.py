@@ -15,7 +15,7 @@ from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.problems import check_call
 from nnasync.hal import Array
 from nnasync.memory import count_copied
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 
 __all__ = ["bound", "reads_in_place"]
 
@@ -26,8 +26,7 @@ def reads_in_place(plan: Plan, array: Array) -> bool:
     """Whether a plan takes this input as it is."""
     if _is_plain(array) and array.flags.writeable:
         return True
-    reads = getattr(plan, "reads_in_place", None)
-    return _is_plain(array) if reads is None else bool(reads(array))
+    return bool(plan.reads_in_place(array))
 
 
 def bound(plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
@@ -47,7 +46,7 @@ def bound(plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target])
     return _GatheringCall(call, gathers, scatters) if gathers or scatters else call
 
 
-class _GatheringCall:
+class _GatheringCall(BoundCall):
     """A call with arrays of its own in place of some."""
 
     __slots__ = ("_call", "_gathers", "_is_begun", "_scatters")
@@ -60,7 +59,7 @@ class _GatheringCall:
         self._scatters = scatters
         self._is_begun = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Gather unless that was done before the run was stopped, run, scatter."""
         if stop.raised:
             return False

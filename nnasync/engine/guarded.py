@@ -23,13 +23,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnasync.endings import renewed_in_child
+from nnasync.engine.binding import write
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.gathering import reads_in_place
 from nnasync.engine.problems import check_call
 from nnasync.errors import CallerError, DeviceError, GeneralFailure, NNError, Refused
 from nnasync.fences import fresh
 from nnasync.hal import Array
-from nnasync.workers import ABORT, StopFlag, contained
+from nnasync.workers import ABORT, Given, StopFlag, contained
 
 __all__ = [
     "RETRY_EVERY",
@@ -107,7 +108,7 @@ class Health:
             health = health._whole
 
 
-class Standby:
+class Standby(Plan):
     """A `Plan` that is compiled when it first runs: that of the reference."""
 
     def __init__(self, compile_reference: Callable[[], Plan]) -> None:
@@ -152,7 +153,7 @@ class Standby:
             raise failure from error
 
 
-class GuardedPlan:
+class GuardedPlan(Plan):
     """A plan of a device, and the reference that runs what the device fails to run."""
 
     def __init__(
@@ -188,10 +189,7 @@ class GuardedPlan:
             call = _LateCall(lambda: self.plan, inputs, outputs)
         shared = _shared(inputs, outputs)
         if not shared:
-            run_on = getattr(call, "run_on", None)
-            if run_on is None:
-                return _GuardedCall(self, call, inputs, outputs)
-            return _FedCall(self, call, inputs, outputs, run_on)
+            return _GuardedCall(self, call, inputs, outputs)
         copies = {n: array.copy() for n, array in shared.items()}
         kept = [copies.get(n, each) for n, each in enumerate(inputs)]
         return _KeepingCall(
@@ -204,7 +202,7 @@ class GuardedPlan:
         self.standby.trim()
 
 
-class _GuardedCall:
+class _GuardedCall(BoundCall):
     """A call of the device, and the same on the reference once it was needed."""
 
     __slots__ = (
@@ -216,6 +214,7 @@ class _GuardedCall:
         "_outputs",
         "_plan",
         "_reference",
+        "reads_given",
     )
 
     def __init__(
@@ -228,6 +227,7 @@ class _GuardedCall:
         self._plan = plan
         self._health = plan.health
         self._call = call
+        self.reads_given = call.reads_given
         self._inputs = inputs
         self._outputs = outputs
         self._reference: BoundCall | None = None
@@ -235,13 +235,16 @@ class _GuardedCall:
         self._failure: NNError | None = None
         self._is_midway = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run or go on, on the device or, once that has failed, on the reference."""
+        if given is not None and (self._health.suspects or stop.falls_back):
+            write(self._inputs, given)  # The reference may have to read them.
+            given = None
         # Most runs do no more than this, so it is not shared with `_run_warily`.
         if self._health.suspects or self._failure is not None:
             return self._run_warily(stop)
         try:
-            if self._call.run(stop):
+            if self._call.run(stop) if given is None else self._call.run(stop, given):
                 self._is_midway = False
                 return True
         except (Exception, SystemExit) as error:
@@ -328,37 +331,6 @@ class _GuardedCall:
         return finished
 
 
-class _FedCall(_GuardedCall):
-    """A call that may read other arrays than its own, as that of the device does."""
-
-    __slots__ = ("_run_on",)
-
-    def __init__(
-        self,
-        plan: GuardedPlan,
-        call: BoundCall,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Target],
-        run_on: Callable[[StopFlag, Sequence[Array]], bool],
-    ) -> None:
-        super().__init__(plan, call, inputs, outputs)
-        self._run_on = run_on
-
-    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
-        """Run on these arrays; where the reference may have to, they are copied to the inputs."""
-        if self._health.suspects or stop.falls_back:
-            for target, source in zip(self._inputs, arrays, strict=True):
-                if target is not None:
-                    target[...] = source
-            return self.run(stop)
-        try:
-            if self._run_on(stop, arrays):
-                return True
-        except (Exception, SystemExit) as error:
-            return self._fall_back(error, stop)
-        return self._stopped(stop)
-
-
 class _KeepingCall(_GuardedCall):
     """A call that copies inputs before each run, as the device may overwrite them."""
 
@@ -373,16 +345,17 @@ class _KeepingCall(_GuardedCall):
         kept: Sequence[tuple[Array, Array]],
     ) -> None:
         super().__init__(plan, call, inputs, outputs)
+        self.reads_given = False
         self._kept = kept
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if self._begins:
-            for copy, given in self._kept:
-                np.copyto(copy, given)
+            for copy, source in self._kept:
+                np.copyto(copy, source)
         return super().run(stop)
 
 
-class _LateCall:
+class _LateCall(BoundCall):
     """A call that is bound when it first runs."""
 
     __slots__ = ("_bound", "_inputs", "_outputs", "_plan")
@@ -398,7 +371,7 @@ class _LateCall:
         self._outputs = outputs
         self._bound: BoundCall | None = None
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if self._bound is None:
             plan = self._plan()
             self._bound = check_call(plan.bind(self._inputs, self._outputs), plan)

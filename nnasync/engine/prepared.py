@@ -446,9 +446,11 @@ class EnginePreparedModel:
             binding = self._bindings.get(id(request)) or self._bind(request)
             call = binding.take()
             try:
-                run = call if given is None else binding.fed(call, given)
+                if given is not None and not call.reads_given:
+                    binding.write(given)
+                    given = None
                 device_ns = self._workers.run_inline(
-                    run, self._estimate, config.deadline_ns, self._name, self.client
+                    call, self._estimate, config.deadline_ns, self._name, self.client, given
                 )
             except BaseException:
                 binding.fail(call)

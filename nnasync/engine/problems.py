@@ -1,7 +1,7 @@
 """What keeps an object from being an engine, a plan or a bound call: each missing thing by name.
 
-The contracts are protocols, so that nothing is inherited and nothing tells a driver author what was
-forgotten. These checks do: where a runtime opens, after `compile`, and after `bind`.
+The contracts are protocols, which tell a driver author nothing when the object is made. These
+checks do: where a runtime opens, after `compile`, and after `bind`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from nnasync.engine.contract import BoundCall, CachingEngine, Engine, Plan
+from nnasync.engine.contract import BoundCall, CachingEngine, Engine, EngineBase, Plan
 from nnasync.errors import GeneralFailure, InvalidArgument
 
 __all__ = ["check_call", "check_engine", "check_plan", "problems", "seems_engine"]
@@ -18,15 +18,30 @@ T = TypeVar("T")
 
 
 def _members(contract: type[Any]) -> tuple[str, ...]:
-    return tuple(name for name in dir(contract) if not name.startswith("_"))
+    names = {*dir(contract), *getattr(contract, "__annotations__", ())}
+    return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
 _ENGINE = _members(Engine)
 _CACHING = tuple(name for name in _members(CachingEngine) if name not in _ENGINE)
 _LOWERING = ("cores", "lowerings")
+_OPTIONAL = _members(EngineBase)
+_REQUIRED = tuple(name for name in _ENGINE if name not in _OPTIONAL)
+_INHERIT = " (engines inherit it from EngineBase)"
 _PLAN, _CALL = _members(Plan), _members(BoundCall)
 _DATA = frozenset(
-    ("cache_files", "capabilities", "concurrency", "cores", "extensions", "name", "type", "version")
+    (
+        "cache_files",
+        "capabilities",
+        "concurrency",
+        "cores",
+        "extensions",
+        "name",
+        "reads_given",
+        "tries_ahead",
+        "type",
+        "version",
+    )
 )
 """What is no method."""
 
@@ -38,7 +53,7 @@ def problems(engine: object) -> tuple[str, ...]:
     """
     if isinstance(engine, type):
         return (f"it is a class: make one of it, {engine.__name__}()",)
-    found = [*_lacking(engine, _ENGINE)]
+    found = [*_lacking(engine, _REQUIRED), *_lacking(engine, _OPTIONAL, _INHERIT)]
     if hasattr(engine, "lowerings"):
         found += _lacking(engine, _LOWERING, " (an engine with `lowerings` needs it)")
     if any(hasattr(engine, name) for name in _CACHING):
@@ -66,7 +81,7 @@ def check_plan(plan: T, name: str, place: str = "compile") -> T:
 
 def check_call(call: T, plan: object) -> T:
     """A bound call; raises GeneralFailure that says what is missing of it."""
-    if hasattr(call, "run") and hasattr(call, "rewind"):
+    if hasattr(call, "run") and hasattr(call, "rewind") and hasattr(call, "reads_given"):
         return call
     return _checked(
         call, _CALL, f"{_called(plan)}.bind gave {_called(call)}, which is no BoundCall"

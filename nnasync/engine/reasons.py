@@ -95,11 +95,8 @@ def miscounted(got: int, count: int) -> str:
 
 def asked(engine: Engine, model: Model) -> tuple[object, str]:
     """What an engine says to `why_not`, None if nothing, and why it fails to say it."""
-    ask = getattr(engine, "why_not", None)
-    if ask is None:
-        return None, ""
     try:
-        return ask(model), ""
+        return engine.why_not(model), ""
     except (Exception, SystemExit) as error:
         return None, f"why_not failed: {type(error).__name__}: {error}"
 

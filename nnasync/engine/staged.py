@@ -19,14 +19,14 @@ import numpy as np
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.fences import Fence
 from nnasync.hal import Array
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 
 __all__ = ["StagedCall", "StagedPlan"]
 
 logger = logging.getLogger(__name__)
 
 
-class StagedPlan:
+class StagedPlan(Plan):
     """A plan that begins as `first`; `replace` brings the next one."""
 
     def __init__(self, first: Plan, *, ripe_after: int = 0) -> None:
@@ -85,7 +85,7 @@ class StagedPlan:
                 self.ripe.signal()
 
 
-class StagedCall:
+class StagedCall(BoundCall):
     """A call that changes to the next plan between its runs; used by one thread at a time."""
 
     __slots__ = ("__weakref__", "_call", "_inputs", "_is_stopped", "_next", "_outputs", "_staged")
@@ -104,7 +104,7 @@ class StagedCall:
         self._next: BoundCall | None = None
         self._is_stopped = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run to the end, or until the plan stops."""
         if not self._is_stopped:
             following = self._next

@@ -30,7 +30,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Array, Model, OutputShape, Request
-from nnasync.workers import StopFlag, contained
+from nnasync.workers import Given, StopFlag, contained
 
 __all__ = ["SteadyCall", "TokenBinding", "TokenCall"]
 
@@ -235,7 +235,7 @@ class TokenBinding(Binding):
             use.buffer.grow(nbytes)
 
 
-class SteadyCall:
+class SteadyCall(BoundCall):
     """Runs of a request whose buffers keep their memory and their dimensions, one after another.
 
     Changes of its output buffers up to `tick` are those that it knows of; none if it was refused.
@@ -251,7 +251,7 @@ class SteadyCall:
         self._call: BoundCall | None = None
         self._has_begun = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Claim the buffers, run, and leave them as the run has."""
         if not self._has_begun:
             try:
@@ -301,7 +301,7 @@ class TokenCall(SizedCall):
         self._binding = binding
         self._bound: _Bound | None = None
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Claim the buffers, run, and leave them as the run has."""
         bound = self._bound or self._begun()
         try:

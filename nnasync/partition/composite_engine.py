@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from nnasync.engine import Engine, Lowering, LoweringEngine, Plan
+from nnasync.engine import Engine, EngineBase, Lowering, LoweringEngine, Plan
 from nnasync.engine.branching import IfPlan, Source, WhilePlan
 from nnasync.engine.composite import CompositePlan, CompositeStep
 from nnasync.errors import InvalidArgument, NNError
@@ -32,7 +32,7 @@ Guard = Callable[[PartitionStep, Plan], Plan]
 """Makes of the plan of a step one that falls back."""
 
 
-class CompositeEngine:
+class CompositeEngine(EngineBase):
     """Compiles each step of one partitioned model with the engine of its device.
 
     `EngineDevice` makes a device of it like of any other engine. Its figures are the worst of its

@@ -37,6 +37,7 @@ from nnasync.workers.task import ABORT as ABORT
 from nnasync.workers.task import GO as GO
 from nnasync.workers.task import YIELD as YIELD
 from nnasync.workers.task import Call as Call
+from nnasync.workers.task import Given as Given
 from nnasync.workers.task import StopFlag as StopFlag
 from nnasync.workers.task import Task as Task
 from nnasync.workers.task import contained as contained
@@ -48,6 +49,7 @@ __all__ = [
     "YIELD",
     "Aside",
     "Call",
+    "Given",
     "StopFlag",
     "Task",
     "Worker",

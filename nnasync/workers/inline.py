@@ -25,7 +25,7 @@ from nnasync.errors import (
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
 from nnasync.tracing import Tracer
-from nnasync.workers.task import Call, StopFlag, contained, shielded
+from nnasync.workers.task import Call, Given, StopFlag, contained, shielded
 from nnasync.workers.turns import CALL_NS, Turns
 
 __all__ = ["TOLERATED_OVERRUNS", "InlineLane"]
@@ -93,7 +93,13 @@ class InlineLane:
         )
 
     def run(
-        self, call: Call, estimate: Estimate, deadline_ns: int, name: str, client: int = 0
+        self,
+        call: Call,
+        estimate: Estimate,
+        deadline_ns: int,
+        name: str,
+        client: int = 0,
+        given: Given = None,
     ) -> int:
         """Run a call on the calling thread and return its duration in nanoseconds.
 
@@ -112,7 +118,7 @@ class InlineLane:
             with self._lock:
                 self.running += 1
         try:
-            if not call.run(_UNSTOPPED):
+            if not (call.run(_UNSTOPPED) if given is None else call.run(_UNSTOPPED, given)):
                 raise GeneralFailure(f"{name} stopped without having been asked to")
         except Exception as error:
             shielded(call.rewind)

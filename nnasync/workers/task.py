@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nnasync.clock import Alarm, now_ns
 from nnasync.endings import joined_at_exit, renewed_in_child
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.fences import Fence
-from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Priority
+from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, Priority
 from nnasync.scheduler import Estimate, Job
 
 __all__ = ["ABORT", "GO", "YIELD", "Call", "StopFlag", "Task", "contained", "shielded"]
@@ -89,10 +89,14 @@ class StopFlag:
                     logger.exception("a run could not be interrupted: it goes on to its end")
 
 
+Given = Sequence[Array] | None
+"""Arrays that one run reads in place of all of its inputs."""
+
+
 class Call(Protocol):
     """Something that runs in steps (`engine.BoundCall` is one)."""
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run to the end (True) or until the flag is raised (False)."""
 
     def rewind(self) -> None:

@@ -19,7 +19,7 @@ from nnasync import hal
 from nnasync.compilation import competition, contest, recalling, trials
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import Lowering, StopFlag
+from nnasync.engine import BoundCall, EngineBase, Given, Lowering, Plan, StopFlag
 from tests.rigs import GUARD_S
 
 REFERENCE = "nnasync-reference"
@@ -83,7 +83,7 @@ def way(name: str = "f32", threads: int = 1, *, us: float = 100, **options: Any)
     return Way(Lowering(name, threads, **flags), us, **options)
 
 
-class FakeEngine:
+class FakeEngine(EngineBase):
     """A LoweringEngine."""
 
     type = hal.DeviceType.CPU
@@ -133,7 +133,7 @@ class FakeEngine:
         return plan
 
 
-class _Plan:
+class _Plan(Plan):
     def __init__(self, engine: FakeEngine, way: Way, model: hal.Model) -> None:
         self.engine = engine
         self.way = way
@@ -147,13 +147,13 @@ class _Plan:
         self.inner.trim()
 
 
-class _Call:
+class _Call(BoundCall):
     def __init__(self, plan: _Plan, inner: Any, outputs: Sequence[Any]) -> None:
         self.plan = plan
         self.inner = inner
         self.outputs = outputs
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         way, engine = self.plan.way, self.plan.engine
         engine.before_run(stop)
         if way.fault is not None:

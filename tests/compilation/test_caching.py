@@ -302,11 +302,14 @@ class KeepingEngine(FakeEngine):
         self, name: str, clock: ManualClock, *ways: Any, loading_ns: int = 0, **options: Any
     ) -> None:
         super().__init__(name, clock, *ways, **options)
-        self.loading_ns = loading_ns
+        self._loading_ns = loading_ns
         self.table: dict[bytes, Plan] = {}
         self.loaded = 0
         self.hold = threading.Event()
         self.hold.set()
+
+    def loading_ns(self) -> int:
+        return self._loading_ns
 
     def serialize(self, plan: Plan) -> CacheFiles:
         name = str(len(self.table)).encode()

@@ -130,7 +130,7 @@ def test_files_of_another_form(engine: CachingEngine) -> None:
 
 
 def test_plans_of_strangers(engine: CachingEngine) -> None:
-    class Stranger:
+    class Stranger(Plan):
         def bind(self, inputs: Any, outputs: Any) -> BoundCall:
             raise AssertionError
 

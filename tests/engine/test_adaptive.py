@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.engine import BoundCall, StopFlag, Target
+from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.engine.adaptive import AdaptivePlan
 from nnasync.hal import Array
 
 
-class Form:
+class Form(BoundCall, Plan):
     """A plan that tells what is done with it; its calls stop as often as `stops` says."""
 
     def __init__(self, name: str, told: list[str], stops: int = 0) -> None:
@@ -24,7 +24,7 @@ class Form:
         self.told.append(f"bind {self.name}")
         return self
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         self.told.append(self.name)
         self.stops -= 1
         return self.stops < 0
@@ -86,8 +86,11 @@ def test_a_narrow_form_may_come_later() -> None:
 class FedForm(Form):
     """A plan whose calls may read other arrays than their own."""
 
-    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
-        self.told.append(f"{self.name} on {arrays[0].tolist()}")
+    reads_given = True
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        assert given is not None
+        self.told.append(f"{self.name} on {given[0].tolist()}")
         return True
 
 
@@ -96,8 +99,8 @@ def test_forms_read_other_arrays_where_they_can() -> None:
     load = iter([False, True])
     plan = AdaptivePlan(FedForm("wide", told), FedForm("narrow", told), lambda: next(load))
     call: Any = plan.bind([np.zeros(2)], [])
-    assert call.run_on(StopFlag(), [np.ones(2)])
-    assert call.run_on(StopFlag(), [np.ones(2)])
+    assert call.run(StopFlag(), [np.ones(2)])
+    assert call.run(StopFlag(), [np.ones(2)])
     assert told == ["bind wide", "wide on [1.0, 1.0]", "bind narrow", "narrow on [1.0, 1.0]"]
 
 
@@ -106,11 +109,11 @@ def test_for_a_form_that_reads_its_own_arrays_others_are_copied() -> None:
     own = np.zeros(2)
     plan = AdaptivePlan(FedForm("wide", told), Form("narrow", told), lambda: True)
     call: Any = plan.bind([own], [])
-    assert call.run_on(StopFlag(), [np.array([1.0, 2.0])])
+    assert call.run(StopFlag(), [np.array([1.0, 2.0])])
     assert own.tolist() == [1.0, 2.0]
     assert told == ["bind wide", "bind narrow", "narrow"]
 
 
 def test_without_a_wide_form_that_can_nobody_is_told_so() -> None:
     plan = AdaptivePlan(Form("wide", []), FedForm("narrow", []), lambda: False)
-    assert not hasattr(plan.bind([], []), "run_on")
+    assert not plan.bind([], []).reads_given

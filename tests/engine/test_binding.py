@@ -11,9 +11,17 @@ import numpy as np
 import pytest
 
 from nnasync import hal
+from nnasync.engine import BoundCall, Given
 from nnasync.engine.binding import Binding, array_of
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
-from nnasync.hal import DataLocation, ExecutionConfig, OutputShape, Request, RequestArgument
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    DataLocation,
+    ExecutionConfig,
+    OutputShape,
+    Request,
+    RequestArgument,
+)
 from nnasync.memory import Pool
 from nnasync.scheduler import NEVER_NS
 from nnasync.validation import validate_request
@@ -222,39 +230,27 @@ async def test_a_call_that_reads_its_own_arrays_only_gets_copies_of_others(rigs:
     assert row.is_right
 
 
-async def test_a_call_that_can_reads_other_arrays_in_place() -> None:
-    await anyio.lowlevel.checkpoint()
+async def test_a_call_that_can_reads_other_arrays_in_place(rigs: Rigs) -> None:
+    rig = rigs(null())
+    prepared, row = await rig.prepare(), Row()
+    await until_inline(rig, prepared, row.request)
+    read: list[Any] = []
 
-    class Reader:
+    class Reader(BoundCall):
         """Notes what it reads."""
 
-        def __init__(self) -> None:
-            self.read: list[Any] = []
+        reads_given = True
 
-        def run(self, stop: StopFlag) -> bool:
-            raise AssertionError("it was to run on other arrays")
-
-        def run_on(self, stop: StopFlag, arrays: Any) -> bool:
-            self.read += arrays
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
+            assert given is not None
+            read.extend(given)
             return True
 
         def rewind(self) -> None:
-            self.read.clear()
+            read.clear()
 
-    class Plan:
-        def bind(self, inputs: Any, outputs: Any) -> Any:
-            return Reader()
-
-        def trim(self) -> None:
-            pass
-
-    own, mine = np.zeros(4, np.float32), np.ones(4, np.float32)
-    binding = Binding(Plan(), [own], [])
-    call: Any = binding.take()
-    fed = binding.fed(call, [mine])
-    assert fed is not call
-    assert fed.run(StopFlag())
-    assert call.read[0] is mine
-    assert not own.any()
-    fed.rewind()
-    assert not call.read
+    prepared._binding(row.request)._idle[:] = [Reader()]
+    mine, own = np.full(row.x.shape, 7, row.x.dtype), row.x.tolist()
+    assert prepared.run_now(row.request, DEFAULT_CONFIG, [mine])
+    assert read[0] is mine
+    assert row.x.tolist() == own

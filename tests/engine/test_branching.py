@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync.engine import OutputBuffer, StopFlag, branching
+from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, branching
 from nnasync.engine.branching import IfPlan, WhilePlan
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import Array
@@ -16,7 +16,7 @@ from nnasync.hal import Array
 Compute = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-class Steps:
+class Steps(Plan):
     """A plan of so many operations, the last of which computes; it counts what happens."""
 
     def __init__(self, compute: Compute, steps: int = 1) -> None:
@@ -36,12 +36,12 @@ class Steps:
         self.trims += 1
 
 
-class _Steps:
+class _Steps(BoundCall):
     def __init__(self, plan: Steps, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.plan, self.inputs, self.outputs = plan, inputs, outputs
         self.done = 0
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         while self.done < self.plan.steps:
             if stop.raised:
                 return False
@@ -407,14 +407,14 @@ def test_loops_nest() -> None:
         assert (count.tolist(), total.tolist()) == ([5], [10])
 
 
-class _Chain:
+class _Chain(BoundCall):
     """Calls one after the other."""
 
     def __init__(self, *calls: Any) -> None:
         self.calls = calls
         self.at = 0
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         while self.at < len(self.calls):
             if not self.calls[self.at].run(stop):
                 return False

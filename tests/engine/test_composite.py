@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from nnasync.engine import OutputBuffer, StopFlag, Target, deliver
+from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, Target, deliver
 from nnasync.engine.composite import Boundary, CompositePlan, CompositeStep, Place, Wire
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError, OutputInsufficientSize
 from nnasync.hal import Array, OperandType, OutputShape, Shape
@@ -19,7 +19,7 @@ FLOAT = OperandType.TENSOR_FLOAT32
 Compute = Callable[..., list[Array]]
 
 
-class Scripted:
+class Scripted(Plan):
     """A plan that computes with a function; notes what happens, and may do something before it."""
 
     def __init__(self, compute: Compute) -> None:
@@ -37,14 +37,14 @@ class Scripted:
         self.trims += 1
 
 
-class ScriptedCall:
+class ScriptedCall(BoundCall):
     def __init__(
         self, plan: Scripted, inputs: Sequence[Array | None], outputs: Sequence[Target]
     ) -> None:
         self.plan, self.inputs, self.outputs = plan, inputs, outputs
         self.rewound = 0
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         self.plan.before(stop)
         if stop.raised:
             return False

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnasync.engine import BoundCall, Given, Plan
 from nnasync.engine.contract import OutputBuffer
 from nnasync.engine.gathering import bound, reads_in_place
 from nnasync.errors import GeneralFailure
@@ -24,7 +25,7 @@ def padded() -> Array:
     return np.zeros((1, 2, 4, 3), np.uint8)[:, :, :3]
 
 
-class Doubling:
+class Doubling(BoundCall, Plan):
     """A plan, and its call, that doubles in two steps."""
 
     def __init__(self, reads: Any = None) -> None:
@@ -33,7 +34,7 @@ class Doubling:
         self.rewound = 0
         self._step = 0
         if reads is not None:
-            self.reads_in_place = reads
+            self.reads_in_place = reads  # type: ignore[method-assign]
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Doubling:
         self.bound_to = (inputs, outputs)
@@ -42,7 +43,7 @@ class Doubling:
     def trim(self) -> None:
         """Nothing is kept."""
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if self.fails:
             raise GeneralFailure("no luck")
         (source, *_), (target, *_) = self.bound_to

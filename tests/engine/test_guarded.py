@@ -12,7 +12,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.engine import BoundCall, OutputBuffer, StopFlag, Target
+from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, Target
 from nnasync.engine.guarded import (
     RETRY_EVERY,
     TOLERATED_FAILURES,
@@ -345,13 +345,13 @@ def test_trimming_reaches_both() -> None:
     assert rig.is_right
 
 
-class Idle:
+class Idle(BoundCall, Plan):
     """A plan and its call that do nothing."""
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> Idle:
         return self
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         return True
 
     def rewind(self) -> None:
@@ -381,11 +381,15 @@ class Reading(Faulty):
         def bound(inputs: Any, outputs: Any) -> Any:
             call: Any = bind(inputs, outputs)
 
-            def run_on(stop: StopFlag, arrays: Any) -> bool:
-                self.read.append(arrays[0])
-                return bind(arrays, outputs).run(stop)
+            own = call.run
 
-            call.run_on = run_on
+            def run(stop: StopFlag, given: Given = None) -> bool:
+                if given is None:
+                    return bool(own(stop))
+                self.read.append(given[0])
+                return bind(given, outputs).run(stop)
+
+            call.run, call.reads_given = run, True
             return call
 
         plan.bind = bound  # type: ignore[method-assign]  # the fault of this device
@@ -406,7 +410,7 @@ def reading() -> tuple[Guarded, Reading, Any]:
 def test_a_run_on_other_arrays_is_the_device_s() -> None:
     rig, device, call = reading()
     mine, own = row(5, 6, 7, 8), rig.x.tolist()
-    assert call.run_on(StopFlag(falls_back=False), [mine])
+    assert call.run(StopFlag(falls_back=False), [mine])
     assert device.read[0] is mine
     assert rig.y.tolist() == (2 * mine).tolist()
     assert rig.x.tolist() == own
@@ -416,11 +420,11 @@ def test_a_run_on_other_arrays_that_fails_is_a_failure_of_the_device() -> None:
     rig, device, call = reading()
     device.always(GeneralFailure("no"))
     with pytest.raises(GeneralFailure, match="no"):
-        call.run_on(StopFlag(falls_back=False), [row(5, 6, 7, 8)])
+        call.run(StopFlag(falls_back=False), [row(5, 6, 7, 8)])
     assert rig.plan.health.suspects
     assert (rig.told, rig.reference.runs) == ([], 0)
     mine = row(9, 9, 9, 9)
-    assert call.run_on(StopFlag(), [mine])
+    assert call.run(StopFlag(), [mine])
     assert (len(rig.told), rig.reference.runs) == (1, 1)
     assert rig.x.tolist() == mine.tolist()
     assert rig.is_right
@@ -429,6 +433,6 @@ def test_a_run_on_other_arrays_that_fails_is_a_failure_of_the_device() -> None:
 
 def test_a_device_that_cannot_read_other_arrays_does_not_seem_to() -> None:
     rig, _, _ = reading()
-    assert not hasattr(Guarded().call(), "run_on")
+    assert not Guarded().call().reads_given
     both = row()
-    assert not hasattr(rig.plan.bind([both], [both]), "run_on")
+    assert not rig.plan.bind([both], [both]).reads_given

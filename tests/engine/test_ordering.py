@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nnasync.clock import now_ns
+from nnasync.engine import Given
 from nnasync.engine.ordering import Dependencies, Gate
 from nnasync.errors import (
     DeviceUnavailable,
@@ -31,7 +32,7 @@ class Call:
         self._order = order
         self._name = name
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         self._order.append(self._name)
         self.running.signal()
         self.permit.wait_blocking(PATIENCE_S)

@@ -13,7 +13,7 @@ import pytest
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.clock import Deadline, now_ns, within
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import Engine, EnginePreparedModel, StopFlag
+from nnasync.engine import BoundCall, Engine, EnginePreparedModel, Given, StopFlag
 from nnasync.errors import (
     Cancelled,
     GeneralFailure,
@@ -540,8 +540,8 @@ async def test_bound_calls_see_no_flag_inline(rigs: Rigs) -> None:
     call = prepared._bindings[id(row.request)].take()
     original = call.run
 
-    class Watching:
-        def run(self, stop: StopFlag) -> bool:
+    class Watching(BoundCall):
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
             seen.append(stop.raised)
             return original(stop)
 

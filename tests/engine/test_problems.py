@@ -9,7 +9,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import problems
+from nnasync.engine import EngineBase, problems
 from nnasync.errors import GeneralFailure, InvalidArgument
 from tests.rigs import REFERENCE, ROW, doubler, runtime
 
@@ -39,7 +39,7 @@ class Part:
             setattr(self, name, getattr(whole, name))
 
 
-class PartEngine(Part):
+class PartEngine(Part, EngineBase):
     """An engine that lacks what a test says."""
 
     def supported_operations(self, model: Any) -> list[bool]:
@@ -65,6 +65,14 @@ def test_what_is_missing_is_named(name: str) -> None:
 def test_all_that_is_missing_is_named_at_once() -> None:
     found = problems(engine_without("capabilities", "concurrency"))
     assert found == ("it has no `capabilities`", "it has no `concurrency`")
+
+
+def test_what_an_engine_would_inherit_is_named() -> None:
+    whole = Part(NullEngine(), *MEMBERS)
+    assert problems(whole) == tuple(
+        f"it has no `{name}` (engines inherit it from EngineBase)"
+        for name in ("get_ready", "loading_ns", "tries_ahead", "why_not")
+    )
 
 
 def test_what_is_no_method_and_what_fails_is_named() -> None:
@@ -137,20 +145,26 @@ class Incomplete(NullEngine):
         inner = super().compile(model, preference)
         if self.plan is not None:
             return None if not self.plan else Part(inner, *self.plan)
-        whole: Any = Part(inner, "trim")
+        whole: Any = Part(inner, "reads_in_place", "trim")
         parts = self.call
         whole.bind = lambda i, o: Part(inner.bind(i, o), *parts) if parts else None
         return whole
 
 
 PLANS = [
-    ((), "compile gave None, which is no Plan: it has no `bind`; it has no `trim`"),
-    (("bind",), "compile gave Part, which is no Plan: it has no `trim`"),
+    ((), "which is no Plan: it has no `bind`; it has no `reads_in_place`; it has no `trim`"),
+    (
+        ("bind",),
+        "compile gave Part, which is no Plan: it has no `reads_in_place`; it has no `trim`",
+    ),
     (("trim",), "compile gave Part, which is no Plan: it has no `bind`"),
 ]
 CALLS = [
-    ((), "bind gave None, which is no BoundCall: it has no `rewind`; it has no `run`"),
-    (("run",), "bind gave Part, which is no BoundCall: it has no `rewind`"),
+    ((), "bind gave None, which is no BoundCall: it has no `reads_given`; it has no `rewind`"),
+    (
+        ("run",),
+        "bind gave Part, which is no BoundCall: it has no `reads_given`; it has no `rewind`",
+    ),
 ]
 
 

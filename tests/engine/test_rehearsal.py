@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nnasync.engine import rehearsal
+from nnasync.engine import BoundCall, Given, rehearsal
 from nnasync.scheduler import Estimate
 from nnasync.workers import StopFlag
 from tests.rigs import ManualWatchdog
 
 
-class Timed:
+class Timed(BoundCall):
     """A call that takes so long, by a clock of its own; where it `listens` it can be aborted."""
 
     def __init__(self, *needed_ns: int, listens: bool = True) -> None:
@@ -23,7 +23,7 @@ class Timed:
         self.rewound = 0
         self.watchdog = ManualWatchdog()
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         self.now_ns += self.needed_ns.pop(0)
         for alarm in self.watchdog.alarms:
             if alarm.at_ns <= self.now_ns and alarm._callback is not None:

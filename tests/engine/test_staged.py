@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nnasync.engine import BoundCall, StopFlag, Target
+from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.engine.staged import StagedPlan
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
 
 
-class Form:
+class Form(Plan):
     """A plan that adds its number to what it reads; calls stop as often as `stops` says."""
 
     def __init__(self, number: int, *, stops: int = 0, fault: Exception | None = None) -> None:
@@ -32,13 +32,13 @@ class Form:
         self.rewound = -1
 
 
-class _FormCall:
+class _FormCall(BoundCall):
     def __init__(
         self, form: Form, inputs: Sequence[Array | None], outputs: Sequence[Target]
     ) -> None:
         self.form, self.inputs, self.outputs = form, inputs, outputs
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         if self.form.fault is not None:
             raise self.form.fault
         if self.form.stops > 0:

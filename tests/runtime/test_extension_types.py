@@ -13,7 +13,17 @@ import pytest
 import nnasync as nn
 from nnasync import errors, hal
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan, StopFlag, Target
+from nnasync.engine import (
+    BoundCall,
+    CacheFiles,
+    EngineBase,
+    EngineDevice,
+    Given,
+    Lowering,
+    Plan,
+    StopFlag,
+    Target,
+)
 from nnasync.execution import net as nets
 from nnasync.extensions import encode, plain, sized
 from nnasync.hal import (
@@ -84,7 +94,7 @@ def model_of(
     return Model(main, extension_name_to_prefix=entries, name="reversal")
 
 
-class Mirror:
+class Mirror(EngineBase):
     """An engine of one operation of an extension: the bytes of each element in reverse order."""
 
     type = DeviceType.ACCELERATOR
@@ -103,7 +113,7 @@ class Mirror:
         return _Plan()
 
 
-class _Plan:
+class _Plan(Plan):
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> _Call:
         return _Call(inputs, outputs)
 
@@ -111,11 +121,11 @@ class _Plan:
         pass
 
 
-class _Call:
+class _Call(BoundCall):
     def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.ends = list(zip(inputs, outputs, strict=True))
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         for source, target in self.ends:
             mirrored = source.reshape(-1).view(np.uint8).reshape(source.size, -1)[:, ::-1]
             target[...] = np.ascontiguousarray(mirrored).view(source.dtype).reshape(source.shape)

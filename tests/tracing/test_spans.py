@@ -14,7 +14,7 @@ import nnasync as nn
 from nnasync.drivers import built_in, is_installed
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.service import isolate
-from nnasync.engine import Layer, Phase, span
+from nnasync.engine import BoundCall, Given, Layer, Phase, Plan, span
 from nnasync.engine import StopFlag as Stop
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.tracing import SWITCH, Span, Timeline, Tracer, spans
@@ -45,7 +45,7 @@ class Marking(ReferenceEngine):
         return super().serialize(plan.inner)
 
 
-class _Plan:
+class _Plan(Plan):
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
@@ -57,11 +57,11 @@ class _Plan:
         self.inner.trim()
 
 
-class _Call:
+class _Call(BoundCall):
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
-    def run(self, stop: Stop) -> bool:
+    def run(self, stop: Stop, given: Given = None) -> bool:
         with span(Phase.COMPUTATION, "mine: run", Layer.CPU):
             return bool(self.inner.run(stop))
 

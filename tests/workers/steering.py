@@ -17,7 +17,7 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.tracing import Tracer
-from nnasync.workers import StopFlag, Task, Workers
+from nnasync.workers import Given, StopFlag, Task, Workers
 from nnasync.workers.turns import Turns
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
@@ -49,7 +49,7 @@ class Steps:
     def permit(self, steps: int = 1) -> None:
         self._permits.release(steps)
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         self.stop = stop
         self.runs += 1
         self.threads.append(threading.current_thread().name)

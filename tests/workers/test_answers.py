@@ -24,7 +24,7 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
-from nnasync.workers import ABORT, StopFlag, Task
+from nnasync.workers import ABORT, Given, StopFlag, Task
 from nnasync.workers.running import MOST_HANGING
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import (
@@ -548,7 +548,7 @@ def test_interrupt_that_hangs_takes_neither_the_lock_nor_the_watchdog(
     let_go = threading.Event()
 
     class Stubborn(Steps):
-        def run(self, stop: StopFlag) -> bool:
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
             stop.arm(let_go.wait)
             try:
                 return super().run(stop)

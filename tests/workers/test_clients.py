@@ -15,7 +15,7 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer
-from nnasync.workers import Call, StopFlag, Task
+from nnasync.workers import Call, Given, StopFlag, Task
 from nnasync.workers.inline import InlineLane
 from tests.workers.steering import (
     HIGH,
@@ -157,7 +157,7 @@ def test_inline_runs_count_to_the_share_and_to_the_cores(rigs: Callable[..., Rig
     inside: list[bool] = []
 
     class Looks:
-        def run(self, stop: StopFlag) -> bool:
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
             inside.append(rig.workers.may_inline(MEDIUM, known, NEVER_NS, other))
             return True
 
@@ -208,7 +208,7 @@ class Counts:
     def __init__(self, steps: int) -> None:
         self.left = self.steps = steps
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         while self.left:
             if stop.raised:
                 return False

@@ -17,7 +17,7 @@ from nnasync.errors import (
     NNError,
 )
 from nnasync.scheduler import NEVER_NS, Estimate
-from nnasync.workers import StopFlag
+from nnasync.workers import Given, StopFlag
 from tests.workers.steering import (
     HIGH,
     LOW,
@@ -93,7 +93,7 @@ def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:
     workers = rig.workers
 
     class Lasting:
-        def run(self, stop: StopFlag) -> bool:
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
             begun_ns = now_ns()
             until(lambda: now_ns() - begun_ns > 3 * MS)
             return True
@@ -147,7 +147,7 @@ def test_inline_run_is_judged_at_its_end(rigs: Callable[..., Rig]) -> None:
     deadline_ns = now_ns() + 20 * MS
 
     class Late:
-        def run(self, stop: StopFlag) -> bool:
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
             until(lambda: now_ns() > deadline_ns)
             return True
 
@@ -183,7 +183,7 @@ def test_workers_are_busy_with_what_others_run(rigs: Callable[..., Rig]) -> None
     seen = [rig.workers.is_busy]
 
     class Looking(Steps):
-        def run(self, stop: StopFlag) -> bool:
+        def run(self, stop: StopFlag, given: Given = None) -> bool:
             seen.append(rig.workers.is_busy)
             return super().run(stop)
 

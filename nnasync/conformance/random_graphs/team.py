@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from nnasync.drivers import built_in, default_devices
-from nnasync.engine import Engine, Plan
+from nnasync.engine import Engine, EngineBase, Plan
 from nnasync.errors import GeneralFailure
 from nnasync.extensions import operation_label
 from nnasync.hal import (
@@ -34,7 +34,7 @@ _SHARE_OF_LAST = 0.15
 """How often the last engine, which takes everything, gets what others take too."""
 
 
-class TeamEngine:
+class TeamEngine(EngineBase):
     """An engine over several, the last of which takes any model; all that are installed."""
 
     name = TEAM

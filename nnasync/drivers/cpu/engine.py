@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nnasync.deferred import deferred
 from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_nesting
-from nnasync.engine import CacheFiles, Layer, Lowering, Phase, Plan, span
+from nnasync.engine import CacheFiles, EngineBase, Layer, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, ModelError
 from nnasync.extensions import TFLITE
 from nnasync.hal import (
@@ -40,7 +40,7 @@ def _version() -> str:
     return version_of("nnasync") or "uninstalled"
 
 
-class ReferenceEngine:
+class ReferenceEngine(EngineBase):
     """`nnasync-reference`: always there, the measure of all others, and the fallback."""
 
     name = "nnasync-reference"

@@ -20,9 +20,11 @@ from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_contex
 from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.engine import (
     BoundCall,
+    Given,
     Layer,
     OutputBuffer,
     Phase,
+    Plan,
     StopFlag,
     Target,
     deliver,
@@ -40,7 +42,7 @@ from nnasync.validation import subgraph_tensors
 __all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
 
 
-class ReferencePlan:
+class ReferencePlan(Plan):
     """A model prepared for the processor; any number of its calls may run at once.
 
     Raises ModelError that names the operation at fault, or says that an execution would need more
@@ -190,12 +192,12 @@ def _shape_fault(targets: Sequence[Target], shapes: Sequence[Shape]) -> str | No
     return None
 
 
-class _Resumable(ABC):
+class _Resumable(BoundCall, ABC):
     """A call that is forgotten when it ends, well or badly, but not when it is stopped."""
 
     __slots__ = ()
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Runs to the end, or to the next operation boundary once `stop.raised` is not 0."""
         try:
             if not self._advance(stop):

@@ -11,7 +11,7 @@ from nnasync.deferred import deferred
 from nnasync.drivers.litert.caching import get_ready, pack, unpack
 from nnasync.drivers.litert.plan import LiteRTPlan
 from nnasync.drivers.litert.session import PACKAGE
-from nnasync.engine import CacheFiles, Lowering, Phase, Plan, span
+from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
 from nnasync.hal import (
     Capabilities,
@@ -49,7 +49,7 @@ _RATED = (
 """The types of first inputs that it takes."""
 
 
-class LiteRTEngine:
+class LiteRTEngine(EngineBase):
     """`litert-cpu`: LiteRT with XNNPACK on the processor; the least overhead of a call."""
 
     name = "litert-cpu"
@@ -76,7 +76,6 @@ class LiteRTEngine:
         """Version of the engine's package."""
         return version_of("ai-edge-litert") or "not installed"
 
-    @property
     def loading_ns(self) -> int:
         """How long importing the package took."""
         return loading_ns(PACKAGE)

@@ -17,12 +17,12 @@ import numpy as np
 
 from nnasync.drivers.litert.program import Program, Shapes
 from nnasync.drivers.litert.session import Moves, Places, Session
-from nnasync.engine import BoundCall, OutputBuffer, Phase, StopFlag, Target, fit, span
+from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape
 from nnasync.tracing import SWITCH
 
-__all__ = ["FedCall", "LiteRTPlan", "Source"]
+__all__ = ["LiteRTPlan", "Source"]
 
 
 class Source(Protocol):
@@ -41,7 +41,7 @@ class Source(Protocol):
         """Why other shapes may come; empty where they may not."""
 
 
-class LiteRTPlan:
+class LiteRTPlan(Plan):
     """A compiled model, of which several calls may run at once.
 
     Raises GeneralFailure, with what LiteRT says, where it refuses the file.
@@ -111,8 +111,7 @@ class _Pool:
 
     def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
         """A call on these arrays."""
-        kind = FedCall if self.program.reads_plainly else _Call
-        call = kind(self, sources, targets)
+        call = _Call(self, sources, targets)
         self._calls.add(call)
         for session in self.idle[:1]:
             call.prepare(session)
@@ -144,10 +143,20 @@ class _Pool:
         return session
 
 
-class _Call:
+class _Call(BoundCall):
     """A plan bound to arrays; runs to the end once begun."""
 
-    __slots__ = ("__weakref__", "_give", "_moves", "_pool", "_sources", "_take", "_targets")
+    __slots__ = (
+        "__weakref__",
+        "_give",
+        "_moves",
+        "_places",
+        "_pool",
+        "_sources",
+        "_take",
+        "_targets",
+        "reads_given",
+    )
 
     def __init__(
         self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Array]
@@ -156,10 +165,12 @@ class _Call:
         self._sources = sources
         self._targets = targets
         self._moves: dict[Session, Moves] = {}
+        self._places: dict[Session, Places] = {}
+        self.reads_given = pool.program.reads_plainly
         self._take = pool.idle.pop
         self._give = pool.idle.append
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
         if stop.raised:
             return False
@@ -171,6 +182,8 @@ class _Call:
             moves = self._moves[session]
         except KeyError:
             moves = self.prepare(session)
+        if given is not None:
+            return self._run_on(session, moves, given)
         if SWITCH.on:
             return self._traced(session, moves, partial(_take_in, moves))
         for target, source in moves[1]:
@@ -186,6 +199,18 @@ class _Call:
     def forget(self) -> None:
         """Let go of interpreters that are used no longer."""
         self._moves = {}
+        self._places = {}
+
+    def _run_on(self, session: Session, moves: Moves, given: Sequence[Array]) -> bool:
+        """Run on arrays that are written to the tensors of the engine at once."""
+        places = self._places.get(session)
+        if places is None:
+            places = self._places[session] = session.places(self._sources)
+        if SWITCH.on:
+            return self._traced(session, moves, partial(_put, places, given))
+        for number, tensor in places:
+            tensor[...] = given[number]
+        return self._finish(session, moves)
 
     def _finish(self, session: Session, moves: Moves) -> bool:
         """Run once the inputs are in place, and bring the outputs where they belong."""
@@ -229,42 +254,7 @@ class _Call:
         return moves
 
 
-class FedCall(_Call):
-    """A call that may read other arrays than its own."""
-
-    __slots__ = ("_places",)
-
-    def __init__(
-        self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Array]
-    ) -> None:
-        super().__init__(pool, sources, targets)
-        self._places: dict[Session, Places] = {}
-
-    def run_on(self, stop: StopFlag, arrays: Sequence[Array]) -> bool:
-        """Run on these arrays, which are written to the tensors of the engine at once."""
-        if stop.raised:
-            return False
-        try:
-            session = self._take()
-        except IndexError:
-            session = self._pool.session()
-        moves, places = self._moves.get(session), self._places.get(session)
-        if moves is None or places is None:
-            moves = self.prepare(session)
-            places = self._places[session] = session.places(self._sources)
-        if SWITCH.on:
-            return self._traced(session, moves, partial(_put, places, arrays))
-        for number, tensor in places:
-            tensor[...] = arrays[number]
-        return self._finish(session, moves)
-
-    def forget(self) -> None:
-        """Let go of interpreters that are used no longer."""
-        super().forget()
-        self._places = {}
-
-
-class _OpenCall:
+class _OpenCall(BoundCall):
     """A plan bound to memory for results whose shapes only a run tells."""
 
     __slots__ = ("_pool", "_sources", "_targets")
@@ -276,7 +266,7 @@ class _OpenCall:
         self._sources = sources
         self._targets = targets
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
         if stop.raised:
             return False

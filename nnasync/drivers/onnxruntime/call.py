@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.engine import Phase, StopFlag, span
+from nnasync.engine import BoundCall, Given, Phase, StopFlag, span
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array
 from nnasync.tracing import SWITCH
@@ -26,7 +26,7 @@ Move = tuple[Array, Array]
 """Where to copy to, and from."""
 
 
-class OnnxCall:
+class OnnxCall(BoundCall):
     """A session bound to arrays; used by one thread at a time.
 
     `before` are copied ahead of a run, `after` behind it; `finish` delivers what has no place yet.
@@ -65,7 +65,7 @@ class OnnxCall:
         self._kept = tuple(kept)
         self._is_short = False
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Run to the end; False if it was aborted. Raises GeneralFailure with the engine's text."""
         try:
             if self._staged:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nnasync import hal, validation
 from nnasync.deferred import deferred
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
-from nnasync.engine import Lowering, Phase, span
+from nnasync.engine import EngineBase, Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.extensions import ONNX, GraphOperation, extension_of
 from nnasync.formats.onnx import ELEMENTS
@@ -46,7 +46,7 @@ _GRAPH = (ONNX.name, int(GraphOperation.GRAPH))
 _NAME = "onnx"
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(EngineBase):
     """`onnxruntime-cpu`, or another execution provider by the name of its device.
 
     Raises InvalidArgument where the installed package does not have the provider.

@@ -11,7 +11,7 @@ import numpy as np
 from nnasync import hal
 from nnasync.drivers.onnxruntime.call import Move, OnnxCall, narrowed
 from nnasync.drivers.onnxruntime.providers import package
-from nnasync.engine import OutputBuffer, Target, deliver
+from nnasync.engine import OutputBuffer, Plan, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.formats.onnx import Element, element_of
 from nnasync.hal import Array, Shape, Struct
@@ -55,7 +55,7 @@ def ports_of(nodes: Sequence[Any], kind: str) -> list[Port]:
     return ports
 
 
-class OnnxPlan:
+class OnnxPlan(Plan):
     """A session and the operands around it; any number of its calls may run at once.
 
     `sources` says for each input of the session which input of the model it is, or the constant.

@@ -21,7 +21,7 @@ from nnasync.drivers.openvino.package import (
     version,
 )
 from nnasync.drivers.openvino.plan import OpenVinoPlan
-from nnasync.engine import CacheFiles, Lowering, Phase, Plan, span
+from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import (
     Capabilities,
@@ -71,7 +71,7 @@ _RATED = (
 _NONE = PerformanceInfo()
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(EngineBase):
     """`openvino-cpu`: partitions lowered to graphs of OpenVINO."""
 
     name = "openvino-cpu"
@@ -92,7 +92,6 @@ class OpenVinoEngine:
         self.cores = 1
         self.version = version() or "not installed"
 
-    @property
     def loading_ns(self) -> int:
         """How long importing the package took."""
         return loading_ns(PACKAGE)

@@ -18,7 +18,7 @@ from nnasync.drivers.openvino.background import Background, Network
 from nnasync.drivers.openvino.networks import SHARED, Networks, in_engine
 from nnasync.drivers.openvino.package import faults
 from nnasync.drivers.openvino.requests import Request, run_interruptibly
-from nnasync.engine import BoundCall, Phase, StopFlag, Target, fit, span
+from nnasync.engine import BoundCall, Given, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape
 from nnasync.tracing import SWITCH
@@ -32,7 +32,7 @@ wake it and be woken costs some 15 to 60 microseconds.
 """
 
 
-class OpenVinoPlan:
+class OpenVinoPlan(Plan):
     """A compiled network; each of its calls has requests of its own."""
 
     def __init__(
@@ -111,7 +111,7 @@ def _copied(compiled: Any, read: Callable[[Any], Network], blob: Any) -> Network
     return read(in_engine(_exported(compiled)) if blob is None else blob)
 
 
-class OpenVinoCall:
+class OpenVinoCall(BoundCall):
     """Requests bound to arrays, one for each network; used by one thread at a time.
 
     While runs of its plan take long, or nobody knows, it can be interrupted; short ones go without,
@@ -131,7 +131,7 @@ class OpenVinoCall:
         shared = Request(networks.all[0].compiled, arrays, targets)
         self._requests = {0: shared, SHARED: shared}
 
-    def run(self, stop: StopFlag) -> bool:
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
         """Runs to the end; False where it was interrupted."""
         if stop.raised:
             return False
