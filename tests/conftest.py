@@ -41,16 +41,19 @@ BACKENDS = {
 SETTLE_ABOVE = 20_000
 """Old objects from which on it pays to look through them once for all."""
 
-# The same examples each time; `--hypothesis-profile=explore --hypothesis-seed=N` looks for others,
-# as `scripts/nightly` does. What fails prints a line that repeats it.
+# The same few examples each time, as more of the same find nothing new; `scripts/nightly` looks for
+# others with the profile `explore`. What fails prints a line that repeats it.
 settings.register_profile(
     "same",
+    max_examples=40,
     deadline=None,
     derandomize=True,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("explore", settings.get_profile("same"), derandomize=False)
+settings.register_profile(
+    "explore", settings.get_profile("same"), max_examples=500, derandomize=False
+)
 settings.load_profile("same")
 
 
@@ -68,10 +71,12 @@ def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def state_folder(state_folders: Iterator[Path], monkeypatch: Any) -> Path:
-    """An empty folder for what nnasync keeps from run to run; tests never touch the user's own."""
+def own_state(state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where nnasync keeps things from run to run is another folder for each test, not made yet.
+
+    Tests never touch the user's own. Few write there, and thousands of folders take their time.
+    """
     folder = next(state_folders)
-    folder.mkdir()
     monkeypatch.setenv("NNASYNC_STATE_DIR", str(folder))
     return folder
 
@@ -80,6 +85,13 @@ def state_folder(state_folders: Iterator[Path], monkeypatch: Any) -> Path:
 def contests_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contests are held in this process: thousands of others would take a second each to start."""
     monkeypatch.setattr(contest_process, "can_start", lambda: False)
+
+
+@pytest.fixture
+def state_folder(own_state: Path) -> Path:
+    """That folder, made and empty."""
+    own_state.mkdir()
+    return own_state
 
 
 @pytest.fixture(scope="session")

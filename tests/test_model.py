@@ -405,7 +405,7 @@ def test_hostile_descriptions(saved: bytes, tmp_path: Path) -> None:
             load_bytes(with_description(saved, description), tmp_path)
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_change_gives_a_model_or_a_model_error(
     saved: bytes, tmp_path: Path, data: st.DataObject

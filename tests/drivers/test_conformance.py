@@ -1,4 +1,4 @@
-"""The conformance cases on every driver, one test for each spec: cases x devices.
+"""The conformance cases on every driver, a test for each family of specs: cases x devices.
 
 Known gaps are listed by the driver itself, with reasons. Engines take long to compile, so that the
 default suite gives them a sample of the cases; the slow one gives them all.
@@ -34,12 +34,17 @@ def lines() -> Iterator[tuple[str, str, bytes]]:
             yield decoded_head(line, f"{path.name}:{number}").spec, path.name, line
 
 
+def family_of(spec: str) -> str:
+    """Specs of one operation mostly begin alike: a device is opened once for all of them."""
+    return spec.partition("_")[0]
+
+
 @functools.cache
-def lines_by_spec() -> dict[str, list[tuple[str, bytes]]]:
-    """All of them, to be parsed by the test of their spec."""
-    found: dict[str, list[tuple[str, bytes]]] = {}
+def lines_by_family() -> dict[str, dict[str, list[tuple[str, bytes]]]]:
+    """All of them, family by family and spec by spec, to be parsed by the test of their family."""
+    found: dict[str, dict[str, list[tuple[str, bytes]]]] = {}
     for spec, source, line in lines():
-        found.setdefault(spec, []).append((source, line))
+        found.setdefault(family_of(spec), {}).setdefault(spec, []).append((source, line))
     return found
 
 
@@ -47,15 +52,15 @@ def parameters() -> list[object]:
     if not FOLDER.is_dir():
         reason = "needs the reference data: there are no cases in ../shared/cts"
         return [pytest.param("", "", marks=pytest.mark.skip(reason), id="no-cases")]
-    specs = sorted({spec for spec, _, _ in lines()})
-    return [pytest.param(name, spec, id=f"{name}-{spec}") for name in COMPUTING for spec in specs]
+    families = sorted(lines_by_family())
+    return [pytest.param(n, family, id=f"{n}-{family}") for n in COMPUTING for family in families]
 
 
 PARAMETERS = parameters()
 
 
 def report_of(
-    name: str, spec: str, *, paths: Sequence[Path], timing: bool, every: int = 1
+    name: str, family: str, *, paths: Sequence[Path], timing: bool, every: int = 1
 ) -> Report:
     facts = driver_facts(name)
     report = Report(facts.known_gaps)
@@ -69,8 +74,9 @@ def report_of(
                 timing=timing,
                 exact_coupling=facts.exact_coupling,
             )
-            for source, line in lines_by_spec()[spec][::every]:
-                report.add(await runner.run(parse_case(line, source)))
+            for cases in lines_by_family()[family].values():
+                for source, line in cases[::every]:
+                    report.add(await runner.run(parse_case(line, source)))
 
     nn.run(main)
     return report
@@ -86,14 +92,14 @@ def check(name: str, report: Report) -> None:
         assert [run.variant for run in report.runs() if run.unsupported] == []
 
 
-@pytest.mark.parametrize(("name", "spec"), PARAMETERS)
-def test_cases(name: str, spec: str) -> None:
+@pytest.mark.parametrize(("name", "family"), PARAMETERS)
+def test_cases(name: str, family: str) -> None:
     """As given, with dynamic output shapes, with a too small output, and as signed twins."""
     every = 1 if name in COMPLETE else SAMPLE
-    check(name, report_of(name, spec, paths=[Path.SYNC], timing=False, every=every))
+    check(name, report_of(name, family, paths=[Path.SYNC], timing=False, every=every))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "spec"), PARAMETERS)
-def test_cases_on_every_path(name: str, spec: str) -> None:
-    check(name, report_of(name, spec, paths=list(Path), timing=True))
+@pytest.mark.parametrize(("name", "family"), PARAMETERS)
+def test_cases_on_every_path(name: str, family: str) -> None:
+    check(name, report_of(name, family, paths=list(Path), timing=True))

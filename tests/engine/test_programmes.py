@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.clock import Deadline, now_ns
@@ -192,7 +192,6 @@ programmes = st.lists(st.tuples(often, small, small, small), min_size=4, max_siz
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-@settings(max_examples=80)
 @given(programmes, st.integers(0, 2), st.integers(1, 2))
 def test_each_execution_is_answered_once(
     programme: list[tuple[str, int, int, int]], concurrency: int, cores: int

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync import hal
@@ -73,7 +73,6 @@ def test_samples_run_as_they_are(session: Session) -> None:
 # -- what fuzzing promises
 
 
-@settings(max_examples=300)
 @given(st.randoms(use_true_random=False))
 def test_changed_models_run_or_are_refused(session: Session, source: random.Random) -> None:
     mutator = Mutator(source)

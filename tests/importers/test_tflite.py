@@ -215,7 +215,7 @@ def test_small_network(tmp_path: Path) -> None:
 
 
 @seed(20)
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_change_of_a_file_gives_a_model_or_a_model_error(
     tmp_path: Path, data: st.DataObject

@@ -7,7 +7,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -46,7 +46,6 @@ def moved(box: Array, delta: Array, height: float, width: float) -> list[float]:
     return [min(max(v, 0.0), limit) for v, limit in zip(corners, limits, strict=True)]
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(KINDS), st.integers(1, 5), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_transform_matches_the_definition(kind: str, count: int, classes: int, seed: int) -> None:
     given = arguments(kind, seed, count, classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -63,7 +63,6 @@ def by_the_book(heat: Array, box: Array, flat: float) -> tuple[float, list[float
     return float(score), place.tolist(), abs(size_of - bound) < 0.1 * bound
 
 
-@settings(max_examples=100)
 @given(
     st.sampled_from(KINDS),
     st.integers(1, 3),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -105,7 +105,6 @@ def expected_of(given: list[Tensor]) -> list[tuple[float, int, int, int]]:
     return by_the_book(scores, real(given[1]).reshape(*scores.shape, 4), batches, options)
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(KINDS),
     st.sampled_from([HARD, LINEAR, GAUSSIAN]),
@@ -221,7 +220,6 @@ def test_what_is_wrong_is_named(index: int, replacement: Tensor, message: str) -
         run(NMS, *given)
 
 
-@settings(max_examples=100)
 @given(st.integers(0, 12), st.sampled_from([-1, 0, 2, 50]), st.integers(0, 2**32 - 1))
 def test_hard_suppression_matches_the_definition(count: int, limit: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -92,7 +92,6 @@ def by_the_book(
     return found
 
 
-@settings(max_examples=100)
 @given(
     st.sampled_from(["float32", "float16"]),
     st.booleans(),

@@ -7,7 +7,7 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -80,7 +80,6 @@ def by_the_book(given: list[Tensor]) -> list[tuple[float, list[float], int]]:
     return found
 
 
-@settings(max_examples=80)
 @given(
     st.sampled_from(KINDS),
     st.booleans(),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -146,7 +146,6 @@ samples = st.tuples(*[st.sampled_from([0, 0, 1, 2, 3])] * 2)
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(["float32", "float16"]), sizes, ratios, samples, st.booleans(), seeds)
 def test_align_matches_the_definition(
     kind: str,
@@ -162,7 +161,6 @@ def test_align_matches_the_definition(
     np.testing.assert_allclose(got, aligned(given), rtol=tolerance, atol=tolerance)
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(["uint8", "int8"]), sizes, ratios, samples, st.booleans(), seeds)
 @example("uint8", (3, 3), (0.5, 0.5), (2, 2), False, 3).via("weights halfway between two steps")
 def test_quantized_align_is_the_integer_rule(
@@ -180,7 +178,6 @@ def test_quantized_align_is_the_integer_rule(
     np.testing.assert_allclose(got, aligned(given) / OUTPUT_SCALE + zero, rtol=0, atol=1.2)
 
 
-@settings(max_examples=80)
 @given(st.sampled_from(KINDS), sizes, ratios, st.booleans(), seeds)
 def test_pooling_matches_the_definition(
     kind: str, bins: tuple[int, int], ratios: tuple[float, float], nchw: bool, seed: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -121,7 +121,6 @@ def squashed(operation: OperationType, x: int, scale: float) -> set[int]:
 
 
 @byte_types
-@settings(max_examples=30)
 @given(
     st.sampled_from(list(SQUASHED)),
     st.one_of(st.floats(1e-3, 0.2), st.sampled_from([1e-8, 0.25, 0.5, 1.0, 4.0, 8.0, 300.0])),
@@ -151,7 +150,6 @@ def hard_swish(x: int, scale: float, output_scale: float) -> int:
 
 
 @byte_types
-@settings(max_examples=30)
 @given(
     st.one_of(st.floats(1e-3, 0.3), st.sampled_from([0.1, 0.25, 1.0])),
     st.integers(0, 255),

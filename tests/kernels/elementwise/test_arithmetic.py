@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -146,7 +146,6 @@ def quantized_pair(
     return a, b
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from(QUANTIZED),
     shapes(),

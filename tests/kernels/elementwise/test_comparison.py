@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -59,7 +59,6 @@ def test_booleans_are_compared_by_their_bytes(operation: OperationType) -> None:
     assert got.view(np.uint8).tolist() == [int(value) for value in expected]
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from(list(COMPARISONS)),
     st.sampled_from(["uint8", "int8"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -56,7 +56,6 @@ def test_extremes(operation: OperationType, dtype: str, pair: tuple[Any, Any]) -
 
 
 @byte_types
-@settings(max_examples=30)
 @given(
     st.sampled_from(list(EXTREMES)),
     st.sampled_from(SHAPES),
@@ -112,7 +111,6 @@ def test_prelu_of_infinite_numbers() -> None:
 
 
 @byte_types
-@settings(max_examples=30)
 @given(st.sampled_from(SHAPES), st.tuples(scales, scales, scales), st.tuples(zeros, zeros, zeros))
 def test_quantized_prelu(dtype: str, pair: Any, three: Any, zero: Any) -> None:
     x, alpha = (quantized(dtype, *parts) for parts in zip(pair, three[:2], zero[:2], strict=True))
@@ -147,7 +145,6 @@ def test_select(dtype: str, shape: tuple[int, ...]) -> None:
 
 
 @byte_types
-@settings(max_examples=30)
 @given(st.tuples(scales, scales, scales), st.tuples(zeros, zeros, zeros), st.integers(0, 3))
 def test_quantized_select_requantises(dtype: str, three: Any, zero: Any, same: int) -> None:
     """`same` says which of the two have the output's quantisation."""

@@ -41,7 +41,6 @@ def inputs_of(features: Features, batches: int, seed: int) -> tuple[list[Any], A
     return inputs, x, wide(arrays)
 
 
-@settings(max_examples=80)
 @given(FEATURES, st.integers(1, 3), st.booleans(), st.integers(0, 2**32 - 1))
 def test_lstm(features: Features, batches: int, empty: bool, seed: int) -> None:
     inputs, x, w = inputs_of(features, batches, seed)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -30,7 +30,6 @@ FORMS = st.builds(
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=60)
 @given(FORMS, st.integers(1, 3), st.booleans(), SEEDS)
 def test_lstm(form: Form, batches: int, late: bool, seed: int) -> None:
     operands = make(form, batches, None, seed)
@@ -134,7 +133,6 @@ class Cell16:
         return cells, outputs
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 3), st.booleans(), SEEDS)
 def test_lstm_of_16_bits(batches: int, late: bool, seed: int) -> None:
     case = Cell16(batches, seed, zero=seed % 256)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -48,7 +48,6 @@ def ordered(sequence: Array, major: bool) -> Array:
     return sequence if major else np.ascontiguousarray(sequence.transpose(1, 0, 2))
 
 
-@settings(max_examples=40)
 @given(KINDS, st.integers(1, 3), st.booleans(), SEEDS)
 def test_one_step(kind: int, batches: int, late: bool, seed: int) -> None:
     x, operands = some_input(seed, batches, 5), cell(seed + 1, batches, 5, 3)
@@ -58,7 +57,6 @@ def test_one_step(kind: int, batches: int, late: bool, seed: int) -> None:
     np.testing.assert_array_equal(state, got)
 
 
-@settings(max_examples=60)
 @given(KINDS, st.integers(1, 3), st.integers(1, 4), st.booleans(), st.booleans(), SEEDS)
 def test_one_way(kind: int, batches: int, times: int, major: bool, state: bool, seed: int) -> None:
     x, operands = some_input(seed, times, batches, 5), cell(seed + 1, batches, 5, 3)
@@ -104,7 +102,6 @@ class Both:
         return [*outputs, *states]
 
 
-@settings(max_examples=80)
 @given(
     st.sampled_from(["", "cross", "parallel"]),
     st.booleans(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -53,7 +53,6 @@ def walk(
     return np.stack(outputs), h, c
 
 
-@settings(max_examples=80)
 @given(FEATURES, st.integers(1, 3), st.integers(1, 5), st.booleans(), st.booleans(), SEEDS)
 def test_one_way(
     features: Features, batches: int, times: int, major: bool, states: bool, seed: int
@@ -126,7 +125,6 @@ class Both:
         return [*outputs, *states]
 
 
-@settings(max_examples=50)
 @given(
     FEATURES,
     st.sampled_from(["", "cross", "parallel"]),

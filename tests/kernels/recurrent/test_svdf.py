@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -48,7 +48,6 @@ def expected(arrays: list[Any], rank: int, kind: int) -> tuple[Array, Array]:
     return moved.reshape(state.shape), act(kind, output)
 
 
-@settings(max_examples=80)
 @given(
     st.integers(1, 3),
     st.integers(1, 3),

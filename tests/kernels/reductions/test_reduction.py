@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -70,7 +70,6 @@ CASES = [(type, dtype) for type, (_, dtypes) in FUNCTIONS.items() for dtype in d
 
 @pytest.mark.parametrize(("type", "dtype"), CASES, ids=lambda value: getattr(value, "name", value))
 @given(SHAPES, st.booleans(), st.data())
-@settings(max_examples=40)
 def test_reduce(
     type: OperationType, dtype: Any, shape: tuple[int, ...], keep: bool, data: st.DataObject
 ) -> None:

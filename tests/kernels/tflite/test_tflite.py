@@ -96,7 +96,6 @@ def softmax(x: Array, scale: float, beta: float) -> Array:
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
-@settings(max_examples=40)
 @given(st.booleans(), st.integers(1, 30), st.sampled_from([0.003, 0.07, 0.9]), SEEDS)
 def test_softmax_of_bytes(signed: bool, width: int, scale: float, seed: int) -> None:
     x = np.random.default_rng(seed).integers(0, 256, (2, 3, width))
@@ -107,7 +106,6 @@ def test_softmax_of_bytes(signed: bool, width: int, scale: float, seed: int) -> 
     assert np.abs(got - softmax(x, scale, 1.5) * 2**16).max() <= 1.01
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 30), st.sampled_from([1e-5, 1e-4, 4e-4]), SEEDS)
 def test_softmax_of_words(width: int, scale: float, seed: int) -> None:
     x = np.random.default_rng(seed).integers(-(2**15), 2**15, (4, width)).astype(np.int16)
@@ -194,7 +192,6 @@ class Layer:
         return after.reshape(self.batches, -1).tolist(), outputs
 
 
-@settings(max_examples=40)
 @given(
     st.sampled_from([BYTES, WORDS]),
     st.integers(1, 3),
@@ -250,7 +247,6 @@ FORMS = st.builds(
 )
 
 
-@settings(max_examples=50)
 @given(FORMS, st.integers(1, 2), st.integers(1, 3), st.booleans(), st.booleans(), SEEDS)
 def test_lstm(form: Form, batches: int, times: int, major: bool, late: bool, seed: int) -> None:
     operands: list[Any] = make(form, batches, times, seed)

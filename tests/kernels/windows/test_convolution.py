@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -98,7 +98,6 @@ def filter_shape(case: Case, depthwise: bool) -> tuple[int, ...]:
     return (case.outputs, *case.filter, case.channels)
 
 
-@settings(max_examples=120)
 @given(cases(), st.booleans())
 def test_float_matches_the_definition(case: Case, depthwise: bool) -> None:
     rng = np.random.default_rng(case.seed)
@@ -112,7 +111,6 @@ def test_float_matches_the_definition(case: Case, depthwise: bool) -> None:
     np.testing.assert_allclose(got, layout(expected, nchw=case.nchw), rtol=1e-5, atol=3e-4)
 
 
-@settings(max_examples=150)
 @given(cases(), st.booleans(), st.sampled_from(["uint8", "int8"]), st.booleans())
 def test_quantized_is_within_one_step_of_the_fixed_point_rule(
     case: Case, depthwise: bool, dtype: str, per_channel: bool
@@ -133,7 +131,6 @@ def test_quantized_is_within_one_step_of_the_fixed_point_rule(
     assert difference.max() <= (0 if depthwise else 1)
 
 
-@settings(max_examples=50)
 @given(cases(), st.booleans(), st.booleans())
 def test_signed_is_unsigned_shifted(case: Case, depthwise: bool, per_channel: bool) -> None:
     given = Quantized(

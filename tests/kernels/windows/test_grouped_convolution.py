@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -41,7 +41,6 @@ def padding_of(padding: str, size: Pair, filter: Pair, stride: Pair) -> tuple[Pa
     return pads, [left, right, top, bottom]
 
 
-@settings(max_examples=80)
 @given(**windows)
 def test_float_matches_the_definition(
     filter: Pair,
@@ -67,7 +66,6 @@ def test_float_matches_the_definition(
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=80)
 @given(**windows, dtype=st.sampled_from(["uint8", "int8"]), per_channel=st.booleans())
 def test_quantized_is_the_fixed_point_rule(
     filter: Pair,

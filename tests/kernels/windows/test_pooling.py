@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -36,7 +36,6 @@ def pooled(operation: OperationType, window: Array) -> float:
     return rounded_average(window.astype(np.int64), window.dtype == np.int8)
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from([AVERAGE, MAXIMUM, L2]),
     st.sampled_from(["float32", "uint8", "int8"]),

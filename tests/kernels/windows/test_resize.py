@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -59,7 +59,6 @@ def between(place: int, size: int, target: int, align: bool, half: bool) -> tupl
     return min(lower, size - 1), max(upper, 0), value - F(min(lower, size - 1))
 
 
-@settings(max_examples=100)
 @given(**cases)
 def test_nearest(
     size: Pair, target: Pair, centres: tuple[bool, bool], dtype: str, nchw: bool, seed: int
@@ -73,7 +72,6 @@ def test_nearest(
         np.testing.assert_array_equal(got[:, i, j], x[:, row, column])
 
 
-@settings(max_examples=100)
 @given(**cases)
 def test_bilinear_to_the_bit(
     size: Pair, target: Pair, centres: tuple[bool, bool], dtype: str, nchw: bool, seed: int

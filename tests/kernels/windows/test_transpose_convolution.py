@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.errors import ModelError
@@ -53,7 +53,6 @@ def padding_of(
     return [(head[0], tail), (head[1], tail)], scalars(head[1], tail, head[0], tail)
 
 
-@settings(max_examples=100)
 @given(**windows)
 def test_float_matches_the_definition(
     size: Pair, filter: Pair, stride: Pair, padding: str, fused: int, nchw: bool, seed: int
@@ -70,7 +69,6 @@ def test_float_matches_the_definition(
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=100)
 @given(**windows, dtype=st.sampled_from(["uint8", "int8"]), per_channel=st.booleans())
 def test_quantized_is_the_fixed_point_rule(
     size: Pair,
