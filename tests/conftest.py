@@ -63,6 +63,16 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run on asyncio alone what is marked with `one_loop`, and why the loop has no part in it."""
+    if "anyio_backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker(
+        "one_loop"
+    ):
+        one = pytest.mark.parametrize("anyio_backend", [BACKENDS["asyncio"]], ids=["asyncio"])
+        metafunc.definition.add_marker(one)
+
+
 @pytest.fixture(scope="session")
 def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A name for each test's folder, without the search that `mktemp` makes among thousands."""

@@ -31,7 +31,11 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from tests.rigs import POOL, ROW, SHAPE, double, doubler, runtime, until_inline
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.one_loop("What is wrong is so on any loop."),
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 KIND = "{0.__class__.__name__}".format
 PATHS = ["call", "launch", "burst"]

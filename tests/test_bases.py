@@ -31,7 +31,7 @@ from nnasync.hal import (
     Timing,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Nothing here waits.")]
 
 ONE = PerformanceInfo(1.0, 1.0)
 ANSWERS = Answers(
@@ -43,12 +43,6 @@ ANSWERS = Answers(
     (Extension("a.b"),),
     (3, 4),
 )
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Nothing here waits."""
-    return "asyncio"
 
 
 def members(contract: type[Any]) -> list[str]:

@@ -414,7 +414,7 @@ async def test_a_shield_keeps_a_cancelled_scope_out() -> None:
     assert told == ["inside"]
 
 
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])
+@pytest.mark.one_loop
 async def test_without_scopes_there_is_nothing_to_shield(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeups, "_backend", lambda: None)
     assert isinstance(wakeups.shield(), contextlib.nullcontext)

@@ -28,18 +28,12 @@ from nnasync.hal import Model, OperationType, Priority
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, clock, way
 from tests.rigs import GUARD_S, ROW, doubler, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("The cache is the same on every loop.")]
 
 __all__ = ["clock"]
 
 OTHER_TOKEN = b"t" * 32
 QUICK_OPTIONS = nn.Options(cores=1, competition_budget_ms=20)
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    """The cache is the same on every loop."""
-    return "asyncio", {"use_uvloop": False}
 
 
 def opened(*devices: Any, options: nn.Options = QUICK_OPTIONS) -> nn.Runtime:

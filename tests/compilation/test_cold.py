@@ -15,6 +15,7 @@ from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, doubler
 
 pytestmark = [
+    pytest.mark.one_loop("What is measured decides, on any loop."),
     pytest.mark.anyio,
     pytest.mark.usefixtures("no_leaks"),
     pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),

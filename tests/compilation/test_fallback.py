@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,15 +28,13 @@ from tests.rigs import (
     total,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.one_loop("What falls back is no matter of the loop: one will do."),
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 ADD, MUL = nn.OperationType.ADD, nn.OperationType.MUL
-
-
-@pytest.fixture(params=["asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """What falls back is no matter of the loop: one will do."""
-    return request.param
 
 
 def squared_double() -> nn.Model:

@@ -37,7 +37,7 @@ class Threads:
         monkeypatch.setattr(threading.Thread, "start", limited)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio keeps threads from test to test.
+@pytest.mark.one_loop  # trio keeps threads from test to test.
 @pytest.mark.parametrize(
     "wishes", [{}, {"preemption_quantum_ms": 0.001}, {"devices": [REFERENCE]}], ids=str
 )

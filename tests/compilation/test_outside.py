@@ -27,7 +27,7 @@ from tests.rigs import REFERENCE, ROW, counter, doubler, failure, runtime, total
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.usefixtures("no_leaks"),
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 
 

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.usefixtures("no_leaks"),
     pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),
-    pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+    pytest.mark.one_loop,
 ]
 
 ADD, MUL, LESS = OperationType.ADD, OperationType.MUL, OperationType.LESS

@@ -21,7 +21,11 @@ from tests.compilation.rig import (
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, calculator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.one_loop("Partitions are the same on every loop."),
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 ADD, MUL = nn.OperationType.ADD, nn.OperationType.MUL
 

@@ -16,6 +16,8 @@ from tests.compilation.rig import ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import doubler
 
+pytestmark = pytest.mark.one_loop("Where a choice comes from depends on no loop.")
+
 SOURCE = "from tests.compilation.rig import FakeEngine\n\nclass Driver(FakeEngine):\n    pass\n"
 
 

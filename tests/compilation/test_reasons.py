@@ -22,6 +22,7 @@ from nnasync.kernels import Tensor
 from tests.rigs import REFERENCE, calculator, runtime
 
 pytestmark = [
+    pytest.mark.one_loop("Reasons are the same on every loop."),
     pytest.mark.anyio,
     pytest.mark.usefixtures("no_leaks"),
     pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),

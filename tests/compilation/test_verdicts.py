@@ -23,7 +23,10 @@ from tests.compilation.rig import clock as clock
 from tests.compilation.test_caching import KeepingEngine
 from tests.rigs import ROW, calculator, doubler
 
-pytestmark = pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),
+    pytest.mark.one_loop("Measurements are kept the same on every loop."),
+]
 
 A, B = Choice((Part("a", "1"),)), Choice((Part("b", "1"),))
 LINES = (Candidate("a", "f32", 1.5, "equal", "slower"), Candidate("b", "f32", 1.0, "x", "chosen"))

@@ -12,7 +12,7 @@ from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.errors import GeneralFailure
 from nnasync.hal import ExecutionPreference, OperationType
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("The loop does not matter.")]
 
 
 class Only(ReferenceEngine):
@@ -24,12 +24,6 @@ class Only(ReferenceEngine):
 
     def supported_operations(self, model: hal.Model) -> list[bool]:
         return [operation.type in self.types for operation in model.main.operations]
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The loop does not matter."""
-    return "asyncio", {"use_uvloop": False}
 
 
 def chain(*operations: str) -> hal.Model:

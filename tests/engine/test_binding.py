@@ -28,7 +28,7 @@ from nnasync.validation import validate_request
 from nnasync.workers import StopFlag
 from tests.engine.rig import Rig, Row, collected, finished, null, reached, released, until_inline
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Bindings know no loop.")]
 
 Rigs = Callable[..., Rig]
 PATHS = ["execute", "execute_synchronously", "execute_fenced"]

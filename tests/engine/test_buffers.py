@@ -68,15 +68,12 @@ from tests.engine.rig import (
 from tests.rigs import SHAPE, ManualWatchdog
 from tests.workers.steering import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("One loop: what a buffer does depends on none."),
+]
 
 Rigs = Callable[..., Rig]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One loop: what a buffer does depends on none."""
-    return "asyncio"
 
 
 async def ready(rigs: Rigs, path: str = "execute") -> tuple[Rig, EnginePreparedModel, Row]:

@@ -36,16 +36,13 @@ from tests.engine.caches import TOKEN, Files, append, chain, dense, flip
 from tests.engine.rig import PATIENCE_S, Rig, Row, doubled, finished
 from tests.rigs import counter, doubler
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("Files are read and written on threads, whatever the loop."),
+]
 
 Rigs = Callable[..., Rig]
 SEEDS = 10
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    """Files are read and written on threads, whatever the loop."""
-    return ("asyncio", {"use_uvloop": False})
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from tests.rigs import REFERENCE, ROW, doubler, runtime
 
 pytestmark = [
+    pytest.mark.one_loop("Problems are the same on every loop."),
     pytest.mark.anyio,
     pytest.mark.usefixtures("no_leaks"),
     pytest.mark.filterwarnings("ignore:network .* was dropped:ResourceWarning"),

@@ -31,7 +31,7 @@ from tests.rigs import (
 
 LITERT = "litert-cpu"
 
-on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+on_one_loop = pytest.mark.one_loop
 """Each starts a process; nothing in them depends on the loop that the first does not have."""
 
 

@@ -38,7 +38,7 @@ from tests.rigs import (
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 DOUBLED = [[2, 4, 6, 8]]
 DROPPED = "network 'doubler' was dropped"

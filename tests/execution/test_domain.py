@@ -21,13 +21,7 @@ from nnasync.errors import (
 from nnasync.execution.domain import allocate
 from tests.rigs import REFERENCE, ROW, SHAPE, double, doubler, runtime
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One loop: nothing here depends on it."""
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("One loop: nothing here depends on it.")]
 
 
 class Stingy:

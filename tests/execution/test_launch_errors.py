@@ -33,7 +33,11 @@ from tests.rigs import (
     until_inline,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.one_loop("What is wrong is so on any loop."),
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from tests.rigs import (
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 
 Path = Callable[["Bench", Deadline], Awaitable[Any]]

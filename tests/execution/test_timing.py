@@ -17,7 +17,7 @@ from tests.rigs import INLINE, POOL, ROW, attempt, compiled, double, doubler, ga
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 
 Path = Callable[..., Awaitable[Timing]]

@@ -24,18 +24,16 @@ from tests.memory.engines import need
 from tests.memory.handles import dense
 from tests.service.rig import served
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.one_loop("The loop has no part in it."),
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 RGB, RGBA, YCBCR = ImageFormat.RGB_888, ImageFormat.RGBA_8888, ImageFormat.YCBCR_420
 WIDTH, HEIGHT = 5, 6
 WHOLE = RequestArgument(location=DataLocation(0, 0, 0))
 PIXELS = WIDTH * HEIGHT * 3
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The loop has no part in it."""
-    return "asyncio"
 
 
 def model(channels: int = 3, shape: tuple[int, ...] = ()) -> nn.Model:

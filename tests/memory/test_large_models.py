@@ -18,17 +18,15 @@ from nnasync.memory import Pool, statistics
 from tests import rigs
 from tests.service.rig import served
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [
+    pytest.mark.one_loop("The loop has no part in it, and the model is large."),
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 UNITS, INPUTS = 6400, 4096
 NBYTES = 4 * UNITS * INPUTS
 MB = 10**6
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The loop has no part in it, and the model is large."""
-    return "asyncio"
 
 
 def large() -> nn.Model:

@@ -48,7 +48,7 @@ from nnasync.service import Limits
 from tests import rigs
 from tests.service.rig import served
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Types are the same on every loop.")]
 
 NAME = "org.vendor.thing"
 PIXEL, COUNT, WORD, REVERSE = 7, 1, 9, 0

@@ -51,13 +51,7 @@ from nnasync.service.holdings import Holdings
 from tests import rigs
 from tests.service.rig import Served, Slot, request_on, served
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """What is wrong is so on any loop."""
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("What is wrong is so on any loop.")]
 
 
 def framed(message: Any, *, fds: int = 0) -> bytes:

@@ -196,9 +196,7 @@ async def test_where_the_reference_stands_by_the_state_is_where_it_can_read_it()
 class TestInAProcess:
     """What waits for the service needs one with a loop of its own."""
 
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        return "asyncio"
+    pytestmark = pytest.mark.one_loop("A process of its own does not know the loop.")
 
     async def test_the_state_is_saved_and_the_service_dies(self) -> None:
         async with nn.open_runtime(devices=[REFERENCE], isolate=[REFERENCE]) as rt:

@@ -16,15 +16,12 @@ from nnasync.hal import DataLocation, Request, RequestArgument
 from tests import rigs
 from tests.service.rig import Slot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("Nothing of the loop is used while the chain runs: that is the point."),
+]
 
 STEPS = 6
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Nothing of the loop is used while the chain runs: that is the point."""
-    return "asyncio"
 
 
 @contextlib.contextmanager

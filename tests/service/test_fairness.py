@@ -40,17 +40,11 @@ from tests import rigs
 from tests.message_queue.waiting import read
 from tests.service.rig import Slot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("What is tested does not know the loop.")]
 
 ONE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0)
 ROOT = Path(__file__).resolve().parent.parent.parent
 WISH = ExecutionPreference.FAST_SINGLE_ANSWER
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """What is tested does not know the loop."""
-    return "asyncio"
 
 
 class House:

@@ -16,7 +16,7 @@ LEAST = 101
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.one_loop
 @pytest.mark.parametrize("seed", range(3))
 async def test_hostile_clients(seed: int, tmp_path: Path, anyio_backend: str) -> None:
     """A short search; `python -m scripts.fuzz_service` is the long one."""

@@ -20,6 +20,8 @@ from nnasync.service import Limits, listening, serve, server
 from nnasync.service.guests import MOST_UNGREETED, Guests
 from tests import rigs
 
+pytestmark = pytest.mark.one_loop("Connections do not know the loop.")
+
 HOSTILE, HONEST = 1000, 2000
 
 
@@ -107,12 +109,6 @@ def test_there_are_never_more_than_there_may_be(comers: list[tuple[int, bool, bo
 
 
 # -- the service
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Connections do not know the loop."""
-    return "asyncio"
 
 
 @asynccontextmanager

@@ -30,16 +30,13 @@ from nnasync.hal import ExecutionConfig
 from tests import rigs
 from tests.service.rig import Slot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("The loop matters to the halves, which have tests of their own."),
+]
 
 REFERENCE = rigs.REFERENCE
 OPTIONS = nn.Options(cores=2, competition_budget_ms=0)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The loop matters to the halves, which have tests of their own."""
-    return "asyncio"
 
 
 def kill(device: Any, how: signal.Signals = signal.SIGKILL) -> int:

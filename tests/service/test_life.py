@@ -31,19 +31,16 @@ from tests import rigs
 from tests.service.rig import Slot, served
 from tests.service.siege import Belongings, besiege
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("The loop matters to the halves, which have tests of their own."),
+]
 
 REFERENCE = rigs.REFERENCE
 OPTIONS = nn.Options(cores=2, competition_budget_ms=0)
 REVIVING = nn.Options(cores=2, competition_budget_ms=0, revive=True)
 HANG_S = 1.0
 """Short, and long enough for a process that is starved by others to be heard all the same."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The loop matters to the halves, which have tests of their own."""
-    return "asyncio"
 
 
 async def killed(device: Any, how: signal.Signals = signal.SIGKILL) -> int:

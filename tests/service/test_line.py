@@ -383,9 +383,7 @@ async def test_more_memory_than_a_burst_has_slots_for_takes_the_socket(monkeypat
 
 
 class TestInAProcess:
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        return "asyncio"
+    pytestmark = pytest.mark.one_loop("A process of its own does not know the loop.")
 
     async def test_a_deadline_is_kept_while_the_line_is_opened(self) -> None:
         device, slot = await isolate(rigs.REFERENCE), Slot()

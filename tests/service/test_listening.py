@@ -17,13 +17,7 @@ from nnasync.drivers.service.connection import peer_uid
 from nnasync.service import Limits, listening, serve, server
 from tests import rigs
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Paths do not know the loop."""
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Paths do not know the loop.")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.service.rig import Slot, served
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER

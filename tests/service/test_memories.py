@@ -138,7 +138,7 @@ def test_a_refusal_keeps_nothing_of_the_message() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.one_loop
 @pytest.mark.parametrize("way", ["copy_to", "start_copy_to", "copy_from"])
 async def test_a_copy_that_found_no_room_finds_it_when_there_is_some(
     way: str, anyio_backend: str
@@ -161,7 +161,7 @@ async def test_a_copy_that_found_no_room_finds_it_when_there_is_some(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.one_loop
 async def test_memory_that_is_handed_over_again_is_so_for_all_requests(anyio_backend: str) -> None:
     async with served() as it:
         prepared, slot = await it.device.prepare_model(rigs.doubler()), Slot()

@@ -20,16 +20,10 @@ from tests import rigs
 from tests.service.rig import Slot, served
 from tests.service.test_life import is_gone
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("No loop has a part in this.")]
 
 REFERENCE = rigs.REFERENCE
 HOUR_NS = 3600 * 10**9
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """No loop has a part in this."""
-    return "asyncio"
 
 
 class Threads:

@@ -21,15 +21,10 @@ from tests.service.test_bursts import Client
 CORES = sorted(os.sched_getaffinity(0))
 
 pytestmark = [
+    pytest.mark.one_loop("The loop has no part in it."),
     pytest.mark.anyio,
     pytest.mark.skipif(len(CORES) < 2, reason="there is one core only, where all is placed"),
 ]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The loop has no part in it."""
-    return "asyncio"
 
 
 def in_thread(work: Any) -> Any:

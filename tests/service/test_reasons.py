@@ -19,7 +19,7 @@ from tests.service.rig import served
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 
 

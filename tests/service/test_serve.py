@@ -20,7 +20,10 @@ from nnasync.service import listening
 from tests import rigs
 from tests.service.rig import Slot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("One loop is enough: what differs is told apart in other files."),
+]
 
 CLIENT = """
 import sys
@@ -40,12 +43,6 @@ async def main():
 
 anyio.run(main)
 """
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One loop is enough: what differs is told apart in other files."""
-    return "asyncio"
 
 
 @pytest.fixture

@@ -272,7 +272,7 @@ asyncio.run(main())
 class TestOnAsyncio:
     """What is of asyncio alone, or in processes that choose their loops themselves."""
 
-    pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+    pytestmark = pytest.mark.one_loop
 
     async def test_a_timeout_of_asyncio(self, tmp_path: Path) -> None:
         path = pipe(tmp_path, "pipe.ts")

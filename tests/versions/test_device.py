@@ -45,15 +45,12 @@ from tests.versions.rig import (
     ring,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.one_loop("Only errands know a loop: they are tested on all of them."),
+]
 ALL = [Fake10, Fake11, Fake12]
 LOW_POWER = ExecutionPreference.LOW_POWER
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    """Only errands know a loop: they are tested on all of them."""
-    return "asyncio", {"use_uvloop": False}
 
 
 def multiplier(*, relaxed: bool = False) -> Model:

@@ -27,14 +27,8 @@ from nnasync.versions import Answers, Discovered, admit, examine
 from nnasync.versions.device import Versioned
 from tests.versions.rig import Fake10, Fake11, Fake12, Fake13, errands
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("A question is a plain coroutine.")]
 ONE = PerformanceInfo(1.0, 1.0)
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    """A question is a plain coroutine."""
-    return "asyncio", {"use_uvloop": False}
 
 
 def capabilities12(*entries: tuple[int, PerformanceInfo]) -> Capabilities12:

@@ -12,14 +12,8 @@ import pytest
 
 import nnasync as nn
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("It blocks no loop and knows none.")]
 PATH = Path(__file__).resolve().parents[2] / "examples" / "hal_1_0_driver.py"
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    """It blocks no loop and knows none."""
-    return "asyncio", {"use_uvloop": False}
 
 
 @pytest.fixture(scope="module")

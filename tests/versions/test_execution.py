@@ -43,7 +43,7 @@ from nnasync.versions.prepared import VersionedPreparedModel
 from tests.rigs import HOUR, attempt, failure, until
 from tests.versions.rig import TIMING, Fake10, Fake11, Fake12, Memory, Recorded, errands, ring
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Conversions know no loop.")]
 ROW = [[1.0, 2.0, 3.0, 4.0]]
 SQUARES = [[1.0, 4.0, 9.0, 16.0]]
 SHAPES = (OutputShape((1, 4)),)

@@ -28,7 +28,7 @@ from tests.workers.steering import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"]),
+    pytest.mark.one_loop,
 ]
 HOUR = {"s": 3600}
 
