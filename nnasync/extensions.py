@@ -10,8 +10,8 @@ Our own extension, org.nnasync.tflite, has what TFLite can do in integers and th
 needs no operand types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwise
 TENSOR_QUANT16_ASYMM, whose values and zero point are larger by 2**15.
 
-Another one of ours, org.nnasync.onnx, has one operation: a whole ONNX file. Its inputs are those of
-the file's graph and then the file, a constant TENSOR_OEM_BYTE; its outputs are those of the graph.
+Two others of ours, org.nnasync.onnx and org.nnasync.litert, have one operation: a whole ONNX or
+TFLite file. `formats.whole` says what its inputs and outputs are.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from nnasync.hal import (
 )
 
 __all__ = [
+    "LITERT",
     "MAX_PREFIX",
     "ONNX",
     "TFLITE",
@@ -65,6 +66,10 @@ ONNX = Extension("org.nnasync.onnx")
 """The extension that runs ONNX files, as devices offer it."""
 
 
+LITERT = Extension("org.nnasync.litert")
+"""The extension that runs TFLite files, as devices offer it."""
+
+
 class GraphOperation(enum.IntEnum):
     """Operation types within an extension that runs whole files."""
 
@@ -84,6 +89,7 @@ class TfliteOperation(enum.IntEnum):
 _OPERATIONS: Mapping[str, type[enum.IntEnum]] = {
     TFLITE.name: TfliteOperation,
     ONNX.name: GraphOperation,
+    LITERT.name: GraphOperation,
 }
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+", re.ASCII)
 _TYPES = 1 << hal.EXTENSION_PREFIX_SHIFT

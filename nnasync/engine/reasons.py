@@ -14,7 +14,7 @@ from nnasync import hal
 from nnasync.device import Device
 from nnasync.engine.contract import Engine
 from nnasync.errors import NNError
-from nnasync.extensions import ONNX, GraphOperation, extension_of, operation_label
+from nnasync.extensions import LITERT, ONNX, GraphOperation, extension_of, operation_label
 from nnasync.hal import Model
 
 __all__ = [
@@ -38,7 +38,10 @@ MOST_SENT = 256
 NO_MEMORY = "its constants lie in memory that cannot be read"
 """The reason for an operation that an engine was not asked about."""
 
-_GRAPH = (ONNX.name, int(GraphOperation.GRAPH))
+_GRAPHS = {
+    (extension.name, int(GraphOperation.GRAPH)): (kind, extension.name)
+    for kind, extension in (("ONNX", ONNX), ("TFLite", LITERT))
+}
 
 
 async def explained(device: Device, model: Model, answers: Sequence[bool]) -> tuple[str, ...]:
@@ -121,16 +124,17 @@ def _reason(model: Model, operation: hal.Operation, said: object, note: str) -> 
         kind = type(said).__name__
         said, note = None, f"why_not gave {kind} for this operation, it must give a text or None"
     text = one_line(said or "")
-    if extension_of(model.extension_name_to_prefix, operation.type) == _GRAPH:
-        return f"{name} is not supported: it is {_file(model, operation)}"
+    whole = _GRAPHS.get(extension_of(model.extension_name_to_prefix, operation.type) or ("", 0))
+    if whole is not None:
+        return f"{name} is not supported: it is {_file(model, operation, *whole)}"
     if text:
         return text if text.startswith(name) else f"{name}: {text}"
     added = f" ({one_line(note)})" if note else ""
     return f"{name} is not supported as it is used here{added}"
 
 
-def _file(model: Model, operation: hal.Operation) -> str:
-    """A whole ONNX file; its operand is called by what it is and why it was not translated."""
+def _file(model: Model, operation: hal.Operation, kind: str, extension: str) -> str:
+    """A whole file; its operand is called by what it is and why it was not translated."""
     label = one_line(model.main.operands[operation.inputs[-1]].name) if operation.inputs else ""
     told = f" ({label})" if label else ""
-    return f"a whole ONNX file{told}, which only a device with the extension {ONNX.name} runs"
+    return f"a whole {kind} file{told}, which only a device with the extension {extension} runs"

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import Model, OperandType, Struct
+from nnasync.extensions import GraphOperation, extension_of
+from nnasync.hal import Model, OperandLifeTime, OperandType, Operation, Struct
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder, Value
 from nnasync.model.graph import Input
 
-__all__ = ["Port", "State", "whole"]
+__all__ = ["Port", "State", "file_of", "graph_of", "whole"]
 
 
 class Port(Struct, frozen=True):
@@ -38,7 +40,6 @@ class State(Struct, frozen=True):
 
 def whole(
     extension: str,
-    operation: int,
     file: bytes | Pool,
     label: str,
     *,
@@ -58,7 +59,7 @@ def whole(
     kept = [_state(builder, state) for state in states]
     numbers = [np.asarray([state.number for state in states], np.int32)] if states else []
     values = builder.operation_outputs(
-        builder.extension_type(extension, operation),
+        builder.extension_type(extension, GraphOperation.GRAPH),
         *given,
         *kept,
         *numbers,
@@ -99,3 +100,37 @@ def _file(builder: ModelBuilder, file: bytes | Pool, label: str) -> Value:
     if isinstance(file, Pool):
         return builder.mapped_constant(file, 0, Tensor(type=type, shape=(file.size,)), label)
     return builder.constant(np.frombuffer(file, np.uint8), type=type, name=label)
+
+
+def graph_of(model: Model, extension: str) -> Operation | None:
+    """The operation of a model that is one file of an extension and nothing else, else None."""
+    operations = model.main.operations
+    if len(operations) != 1 or not operations[0].inputs:
+        return None
+    (operation,) = operations
+    if extension_of(model.extension_name_to_prefix, operation.type) != (
+        extension,
+        GraphOperation.GRAPH,
+    ):
+        return None
+    *rest, file = (model.main.operands[index] for index in operation.inputs)
+    is_one = (
+        file.type == OperandType.TENSOR_OEM_BYTE
+        and hal.is_constant(file)
+        and operation.outputs == model.main.output_indexes
+        and all(
+            hal.is_constant(operand) or operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT
+            for operand in rest
+        )
+    )
+    return operation if is_one else None
+
+
+def file_of(model: Model, operation: Operation) -> bytes:
+    """The bytes of the file that an operation runs."""
+    operand = model.main.operands[operation.inputs[-1]]
+    location = operand.location
+    memory = memoryview(model.operand_values)
+    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
+        memory = model.pools[location.pool_index].view
+    return bytes(memory[location.offset : location.offset + location.length])

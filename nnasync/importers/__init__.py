@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
@@ -20,20 +20,32 @@ LOADERS: Mapping[str, str] = {
 """What loads the files of each suffix, as "module:function"; imported when it is wanted."""
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    signature: str | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+) -> Model:
     """The model in a file: `.tflite`, `.onnx` or `.nnm`.
+
+    Of a `.tflite` file, `signature` names the one whose subgraph and names are taken, and `shapes`
+    gives shapes of inputs by name where the file leaves dimensions open; None leaves one open.
 
     It blocks while the file is read and converted, up to seconds for a large one: a coroutine gives
     the path to `Runtime.compile` instead, which loads it in a thread.
 
-    Raises ModelError where the file is broken or has operators that the HAL does not (an ONNX file
-    that has them is kept whole, for ONNX Runtime), InvalidArgument for another suffix or a missing
-    package, OSError where the file cannot be opened.
+    A file with operators that are not translated is kept whole, for ONNX Runtime or LiteRT. Raises
+    ModelError where it is broken or nothing runs it, InvalidArgument for another suffix, a missing
+    package, or a signature, input or shape that the file does not have, OSError where the file
+    cannot be opened.
     """
     module, _, name = LOADERS[check_suffix(path)].partition(":")
-    loader: Callable[[str | os.PathLike[str]], Model]
-    loader = getattr(importlib.import_module(module), name)
-    model = loader(path)
+    options = {"signature": signature, "shapes": shapes}
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and check_suffix(path) != ".tflite":
+        raise InvalidArgument(f"{os.fspath(path)}: {'= and '.join(given)}= is for .tflite files")
+    loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
+    model = loader(path, **given)
     main = model.main
     vlog.model(
         "loaded %s: %d operations, %d operands, %d referenced subgraphs",

@@ -24,7 +24,7 @@ from nnasync.hal import (
 from nnasync.kernels import EXTENSION_OPERATIONS
 from nnasync.model import load_nnm, save
 from nnasync.validation import operand_value, validate_model
-from tests.importers.tflite_files import Op, T, floats, load_parts, q8
+from tests.importers.tflite_files import Op, T, floats, load_parts, q8, translate_parts
 
 WORDS = OperandType.TENSOR_QUANT16_SYMM
 STATE = 18
@@ -120,7 +120,7 @@ def test_words_with_a_zero_point_are_unsigned_inside(tmp_path: Path) -> None:
 def test_words_with_a_zero_point_are_refused_outside(tmp_path: Path, inward: bool) -> None:
     parts = [words(1, 4, zero=7), q8(1, 4)]
     with pytest.raises(ModelError, match="INT16 with zero point 7"):
-        load_parts(tmp_path, parts if inward else parts[::-1], [Op("QUANTIZE", (0,), (1,))])
+        translate_parts(tmp_path, parts if inward else parts[::-1], [Op("QUANTIZE", (0,), (1,))])
 
 
 @pytest.mark.parametrize("scales", [(), (0.0,), (float("nan"),), (1.0, 2.0)])
@@ -128,7 +128,7 @@ def test_integers_need_a_scale(tmp_path: Path, scales: tuple[float, ...]) -> Non
     parts = [words(1, 4), T("INT32", (1, 4), None, scales, (0,) * len(scales))]
     for tensors in (parts, parts[::-1]):
         with pytest.raises(ModelError, match="1 x QUANTIZE of INT32 without one scale"):
-            load_parts(tmp_path, tensors, [Op("QUANTIZE", (0,), (1,))])
+            translate_parts(tmp_path, tensors, [Op("QUANTIZE", (0,), (1,))])
 
 
 def test_integers_of_the_model_keep_their_scale(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_svdf_without_a_counterpart(tmp_path: Path, changes: dict[str, Any], mes
     if state != "INT8":
         tensors[2] = T(state, (4, 5), np.ones((4, 5), np.float32))
     with pytest.raises(ModelError, match=message):
-        load_parts(tmp_path, tensors, [op])
+        translate_parts(tmp_path, tensors, [op])
 
 
 class Lstm:
@@ -242,7 +242,7 @@ class Lstm:
             self.options,
             intermediates=self.inside,
         )
-        return load_parts(folder, self.tensors, [op])
+        return translate_parts(folder, self.tensors, [op])
 
 
 @pytest.mark.parametrize("norm", [True, False])

@@ -26,6 +26,7 @@ class T(Struct, frozen=True):
     zero_points: tuple[int, ...] = ()
     dimension: int = 0
     variable: bool = False
+    open: tuple[int, ...] = ()
 
 
 class Op(Struct, frozen=True):
@@ -41,19 +42,67 @@ class Op(Struct, frozen=True):
     version: int = 1
 
 
+class G(Struct, frozen=True):
+    """A subgraph of a file to write."""
+
+    tensors: Sequence[T]
+    ops: Sequence[Op]
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+
+
+class Signature(Struct, frozen=True):
+    """Names for the inputs and outputs of a subgraph, each with its tensor."""
+
+    name: str
+    graph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
 def tflite_file(
     tensors: Sequence[T], ops: Sequence[Op], inputs: Sequence[int], outputs: Sequence[int]
 ) -> bytes:
-    """A TFLite file, written through the published schema."""
+    """A TFLite file of one subgraph, written through the published schema."""
+    return graphs_file([G(tensors, ops, inputs, outputs)])
+
+
+def graphs_file(graphs: Sequence[G], signatures: Sequence[Signature] = ()) -> bytes:
+    """A TFLite file of several subgraphs, the main one first."""
     b = flatbuffers.Builder(1024)
-    buffers = [buffer(b, None), *(buffer(b, tensor.data) for tensor in tensors)]
-    made = [tensor_table(b, index, tensor) for index, tensor in enumerate(tensors)]
-    codes = [operator_code(b, op) for op in ops]
-    operators = [operator_table(b, index, op) for index, op in enumerate(ops)]
+    buffers = [buffer(b, None)]
+    codes: list[int] = []
+    made = []
+    for graph in graphs:
+        first_buffer, first_code = len(buffers), len(codes)
+        buffers += [buffer(b, tensor.data) for tensor in graph.tensors]
+        codes += [operator_code(b, op) for op in graph.ops]
+        made.append(subgraph(b, graph, first_buffer, first_code))
+    entries = [signature_table(b, each) for each in signatures]
+    fields = [
+        vector(b, items, 4, b.PrependUOffsetTRelative) for items in (codes, made, buffers, entries)
+    ]
+    tflite.ModelStart(b)
+    tflite.ModelAddVersion(b, 3)
+    tflite.ModelAddOperatorCodes(b, fields[0])
+    tflite.ModelAddSubgraphs(b, fields[1])
+    tflite.ModelAddBuffers(b, fields[2])
+    if entries:
+        tflite.ModelAddSignatureDefs(b, fields[3])
+    b.Finish(tflite.ModelEnd(b), b"TFL3")
+    return bytes(b.Output())
+
+
+def subgraph(b: Any, graph: G, first_buffer: int, first_code: int) -> int:
+    made = [
+        tensor_table(b, index, tensor, first_buffer + index)
+        for index, tensor in enumerate(graph.tensors)
+    ]
+    operators = [operator_table(b, first_code + index, op) for index, op in enumerate(graph.ops)]
     fields = [
         vector(b, made, 4, b.PrependUOffsetTRelative),
-        vector(b, inputs, 4, b.PrependInt32),
-        vector(b, outputs, 4, b.PrependInt32),
+        vector(b, graph.inputs, 4, b.PrependInt32),
+        vector(b, graph.outputs, 4, b.PrependInt32),
         vector(b, operators, 4, b.PrependUOffsetTRelative),
     ]
     tflite.SubGraphStart(b)
@@ -61,17 +110,29 @@ def tflite_file(
     tflite.SubGraphAddInputs(b, fields[1])
     tflite.SubGraphAddOutputs(b, fields[2])
     tflite.SubGraphAddOperators(b, fields[3])
-    graph = tflite.SubGraphEnd(b)
-    graphs = vector(b, [graph], 4, b.PrependUOffsetTRelative)
-    code_vector = vector(b, codes, 4, b.PrependUOffsetTRelative)
-    buffer_vector = vector(b, buffers, 4, b.PrependUOffsetTRelative)
-    tflite.ModelStart(b)
-    tflite.ModelAddVersion(b, 3)
-    tflite.ModelAddOperatorCodes(b, code_vector)
-    tflite.ModelAddSubgraphs(b, graphs)
-    tflite.ModelAddBuffers(b, buffer_vector)
-    b.Finish(tflite.ModelEnd(b), b"TFL3")
-    return bytes(b.Output())
+    return int(tflite.SubGraphEnd(b))
+
+
+def signature_table(b: Any, signature: Signature) -> int:
+    maps = [
+        vector(b, [tensor_map(b, *item) for item in names.items()], 4, b.PrependUOffsetTRelative)
+        for names in (signature.inputs, signature.outputs)
+    ]
+    key = b.CreateString(signature.name)
+    tflite.SignatureDefStart(b)
+    tflite.SignatureDefAddInputs(b, maps[0])
+    tflite.SignatureDefAddOutputs(b, maps[1])
+    tflite.SignatureDefAddSignatureKey(b, key)
+    tflite.SignatureDefAddSubgraphIndex(b, signature.graph)
+    return int(tflite.SignatureDefEnd(b))
+
+
+def tensor_map(b: Any, name: str, tensor: int) -> int:
+    text = b.CreateString(name)
+    tflite.TensorMapStart(b)
+    tflite.TensorMapAddName(b, text)
+    tflite.TensorMapAddTensorIndex(b, tensor)
+    return int(tflite.TensorMapEnd(b))
 
 
 def vector(b: Any, items: Sequence[Any], size: int, prepend: Callable[[Any], object]) -> int:
@@ -95,8 +156,9 @@ def buffer(b: Any, data: Any) -> int:
     return int(tflite.BufferEnd(b))
 
 
-def tensor_table(b: Any, index: int, tensor: T) -> int:
+def tensor_table(b: Any, index: int, tensor: T, number: int = 1) -> int:
     shape = vector(b, tensor.shape, 4, b.PrependInt32)
+    signature = vector(b, tensor.open, 4, b.PrependInt32) if tensor.open else None
     name = b.CreateString(f"t{index}")
     quantization = None
     if tensor.scales:
@@ -110,9 +172,11 @@ def tensor_table(b: Any, index: int, tensor: T) -> int:
     tflite.TensorStart(b)
     tflite.TensorAddShape(b, shape)
     tflite.TensorAddType(b, getattr(tflite.TensorType, tensor.type))
-    tflite.TensorAddBuffer(b, index + 1)
+    tflite.TensorAddBuffer(b, number)
     tflite.TensorAddName(b, name)
     tflite.TensorAddIsVariable(b, tensor.variable)
+    if signature is not None:
+        tflite.TensorAddShapeSignature(b, signature)
     if quantization is not None:
         tflite.TensorAddQuantization(b, quantization)
     return int(tflite.TensorEnd(b))

@@ -97,7 +97,7 @@ def pack(plan: LiteRTPlan) -> CacheFiles:
     if reason:
         raise BadState(f"a plan of this model is not kept: {reason}")
     program = plan.program
-    if program.shape_rules:
+    if program.is_open or program.resizes:
         raise BadState("a plan of this model is not kept: shapes of outputs depend on values")
     file = _File(
         threads=plan.threads,

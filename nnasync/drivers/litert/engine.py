@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnasync import hal
 from nnasync.deferred import deferred
 from nnasync.drivers.litert.caching import get_ready, pack, unpack
-from nnasync.drivers.litert.plan import LiteRTPlan
+from nnasync.drivers.litert.plan import LiteRTPlan, Source
 from nnasync.drivers.litert.session import PACKAGE
 from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
@@ -28,7 +28,9 @@ from nnasync.packages import imported, loading_ns, version_of
 
 if TYPE_CHECKING:
     from nnasync.drivers.litert import programs
+    from nnasync.drivers.litert import whole as wholes
 else:
+    wholes = deferred("nnasync.drivers.litert.whole")
     programs = deferred("nnasync.drivers.litert.programs")
 
 __all__ = ["LiteRTEngine"]
@@ -54,7 +56,8 @@ class LiteRTEngine(EngineBase):
 
     name = "litert-cpu"
     type = DeviceType.CPU
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple[Extension, ...] = (Extension("org.nnasync.litert"),)
+    """`extensions.LITERT`, which a warm start does without."""
     concurrency = 0
     cache_files = (2, 0)
     tries_ahead = True
@@ -87,18 +90,25 @@ class LiteRTEngine(EngineBase):
             get_ready()
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """Whether each operation of the main subgraph can be lowered."""
-        return [reason is None for reason in programs.reasons(model)]
+        """Whether each operation of the main subgraph can be lowered, or is a whole file."""
+        return (
+            [True]
+            if wholes.is_whole(model)
+            else [reason is None for reason in programs.reasons(model)]
+        )
 
     def why_not(self, model: Model) -> list[str | None]:
         """For each operation of the main subgraph why it cannot be lowered; None if it can."""
-        return programs.reasons(model)
+        return [None] if wholes.is_whole(model) else programs.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """With XNNPACK, and quantised models also with LiteRT's own kernels, which are exact.
 
         XNNPACK is tried on matrix products first, where operations can become those.
         """
+        if wholes.is_whole(model):
+            found = [Lowering(_DELEGATED, count) for count in self._threads(preference)]
+            return [*found, Lowering(_OWN, 1, is_exact=True)]
         names = (_PRODUCTS, _DELEGATED) if programs.has_products(model) else (_DELEGATED,)
         threads = self._threads(preference)
         found = [Lowering(name, count) for name in names for count in threads]
@@ -115,9 +125,12 @@ class LiteRTEngine(EngineBase):
         LiteRT says of a file that it refuses.
         """
         way = lowering or self.lowerings(model, preference)[0]
-        source = programs.Programs(
-            model, delegated=way.name != _OWN, products=way.name == _PRODUCTS
-        )
+        delegated = way.name != _OWN
+        source: Source
+        if wholes.is_whole(model):
+            source = wholes.WholeFile(model, delegated=delegated)
+        else:
+            source = programs.Programs(model, delegated=delegated, products=way.name == _PRODUCTS)
         with span(Phase.COMPILATION, f"compile {model.name or 'model'} as {way.name}"):
             return LiteRTPlan(source, way.threads)
 

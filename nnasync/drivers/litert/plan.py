@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from nnasync.drivers.litert.program import Program, Shapes
-from nnasync.drivers.litert.session import Moves, Places, Session
+from nnasync.drivers.litert.session import Moves, Places, Session, check_narrow
 from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape
@@ -70,7 +70,7 @@ class LiteRTPlan(Plan):
         pool = self._pools.get(shapes)
         if pool is None:
             pool = self._pools[shapes] = self._pool(shapes)
-        if pool.program.shape_rules:
+        if pool.program.is_open:
             return pool.open_call(inputs, outputs)
         found = pool.program.output_shapes
         for position, (target, shape) in enumerate(zip(outputs, found, strict=True)):
@@ -135,7 +135,7 @@ class _Pool:
         """A new interpreter."""
         try:
             session = Session(self.program, self._threads)
-            if self._warms_up and not self.program.shape_rules:
+            if self._warms_up and not self.program.is_open:
                 session.warm_up()
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
@@ -271,7 +271,7 @@ class _OpenCall(BoundCall):
         if stop.raised:
             return False
         pool = self._pool
-        targets = fit(self._targets, self._shapes())
+        targets = None if pool.program.finds_shapes else fit(self._targets, self._shapes())
         session = pool.idle.pop() if pool.idle else pool.session()
         _, before, _, first, _ = session.moves(self._sources, ())
         for target, source in before:
@@ -283,11 +283,22 @@ class _OpenCall(BoundCall):
             results = [session.tensor(fetch.tensor) for fetch in pool.program.fetches]
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT failed: {error}") from error
-        with np.errstate(all="ignore"):
-            for array, result in zip(targets, results, strict=True):
-                array[...] = result.reshape(array.shape)
+        if targets is None:
+            targets = fit(self._targets, [result.shape or (1,) for result in results])
+        self._bring(targets, results)
         pool.idle.append(session)
         return True
+
+    def _bring(self, targets: Sequence[Array], results: Sequence[Array]) -> None:
+        for array, result in zip(targets, results, strict=True):
+            if array.size != result.size:
+                raise GeneralFailure(
+                    f"a result has shape {list(result.shape)}, expected {list(array.shape)}"
+                )
+            with np.errstate(all="ignore"):
+                array[...] = result.reshape(array.shape)
+            if result.dtype == np.int64:
+                check_narrow(result, array)
 
     def rewind(self) -> None:
         """Nothing to forget: a run is never left half done."""

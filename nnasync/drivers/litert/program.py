@@ -60,6 +60,15 @@ class Program(Struct, frozen=True, eq=False):
     delegated: bool = True
     shape_rules: tuple[ShapeRule | None, ...] = ()
     """Where values of the inputs give shapes of outputs: how, for each of these."""
+    finds_shapes: bool = False
+    """Whether only a run tells the shapes of outputs, and nothing before it."""
+    resizes: tuple[tuple[int, Shape], ...] = ()
+    """Inputs that have another shape than the file states."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether outputs have other shapes from run to run."""
+        return bool(self.shape_rules) or self.finds_shapes
 
     @property
     def reads_plainly(self) -> bool:

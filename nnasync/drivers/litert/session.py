@@ -14,7 +14,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 from nnasync.packages import imported
 
-__all__ = ["PACKAGE", "Moves", "Places", "Session"]
+__all__ = ["PACKAGE", "Moves", "Places", "Session", "check_narrow"]
 
 PACKAGE = "ai_edge_litert.interpreter"
 
@@ -41,11 +41,13 @@ class Session:
                 kinds.AUTO if program.delegated else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
             ),
         )
+        for tensor, shape in program.resizes:
+            self._interpreter.resize_tensor_input(tensor, shape)
         self._interpreter.allocate_tensors()
         # The public call refuses to run while an array views a tensor; here nothing reallocates.
         self.invoke: Callable[[], Any] = self._interpreter._interpreter.Invoke
         places = {feed.tensor for feed in program.feeds}
-        if not program.shape_rules:
+        if not program.is_open:
             places |= {fetch.tensor for fetch in program.fetches}
         self.tensors: dict[int, Array] = {place: self.tensor(place) for place in places}
 
@@ -65,7 +67,7 @@ class Session:
 
     def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
         """What a run does: copies before, the call, copies after; some copies convert."""
-        if self._program.shape_rules:
+        if self._program.is_open:
             self._look_again()
         before: list[tuple[Array, Array]] = []
         after: list[tuple[Array, Array]] = []
@@ -82,7 +84,7 @@ class Session:
                 before.append((_bytes(tensor), _bytes(source)))
             else:
                 first.append(_conversion(feed, tensor, source))
-        for fetch in () if self._program.shape_rules else self._program.fetches:
+        for fetch in () if self._program.is_open else self._program.fetches:
             tensor, target = self.tensors[fetch.tensor], targets[fetch.target]
             if fetch.copy is Copy.BYTES:
                 after.append((_bytes(target), _bytes(tensor)))
@@ -112,7 +114,7 @@ class Session:
             for feed in program.feeds
             if feed.constant is None
         ]
-        if not program.shape_rules:
+        if not program.is_open:
             expected += [
                 (fetch.tensor, program.output_shapes[fetch.target]) for fetch in program.fetches
             ]
@@ -179,7 +181,8 @@ def _conversion(feed: Feed, tensor: Array, source: Array) -> _Step:
 def _delivery(fetch: Fetch, target: Array, tensor: Array) -> _Step:
     """Read a tensor whose values or memory have another form than the caller's."""
     if fetch.copy is Copy.CONVERT:
-        return _assignment(target, tensor)
+        move = _assignment(target, tensor)
+        return move if tensor.dtype != np.int64 else _checked(move, target, tensor)
     inner, outer = _memory(tensor, fetch.columns), _memory(target, fetch.columns)
     move = _assignment(outer[:, :-1], inner[:, 1:])
 
@@ -188,6 +191,22 @@ def _delivery(fetch: Fetch, target: Array, tensor: Array) -> _Step:
         outer[:, -1] = 0
 
     return shift
+
+
+def _checked(move: _Step, target: Array, tensor: Array) -> _Step:
+    """Read integers of 64 bits, of which the caller has 32; GeneralFailure where one is larger."""
+
+    def step() -> None:
+        move()
+        check_narrow(tensor, target)
+
+    return step
+
+
+def check_narrow(wide: Array, narrow: Array) -> None:
+    """Raise GeneralFailure where integers are not what they were before they were cut."""
+    if not np.array_equal(wide.reshape(-1), narrow.reshape(-1)):
+        raise GeneralFailure("an output of int64 has numbers that are no int32")
 
 
 def _assignment(target: Array, source: Array) -> _Step:

@@ -14,16 +14,15 @@ from nnasync.deferred import deferred
 from nnasync.drivers.onnxruntime.providers import check_provider, device_type, open_session, version
 from nnasync.engine import EngineBase, Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
-from nnasync.extensions import ONNX, GraphOperation, extension_of
+from nnasync.extensions import ONNX
 from nnasync.formats.onnx import ELEMENTS
+from nnasync.formats.whole import file_of, graph_of
 from nnasync.hal import (
     Array,
     Capabilities,
     ExecutionPreference,
     Extension,
     Model,
-    Operand,
-    OperandLifeTime,
     OperandType,
     PerformanceInfo,
 )
@@ -36,13 +35,12 @@ else:
     lowering_of = deferred("nnasync.drivers.onnxruntime.lowering")
     plans = deferred("nnasync.drivers.onnxruntime.plan")
 
-__all__ = ["OnnxRuntimeEngine", "is_graph"]
+__all__ = ["OnnxRuntimeEngine"]
 
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
 """An estimate; `nnasync calibrate` measures it by type."""
 _RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
 """The types of first inputs that it takes, of files and of translated operations."""
-_GRAPH = (ONNX.name, int(GraphOperation.GRAPH))
 _NAME = "onnx"
 
 
@@ -72,13 +70,13 @@ class OnnxRuntimeEngine(EngineBase):
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be translated, or is a whole file."""
-        if is_graph(model):
+        if _graph(model) is not None:
             return [True]
         return [reason is None for reason in lowering_of.reasons(model)]
 
     def why_not(self, model: Model) -> list[str | None]:
         """For each operation of the main subgraph why it is not translated; None if it is."""
-        return [None] if is_graph(model) else lowering_of.reasons(model)
+        return [None] if _graph(model) is not None else lowering_of.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """All cores for one answer, or one core; the numbers differ in rounding at most."""
@@ -98,9 +96,9 @@ class OnnxRuntimeEngine(EngineBase):
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
     ) -> OnnxPlan:
         threads = (lowering or self.lowerings(model, preference)[0]).threads
-        if is_graph(model):
-            (operation,) = model.main.operations
-            session = open_session(_file(model, operation), self._provider, threads)
+        operation = _graph(model)
+        if operation is not None:
+            session = open_session(file_of(model, operation), self._provider, threads)
             plan = plans.OnnxPlan(
                 session, [_source(model, index) for index in operation.inputs[:-1]]
             )
@@ -116,35 +114,9 @@ class OnnxRuntimeEngine(EngineBase):
         return plan
 
 
-def is_graph(model: Model) -> bool:
-    """Whether a model is one ONNX file and nothing else."""
-    operations = model.main.operations
-    if len(operations) != 1 or not operations[0].inputs:
-        return False
-    (operation,) = operations
-    if extension_of(model.extension_name_to_prefix, operation.type) != _GRAPH:
-        return False
-    operands = model.main.operands
-    file = operands[operation.inputs[-1]]
-    rest = [operands[index] for index in operation.inputs[:-1]]
-    return (
-        file.type == OperandType.TENSOR_OEM_BYTE
-        and hal.is_constant(file)
-        and operation.outputs == model.main.output_indexes
-        and all(
-            hal.is_constant(operand) or operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT
-            for operand in rest
-        )
-    )
-
-
-def _file(model: Model, operation: hal.Operation) -> bytes:
-    operand: Operand = model.main.operands[operation.inputs[-1]]
-    location = operand.location
-    memory = memoryview(model.operand_values)
-    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
-        memory = model.pools[location.pool_index].view
-    return bytes(memory[location.offset : location.offset + location.length])
+def _graph(model: Model) -> hal.Operation | None:
+    """The operation of a model that is one ONNX file and nothing else."""
+    return graph_of(model, ONNX.name)
 
 
 def _source(model: Model, index: int) -> int | Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnasync.errors import ModelError
-from nnasync.extensions import ONNX, GraphOperation
+from nnasync.extensions import ONNX
 from nnasync.formats.onnx import Element, element_of
 from nnasync.formats.whole import Port as WholePort
 from nnasync.formats.whole import whole
@@ -22,7 +22,6 @@ def wrap(graph: Graph, file: bytes | Pool, name: str, reason: str) -> Model:
     """
     return whole(
         ONNX.name,
-        GraphOperation.GRAPH,
         file,
         f"{name}.onnx, as it is: {reason}" if reason else f"{name}.onnx",
         name=name,

@@ -62,7 +62,7 @@ def _ports(
         Port(
             tensor,
             by_tensor.get(tensor) or graph.tensors[tensor].name or f"{kind}{position}",
-            graph.tensors[tensor].shape,
+            graph.tensors[tensor].shape if kind == "input" else graph.tensors[tensor].open_shape,
         )
         for position, tensor in enumerate(tensors)
     )

@@ -1,0 +1,198 @@
+"""Files that LiteRT runs as they are: what comes out, states, open shapes, signatures, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnasync import importers
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.drivers.litert import LiteRTEngine
+from nnasync.engine import Lowering, OutputBuffer, StopFlag
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
+from nnasync.extensions import LITERT
+from nnasync.hal import Array, ExecutionPreference, Model, dtype_of
+from nnasync.importers.tflite import load, translate, wrap
+from tests.importers.tflite import elementwise_cases, movement_cases, window_cases
+from tests.importers.tflite.judge import cases, litert, numbers, reference, written
+from tests.importers.tflite_files import G, Op, Signature, T, floats, graphs_file, tflite_file
+
+CASES = cases(elementwise_cases.CASES, movement_cases.CASES, window_cases.CASES)
+SOME = list(CASES)[::12]
+ALONE = ExecutionPreference.SUSTAINED_SPEED
+OWN = Lowering("builtin", 1)
+
+
+def run(model: Model, inputs: list[Array], lowering: Lowering = OWN) -> list[Array]:
+    """All outputs of a run on LiteRT, the next states too."""
+    given = [np.ascontiguousarray(each.reshape(each.shape or (1,))) for each in inputs]
+    given = [each.astype(np.int32) if each.dtype == np.int64 else each for each in given]
+    targets: list[Any] = []
+    for index in model.main.output_indexes:
+        operand = model.main.operands[index]
+        room = np.zeros(1 << 18, np.uint8)
+        targets.append(OutputBuffer(room, dtype_of(operand.type), operand.dimensions))
+    assert LiteRTEngine().compile(model, ALONE, lowering).bind(given, targets).run(StopFlag())
+    return [target.array(target.shape) for target in targets]
+
+
+def is_whole(model: Model) -> bool:
+    return [each.name for each in model.extension_name_to_prefix] == [LITERT.name]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_whole_files_give_what_litert_gives(name: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    network = CASES[name](random)
+    model = wrap(written(tmp_path, network))
+    inputs = [numbers(random, network, network.tensors[index]) for index in network.inputs]
+    zeros = [np.zeros(tensor.shape, np.float32) for tensor in network.tensors if tensor.variable]
+    expected = litert(network.file(), inputs)
+    for got, wanted in zip(run(model, [*inputs, *zeros]), expected, strict=False):
+        np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
+
+
+def words(tmp_path: Path) -> Path:
+    """An operator that is not translated: ADD of INT16."""
+    tensor = T("INT16", (1, 4), None, (0.001,), (0,))
+    op = Op("ADD", (0, 0), (1,), "AddOptions", {"PotScaleInt16": False})
+    path = tmp_path / "words.tflite"
+    path.write_bytes(tflite_file([tensor, tensor], [op], [0], [1]))
+    return path
+
+
+def test_what_is_not_translated_is_kept_whole(tmp_path: Path) -> None:
+    path = words(tmp_path)
+    with pytest.raises(ModelError, match="not translated: 1 x ADD of INT16 to INT16"):
+        translate(path)
+    model = load(path)
+    assert is_whole(model)
+    assert any("as it is: has operators" in operand.name for operand in model.main.operands)
+    (got,) = run(model, [np.array([[1, 2, 3, -4]], np.int16)])
+    assert got.tolist() == [[2, 4, 6, -8]]
+    assert ReferenceEngine().supported_operations(model) == [False]
+
+
+def test_a_plan_of_a_whole_file_is_kept(tmp_path: Path) -> None:
+    engine = LiteRTEngine()
+    plan = engine.compile(load(words(tmp_path)), ALONE, OWN)
+    again = engine.deserialize(engine.serialize(plan), OWN)
+    out = np.zeros((1, 4), np.int16)
+    assert again.bind([np.array([[1, 2, 3, 4]], np.int16)], [out]).run(StopFlag())
+    assert out.tolist() == [[2, 4, 6, 8]]
+
+
+def test_results_whose_shapes_only_a_run_tells(tmp_path: Path) -> None:
+    tensors = [T("BOOL", (2, 3)), T("INT64", ())]
+    path = tmp_path / "where.tflite"
+    path.write_bytes(tflite_file(tensors, [Op("WHERE", (0,), (1,))], [0], [1]))
+    model = load(path)
+    assert is_whole(model)
+    (got,) = run(model, [np.array([[0, 1, 0], [1, 0, 1]], np.bool_)])
+    assert got.dtype == np.int32
+    assert got.tolist() == [[0, 1], [1, 0], [1, 2]]
+    with pytest.raises(BadState, match="not kept"):
+        LiteRTEngine().serialize(LiteRTEngine().compile(model, ALONE, OWN))
+
+
+def test_integers_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
+    tensors = [T("INT64", (1,)), T("INT64", (1,), np.array([2**33], np.int64)), T("INT64", (1,))]
+    path = tmp_path / "wide.tflite"
+    path.write_bytes(tflite_file(tensors, [Op("ADD", (0, 1), (2,), "AddOptions")], [0], [2]))
+    model = load(path)
+    assert is_whole(model)
+    with pytest.raises(GeneralFailure, match="no int32"):
+        run(model, [np.array([1], np.int32)])
+
+
+def test_variable_tensors_are_states(tmp_path: Path) -> None:
+    network = CASES["RNN FLOAT32"](np.random.default_rng(3))
+    path = written(tmp_path, network)
+    model, translated = wrap(path), translate(path)
+    assert len(model.state) == len(translated.state) == 1
+    x = np.ones(network.tensors[0].shape, np.float32)
+    state = np.full(network.tensors[4].shape, 0.25, np.float32)
+    for wanted in (run(model, [x, state]), run(model, [x, state])):
+        np.testing.assert_allclose(wanted[0], wanted[1])
+    again = run(model, [x, wanted[1]])
+    assert not np.allclose(again[0], wanted[0])
+
+
+def test_open_dimensions_take_any_size(tmp_path: Path) -> None:
+    tensors = [T("FLOAT32", (1, 4), open=(-1, 4)), T("FLOAT32", (1, 4), open=(-1, 4))]
+    path = tmp_path / "open.tflite"
+    path.write_bytes(tflite_file(tensors, [Op("TANH", (0,), (1,))], [0], [1]))
+    name = "t0"
+    for make in (wrap, translate):
+        assert make(path).main.operands[0].dimensions == (1, 4)
+        assert make(path, shapes={name: (3, 4)}).main.operands[0].dimensions == (3, 4)
+        model = make(path, shapes={name: (None, 4)})
+        x = np.ones((5, 4), np.float32)
+        (got,) = run(model, [x]) if make is wrap else reference(model, [x])
+        np.testing.assert_allclose(got, np.tanh(x), rtol=1e-5)
+        with pytest.raises(InvalidArgument, match=r"shape \[None, 4\], not \[1, 5\]"):
+            make(path, shapes={name: (1, 5)})
+        with pytest.raises(InvalidArgument, match="no input 'x', only t0"):
+            make(path, shapes={"x": (1, 4)})
+
+
+def test_a_signature_has_its_subgraph_and_its_names(tmp_path: Path) -> None:
+    parts = [G([floats(1, 3)] * 2, [Op(name, (0,), (1,))], [0], [1]) for name in ("TANH", "RELU")]
+    signatures = [
+        Signature(name, number, {"x": 0}, {"y": 1}) for number, name in enumerate(("one", "two"))
+    ]
+    path = tmp_path / "two.tflite"
+    path.write_bytes(graphs_file(parts, signatures))
+    x = np.array([[-1, 0, 2]], np.float32)
+    for make in (wrap, translate):
+        for name, wanted in (("one", np.tanh(x)), ("two", np.maximum(x, 0))):
+            model = make(path, signature=name)
+            main = model.main
+            ports = (*main.input_indexes, *main.output_indexes)
+            assert [main.operands[index].name for index in ports] == ["x", "y"]
+            np.testing.assert_allclose(run(model, [x])[0], wanted, rtol=1e-5)
+        assert make(path).main.operands[0].name == "t0"
+        with pytest.raises(
+            InvalidArgument, match="no signature 'three'; its signatures: 'one', 'two'"
+        ):
+            make(path, signature="three")
+
+
+def test_custom_operators_are_refused_with_the_true_reason(tmp_path: Path) -> None:
+    x = floats(1, 3)
+    ops = [
+        Op("CUSTOM", (0,), (1,), custom="edgetpu-custom-op"),
+        Op("CUSTOM", (1,), (2,), custom="FlexErf"),
+        Op("CUSTOM", (2,), (3,), custom="Whistle"),
+        Op("CUMSUM", (3, 4), (5,)),
+    ]
+    path = tmp_path / "custom.tflite"
+    axis = T("INT32", (), np.int32(0))
+    path.write_bytes(tflite_file([x, x, x, x, axis, x], ops, [0], [5]))
+    with pytest.raises(ModelError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert "1 x edgetpu-custom-op, first operator 0: compiled for an Edge TPU" in message
+    assert "1 x FlexErf, first operator 1: an operator of TensorFlow" in message
+    assert "1 x Whistle, first operator 2: a custom operator" in message
+    assert "not translated: " in message
+    assert "1 x CUMSUM, first operator 3" in message
+
+
+def test_a_state_that_litert_would_overrun_is_refused(shared: Path) -> None:
+    with pytest.raises(ModelError, match="7 x SVDF.*its state has 8 bits"):
+        wrap(shared / "models" / "keyword_scrambled_8bit.tflite")
+
+
+def test_the_device_offers_the_extension() -> None:
+    assert LiteRTEngine.extensions == (LITERT,)
+
+
+def test_signatures_and_shapes_are_for_tflite_files(tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    path.touch()
+    with pytest.raises(InvalidArgument, match=r"signature= and shapes= is for \.tflite files"):
+        importers.load(path, signature="x", shapes={})
