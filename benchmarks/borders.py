@@ -28,9 +28,9 @@ from benchmarks._report import (
 )
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
-from nnasync.engine.composite import Boundary, CompositePlan, CompositeStep, Place, Wire
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, dtype_of
 from nnasync.partition import CompositeEngine, cut, operation_weights_ns, segments
+from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Place, Wire
 
 NETWORKS = ("dtln_noise_suppression", "mobilenet_v1_0.25_128")
 PARTS = (2, 8)

@@ -37,7 +37,7 @@ from nnasync.drivers.service.bursts import PUT, REQUEST
 from nnasync.drivers.service.connection import Connection, close_all
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
 from nnasync.drivers.service.models import Offer
-from nnasync.engine.caching import library_version
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import NNError
 from nnasync.hal import DataLocation, ExecutionConfig, Priority, RequestArgument
 from nnasync.memory import Pool

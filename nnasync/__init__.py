@@ -10,7 +10,9 @@ The layers, top to bottom; a module imports only from rows below its own:
     compilation                                model + devices -> prepared model and report
     partition                                  a model over several devices
     drivers, importers                         reference, engines, service, null; tflite, onnx
-    formats, engine, versions                  tables; an Engine, or older Device, made a Device
+    formats, engine_device, versions           tables; an Engine, or older Device, made a Device
+    plans                                      plans that wrap plans
+    engine                                     the contract of a driver
     bases                                      what devices would write alike
     device                                     the contract of the HAL
     model                                      build, save, load
@@ -18,7 +20,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     kernels                                    the operations
     extensions, accuracy                       operations of vendors; tolerances
     burst                                      the burst protocol
-    message_queue, buffers, workers            rings; memory domains; threads and their cores
+    message_queue, workers                     rings; threads and their cores
     fences, memory, cache, scheduler           sync fences; pools; kept files; what runs next
     wakeup                                     from threads into loops
     tracing, clock, lag, timeslice, os_threads, packages    hooks; time; the system; packages

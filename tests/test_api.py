@@ -256,7 +256,7 @@ NOT_NEEDED = {
     "pathlib",
     "random",
     "importlib.metadata",
-    "nnasync.buffers",
+    "nnasync.engine_device.buffers",
     "nnasync.burst",
     "nnasync.cache.eviction",
     "nnasync.cache.handles",

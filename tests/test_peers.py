@@ -28,7 +28,7 @@ from benchmarks.peers.timing import called_us, geometric_mean, middle
 from nnasync.hal import Array
 from tests.rigs import counter, doubler
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = "nnasync-reference"
 UINT8 = nn.OperandType.TENSOR_QUANT8_ASYMM
 

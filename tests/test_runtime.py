@@ -16,13 +16,13 @@ import threadpoolctl
 import nnasync as nn
 from nnasync.drivers import default_devices
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import EngineDevice, EnginePreparedModel
+from nnasync.engine_device import EngineDevice, EnginePreparedModel
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Request
 from nnasync.tracing import Instrument, Layer, Mark, vlog
 from nnasync.wakeup import Wakeup
-from tests.engine.rig import Rig
+from tests.engine_device.rig import Rig
 from tests.rigs import (
     GUARD_S,
     POOL,

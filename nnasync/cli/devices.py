@@ -13,7 +13,7 @@ from nnasync.cli.text import table
 from nnasync.compilation import REFERENCE
 from nnasync.device import Device
 from nnasync.drivers import DRIVERS, check_installed, default_devices, foreign_offers
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Capabilities, HalVersion, PerformanceInfo, type_name
 from nnasync.runtime import open_runtime, run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nnasync.compilation.contenders import Wish
 from nnasync.compilation.gathering import Field, has_plans
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import NNError
 from nnasync.hal import Model
 from nnasync.partition import Support, body_model, find_control_flow

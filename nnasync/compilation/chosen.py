@@ -24,11 +24,11 @@ from nnasync.compilation.contenders import (
 from nnasync.compilation.manifest import Stage
 from nnasync.compilation.recalling import Found, Recall
 from nnasync.compilation.report import Compilation, Report
-from nnasync.engine import EngineDevice, EnginePreparedModel
-from nnasync.engine.adaptive import AdaptivePlan
-from nnasync.engine.staged import StagedPlan
+from nnasync.engine_device import EngineDevice, EnginePreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
+from nnasync.plans.adaptive import AdaptivePlan
+from nnasync.plans.staged import StagedPlan
 from nnasync.wakeup import in_thread
 
 __all__ = ["NO_CACHE", "Chosen", "recalled"]

@@ -40,7 +40,7 @@ from nnasync.compilation.standing import Standing
 from nnasync.compilation.terms import Terms
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
 from nnasync.device import Device
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     DeviceError,
     GeneralFailure,

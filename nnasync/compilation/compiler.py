@@ -18,9 +18,9 @@ from nnasync.compilation.report import Rejection, Report
 from nnasync.compilation.segmenting import cut_to_quantum
 from nnasync.compilation.terms import Terms
 from nnasync.device import Device
-from nnasync.engine.staged import StagedPlan
 from nnasync.errors import BadState, DeviceError, Refused
 from nnasync.hal import ExecutionPreference, Model
+from nnasync.plans.staged import StagedPlan
 
 __all__ = ["choose", "first_stage", "hold"]
 

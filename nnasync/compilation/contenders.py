@@ -18,11 +18,12 @@ from nnasync.compilation.fallback import REFERENCE, Fallbacks
 from nnasync.compilation.report import Partition
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
-from nnasync.engine import EngineDevice, Lowering, Plan
-from nnasync.engine.adaptive import AdaptivePlan
-from nnasync.engine.staged import StagedPlan
+from nnasync.engine import Lowering, Plan
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import BadState
 from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.plans.adaptive import AdaptivePlan
+from nnasync.plans.staged import StagedPlan
 
 if TYPE_CHECKING:
     from nnasync.compilation import trials

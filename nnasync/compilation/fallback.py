@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 from nnasync.compilation.report import Fallback
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
-from nnasync.engine import EngineDevice, Plan
-from nnasync.engine.guarded import GuardedPlan, Health, Standby
+from nnasync.engine import Plan
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import DeviceDied, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.plans.guarded import GuardedPlan, Health, Standby
 
 if TYPE_CHECKING:
     from nnasync.compilation import outside

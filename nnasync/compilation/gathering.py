@@ -19,8 +19,9 @@ from nnasync.compilation.contenders import (
 from nnasync.compilation.outside_steps import stand_in
 from nnasync.compilation.report import Candidate, Rejection
 from nnasync.device import Device, LoweringDevice
-from nnasync.engine import EngineDevice, Lowering
-from nnasync.engine.reasons import explained, miscounted
+from nnasync.engine import Lowering
+from nnasync.engine_device import EngineDevice
+from nnasync.engine_device.reasons import explained, miscounted
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,

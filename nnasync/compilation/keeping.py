@@ -20,7 +20,8 @@ from nnasync.compilation.manifest import Manifest, Stage, encode_manifest
 from nnasync.compilation.partitioning import PartitionContender, Share
 from nnasync.compilation.recalling import MANIFEST_FILES, entry_key, load_plan, manifest_key
 from nnasync.device import Device
-from nnasync.engine import EngineDevice, Lowering
+from nnasync.engine import Lowering
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import NNError
 
 __all__ = ["keep_stages"]

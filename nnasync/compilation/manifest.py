@@ -12,7 +12,7 @@ import msgspec
 from nnasync.compilation.choice import Choice, Part
 from nnasync.compilation.circumstances import QUIET, Circumstances
 from nnasync.compilation.report import Candidate, Partition, Rejection
-from nnasync.engine.caching import skeleton_of
+from nnasync.engine_device.caching import skeleton_of
 from nnasync.hal import ExtensionNameAndPrefix, Model, StatePair, Struct, Subgraph
 from nnasync.hal.decoders import msgpack_decoder
 

@@ -2,7 +2,7 @@
 
 Such a device is known by its HAL alone, so an execution is repeated as a whole, through a prepared
 model of the reference that is made, and compiled, when it is first needed. As in the plans of
-engines (`engine.guarded`) only a DeviceError falls back, and a device that failed several times in
+engines (`plans.guarded`) only a DeviceError falls back, and a device that failed several times in
 a row is asked but now and then. An execution whose inputs share memory with its outputs does not,
 since the device may have overwritten them.
 """
@@ -17,10 +17,9 @@ from nnasync.burst import Arguments, BurstCallback, BurstContext, Channel
 from nnasync.clock import now_ns
 from nnasync.compilation.outside_burst import FallbackBurst, shares_memory
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
-from nnasync.engine import EnginePreparedModel
-from nnasync.engine.guarded import Health, decided, untraced
-from nnasync.engine.launched import Info
-from nnasync.engine.ordering import DependencyFailed
+from nnasync.engine_device import EnginePreparedModel
+from nnasync.engine_device.launched import Info
+from nnasync.engine_device.ordering import DependencyFailed
 from nnasync.errors import BadState, CallerError, Cancelled, DeviceError, NNError, Refused
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -31,6 +30,7 @@ from nnasync.hal import (
     Request,
     Timing,
 )
+from nnasync.plans.guarded import Health, decided, untraced
 from nnasync.workers import contained
 
 __all__ = ["FallbackPreparedModel"]

@@ -28,11 +28,11 @@ from nnasync.burst import (
     LocalChannel,
 )
 from nnasync.device import PreparedModel
-from nnasync.engine import EnginePreparedModel
-from nnasync.engine.guarded import Health, decided
+from nnasync.engine_device import EnginePreparedModel
 from nnasync.errors import BY_STATUS, GeneralFailure, NNError
 from nnasync.hal import ErrorStatus, Memory, Request
 from nnasync.hal.decoders import msgpack_decoder
+from nnasync.plans.guarded import Health, decided
 
 __all__ = ["FallbackBurst", "shares_memory"]
 

@@ -15,17 +15,8 @@ import numpy as np
 
 from nnasync.compilation.contenders import Wish
 from nnasync.device import Device, PreparedModel
-from nnasync.engine import (
-    BoundCall,
-    EngineBase,
-    EngineDevice,
-    Given,
-    OutputBuffer,
-    Plan,
-    StopFlag,
-    Target,
-    fit,
-)
+from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target, fit
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
     Array,

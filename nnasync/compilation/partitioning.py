@@ -22,7 +22,8 @@ from nnasync.compilation.outside_steps import runs_outside
 from nnasync.compilation.report import Partition
 from nnasync.compilation.trials import EngineTrial, Trial
 from nnasync.device import PreparedModel
-from nnasync.engine import EngineDevice, Lowering, Plan
+from nnasync.engine import Lowering, Plan
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import BadState, InvalidArgument, NNError, Refused
 from nnasync.hal import Model
 from nnasync.partition import (

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from nnasync.device import Device
 from nnasync.drivers import DRIVERS, foreign_offers
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 
 __all__ = ["fingerprints"]
 

@@ -16,8 +16,9 @@ from nnasync.compilation.contenders import Contender, EngineContender, OutsideCo
 from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
 from nnasync.deferred import deferred
 from nnasync.device import Device
-from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan
-from nnasync.engine.caching import library_version
+from nnasync.engine import CacheFiles, Lowering, Plan
+from nnasync.engine_device import EngineDevice
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model
 from nnasync.hal.decoders import msgpack_decoder

@@ -15,9 +15,9 @@ from nnasync.compilation.report import Partition
 from nnasync.compilation.samples import can_sample, sample
 from nnasync.compilation.trials import EngineTrial, Trial
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
-from nnasync.engine.composite import CompositePlan, CompositeStep
 from nnasync.hal import Array, Model
 from nnasync.partition import PartitionedModel, cut, operation_weights_ns, segments
+from nnasync.plans.composite import CompositePlan, CompositeStep
 from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["cut_to_quantum"]

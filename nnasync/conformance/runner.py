@@ -25,7 +25,7 @@ from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
 from nnasync.conformance.trial import Fault, Outputs, Trial, told
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
 from nnasync.device import Device, PreparedModel
-from nnasync.engine.reasons import explained
+from nnasync.engine_device.reasons import explained
 from nnasync.errors import InvalidArgument, MissedDeadline, NNError
 from nnasync.extensions import operation_label
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, ExecutionConfig, OperandType, OperationType, Timing

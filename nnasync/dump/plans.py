@@ -16,9 +16,9 @@ from nnasync.compilation.partitioning import INTERPRETER_NAME, assignment_in
 from nnasync.compilation.pins import parse_pin
 from nnasync.dump.words import described, operation_title, reference
 from nnasync.engine import Lowering
-from nnasync.engine.composite import Boundary, Place, Wire
 from nnasync.hal import Model, Struct
 from nnasync.partition import ROLES, PartitionedModel, PartitionStep, all_bodies, all_steps, split
+from nnasync.plans.composite import Boundary, Place, Wire
 
 __all__ = ["PlanOutline", "outline", "plan_text", "step_title"]
 

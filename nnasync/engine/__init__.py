@@ -1,14 +1,8 @@
-"""The contract of a driver author: a synchronous `Engine`, made here into a whole `Device`.
+"""The contract of a driver author: a synchronous `Engine`, of which a whole `Device` is made.
 
 An engine says which operations it supports, compiles a model to a `Plan`, and binds a plan to
-arrays; a `BoundCall` runs. It knows nothing of coroutines, fences, deadlines or threads.
-`EngineDevice` gives it all of them: executions on every path, inline or through the shared
-workers; fenced chains that go from worker to worker; a burst server; timings; deadline answers; a
-limit of concurrent executions; and containment of whatever it raises.
-
-A request is validated and bound once: the binding is kept for as long as the request object lives,
-so executing the same request again costs a dictionary look-up. Dropping the request drops the
-binding, and its memory goes with the last run that still uses it.
+arrays; a `BoundCall` runs. It knows nothing of coroutines, fences, deadlines or threads:
+`nnasync.engine_device` gives it all of them.
 
 An engine may say what it spends time on: `with span(Phase.TRANSFORMATION, "pack the weights"):` is
 in the traces of its runtime, and does nothing where nobody traces.
@@ -30,9 +24,7 @@ from nnasync.engine.contract import Plan as Plan
 from nnasync.engine.contract import Target as Target
 from nnasync.engine.contract import deliver as deliver
 from nnasync.engine.contract import fit as fit
-from nnasync.engine.device import EngineDevice as EngineDevice
 from nnasync.engine.late import LateEngine as LateEngine
-from nnasync.engine.prepared import EnginePreparedModel as EnginePreparedModel
 from nnasync.engine.problems import problems as problems
 from nnasync.tracing import Layer as Layer
 from nnasync.tracing import Phase as Phase
@@ -51,8 +43,6 @@ __all__ = [
     "CachingEngine",
     "Engine",
     "EngineBase",
-    "EngineDevice",
-    "EnginePreparedModel",
     "Given",
     "LateEngine",
     "Layer",

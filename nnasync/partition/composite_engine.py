@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nnasync.engine import Engine, EngineBase, Lowering, LoweringEngine, Plan
-from nnasync.engine.branching import IfPlan, Source, WhilePlan
-from nnasync.engine.composite import CompositePlan, CompositeStep
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import (
     Capabilities,
@@ -22,6 +20,8 @@ from nnasync.hal import (
 )
 from nnasync.partition.control_flow import INTERPRETER
 from nnasync.partition.splitting import PartitionedModel, PartitionStep, all_steps
+from nnasync.plans.branching import IfPlan, Source, WhilePlan
+from nnasync.plans.composite import CompositePlan, CompositeStep
 from nnasync.validation import operand_value
 from nnasync.workers import contained
 

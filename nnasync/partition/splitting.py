@@ -15,7 +15,6 @@ import msgspec
 
 from nnasync import hal
 from nnasync.engine.arena import Block, lay_out
-from nnasync.engine.composite import Boundary, Place, Wire
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, OperandLifeTime, Struct
 from nnasync.partition.control_flow import (
@@ -29,6 +28,7 @@ from nnasync.partition.distribution import Assignment
 from nnasync.partition.grouping import Group, grouped
 from nnasync.partition.shapes import with_inferred_shapes
 from nnasync.partition.submodel import submodel
+from nnasync.plans.composite import Boundary, Place, Wire
 
 __all__ = [
     "PartitionStep",

@@ -19,8 +19,9 @@ from nnasync.drivers import (
     foreign_devices,
     late,
 )
-from nnasync.engine import Engine, EngineDevice, LateEngine
+from nnasync.engine import Engine, LateEngine
 from nnasync.engine.problems import check_engine, seems_engine
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model, version_name
 from nnasync.runtime.closing import close_device

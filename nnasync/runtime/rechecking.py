@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 
 from nnasync.clock import now_ns
 from nnasync.compilation import Compilation
-from nnasync.engine import EnginePreparedModel
+from nnasync.engine_device import EnginePreparedModel
 from nnasync.execution import Net
 from nnasync.fences import Fence
 from nnasync.wakeup import shield

@@ -30,8 +30,9 @@ from nnasync.compilation import (
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
-from nnasync.engine import Engine, EngineDevice
-from nnasync.engine.caching import library_version
+from nnasync.engine import Engine
+from nnasync.engine_device import EngineDevice
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline, ResourceExhausted
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence

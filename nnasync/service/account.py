@@ -11,8 +11,8 @@ import anyio
 
 from nnasync.clock import now_ns
 from nnasync.device import Device, PreparedModel
-from nnasync.engine import EngineDevice
-from nnasync.engine.prepared import EnginePreparedModel
+from nnasync.engine_device import EngineDevice
+from nnasync.engine_device.prepared import EnginePreparedModel
 from nnasync.service.limits import Limits
 from nnasync.service.pace import COMPILING_CREDIT_NS, Crowd, Pace
 

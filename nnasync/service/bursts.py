@@ -12,7 +12,7 @@ from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.messages import BurstMemory, FreeBurstMemory, decode
 from nnasync.drivers.service.placement import SHORT_NS, Placement
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     BadState,
     InvalidArgument,

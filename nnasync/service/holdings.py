@@ -52,7 +52,7 @@ from nnasync.drivers.service.messages import (
     failed,
 )
 from nnasync.drivers.service.models import model_of
-from nnasync.engine.reasons import explained, first_of
+from nnasync.engine_device.reasons import explained, first_of
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request

@@ -31,7 +31,7 @@ from nnasync.drivers.service.messages import (
     encode,
     failed,
 )
-from nnasync.engine.caching import library_version
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
 from nnasync.service.account import CALL_NS, Account, Stopwatch
 from nnasync.service.holdings import ANSWERED, Holdings

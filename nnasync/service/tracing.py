@@ -29,7 +29,7 @@ from nnasync.drivers.service.messages import (
     Trace,
 )
 from nnasync.drivers.service.spans import MOST_RECORDS, LaunchForm, Spans, form_of
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import InvalidArgument
 from nnasync.fences import Fence
 from nnasync.tracing import Instrument, Layer, Mark, Phase, Traced, Tracer

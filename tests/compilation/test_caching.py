@@ -18,7 +18,8 @@ import nnasync as nn
 from nnasync import cache as caches
 from nnasync.compilation import Report
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import CacheFiles, EngineDevice, Lowering, Plan, StopFlag
+from nnasync.engine import CacheFiles, Lowering, Plan, StopFlag
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,

@@ -16,12 +16,12 @@ from nnasync import errors
 from nnasync.burst import BurstResult, Channel, LocalChannel
 from nnasync.device import FencedExecution, PreparedModel
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine.guarded import TOLERATED_FAILURES
 from nnasync.errors import DeviceDied, DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_CONFIG, DataLocation, ErrorStatus, Request, RequestArgument
 from nnasync.memory import Pool
-from tests.engine.rig import Rig, Row
+from nnasync.plans.guarded import TOLERATED_FAILURES
+from tests.engine_device.rig import Rig, Row
 from tests.rigs import REFERENCE, ROW, counter, doubler, failure, runtime, total
 
 pytestmark = [

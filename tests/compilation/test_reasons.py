@@ -14,7 +14,7 @@ import nnasync as nn
 from nnasync import hal
 from nnasync.drivers import built_in, is_installed
 from nnasync.drivers.null import NullEngine
-from nnasync.engine.reasons import LONGEST
+from nnasync.engine_device.reasons import LONGEST
 from nnasync.errors import GeneralFailure
 from nnasync.extensions import ONNX, TFLITE, GraphOperation, TfliteOperation
 from nnasync.hal import OperandType, OperationType

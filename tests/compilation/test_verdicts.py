@@ -17,7 +17,7 @@ from nnasync.compilation.circumstances import Circumstances
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.state import machine, read_state, state_folder, write_state
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
-from nnasync.engine.rehearsal import REHEARSALS
+from nnasync.engine_device.rehearsal import REHEARSALS
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.compilation.test_caching import KeepingEngine

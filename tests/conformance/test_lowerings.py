@@ -14,7 +14,7 @@ from nnasync.conformance.random_graphs import Inspector, Size, Verdict, generate
 from nnasync.conformance.results import Outcome
 from nnasync.conformance.runner import Runner
 from nnasync.drivers.null import NullEngine
-from nnasync.engine.reasons import explained
+from nnasync.engine_device.reasons import explained
 from nnasync.errors import InvalidArgument
 from tests.compilation.rig import FakeEngine, ManualClock, way
 from tests.conformance.small_cases import addition, case

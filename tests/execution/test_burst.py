@@ -15,7 +15,7 @@ import pytest
 import nnasync as nn
 from nnasync.burst import BurstController, LocalChannel
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     BadState,
     DeviceUnavailable,

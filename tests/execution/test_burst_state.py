@@ -19,7 +19,7 @@ from nnasync.errors import (
     InvalidArgument,
     MissedDeadlineTransient,
 )
-from tests.engine.rig import look_cheap
+from tests.engine_device.rig import look_cheap
 from tests.rigs import (
     HOUR,
     INLINE,

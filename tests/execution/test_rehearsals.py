@@ -11,7 +11,7 @@ import pytest
 import nnasync as nn
 from nnasync.clock import Deadline
 from nnasync.drivers.null import Gate, NullEngine
-from nnasync.engine import rehearsal
+from nnasync.engine_device import rehearsal
 from nnasync.tracing import Instrument
 from tests.rigs import POOL, ROW, attempt, double, doubler, runtime
 

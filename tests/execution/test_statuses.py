@@ -21,7 +21,7 @@ import nnasync as nn
 from nnasync.clock import Deadline
 from nnasync.device import Device
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import EnginePreparedModel
+from nnasync.engine_device import EnginePreparedModel
 from nnasync.errors import (
     MissedDeadlinePersistent,
     MissedDeadlineTransient,

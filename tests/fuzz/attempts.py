@@ -18,12 +18,12 @@ from pathlib import Path
 from types import TracebackType
 
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import EnginePreparedModel
+from nnasync.engine_device import EnginePreparedModel
 from nnasync.errors import CallerError, GeneralFailure, MissedDeadline, ModelError, NNError
 from nnasync.hal import ExecutionConfig, Model, Request
 from nnasync.model import fingerprint, load_nnm, save
 from nnasync.validation import minimum_version, validate_model
-from tests.engine.rig import Rig
+from tests.engine_device.rig import Rig
 from tests.fuzz.building import built
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.requests import changed_request, request_for

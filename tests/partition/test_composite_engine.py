@@ -15,7 +15,8 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.null import NullEngine
-from nnasync.engine import EngineDevice, Lowering, Plan
+from nnasync.engine import Lowering, Plan
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -32,7 +33,7 @@ from nnasync.hal import (
     type_performance,
 )
 from nnasync.partition import CompositeEngine, split
-from tests.engine.rig import Rig, Row, finished, reached, until_inline
+from tests.engine_device.rig import Rig, Row, finished, reached, until_inline
 from tests.partition.models import FAST, chain, in_parts, on_reference, row, run, summed, zeros
 from tests.rigs import POOL, counter, floats, gated, runtime, until
 

@@ -30,7 +30,7 @@ from nnasync.partition import (
     split,
 )
 from nnasync.validation import validate_model
-from tests.engine.rig import in_threads
+from tests.engine_device.rig import in_threads
 from tests.partition.control_flow_models import (
     RandomNest,
     counting,

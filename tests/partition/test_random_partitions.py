@@ -35,7 +35,7 @@ from nnasync.partition import (
     split,
 )
 from nnasync.validation import validate_model
-from tests.engine.rig import in_threads
+from tests.engine_device.rig import in_threads
 from tests.partition.models import FAST
 
 SMALL, LARGE = 150, 75

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.engine.composite import Place, Wire
 from nnasync.errors import InvalidArgument
 from nnasync.extensions import TFLITE, encode
 from nnasync.hal import (
@@ -21,6 +20,7 @@ from nnasync.hal import (
     StatePair,
 )
 from nnasync.partition import Group, PartitionedModel, cut, split, with_inferred_shapes
+from nnasync.plans.composite import Place, Wire
 from nnasync.validation import validate_model
 from tests.partition.models import SHAPE, chain, diamond, in_parts, on_reference, row, summed
 from tests.rigs import counter

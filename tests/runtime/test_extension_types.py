@@ -17,13 +17,13 @@ from nnasync.engine import (
     BoundCall,
     CacheFiles,
     EngineBase,
-    EngineDevice,
     Given,
     Lowering,
     Plan,
     StopFlag,
     Target,
 )
+from nnasync.engine_device import EngineDevice
 from nnasync.execution import net as nets
 from nnasync.extensions import encode, plain, sized
 from nnasync.hal import (

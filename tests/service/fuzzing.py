@@ -33,7 +33,7 @@ from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.connection import Connection, close_all
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
 from nnasync.drivers.service.models import Offer
-from nnasync.engine.caching import library_version
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.hal import BufferDesc, BufferRole, ExecutionConfig, ExecutionPreference, Priority
 from nnasync.memory import Pool

@@ -43,7 +43,7 @@ from nnasync.drivers.service.messages import (
     encode,
 )
 from nnasync.drivers.service.process import Peer
-from nnasync.engine.caching import library_version
+from nnasync.engine_device.caching import library_version
 from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
 from nnasync.service import session

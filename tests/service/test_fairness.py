@@ -28,8 +28,8 @@ from nnasync.drivers.service.bursts import PUT, REQUEST
 from nnasync.drivers.service.connection import Connection
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, encode
 from nnasync.drivers.service.models import Offer
-from nnasync.engine import EngineDevice
-from nnasync.engine.caching import library_version
+from nnasync.engine_device import EngineDevice
+from nnasync.engine_device.caching import library_version
 from nnasync.hal import DEFAULT_CONFIG, ExecutionPreference, Priority
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, for_service, listening, serve

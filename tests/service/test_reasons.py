@@ -10,7 +10,7 @@ import nnasync as nn
 from nnasync import hal
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.messages import Reasons, decode, encode
-from nnasync.engine.reasons import LONGEST, MOST_SENT, explained
+from nnasync.engine_device.reasons import LONGEST, MOST_SENT, explained
 from nnasync.errors import GeneralFailure
 from nnasync.hal import OperationType
 from tests import rigs

@@ -38,7 +38,7 @@ from nnasync.drivers.service.messages import (
     failed,
 )
 from nnasync.drivers.service.process import Peer
-from nnasync.engine.caching import library_version
+from nnasync.engine_device.caching import library_version
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
 from nnasync.memory import Pool

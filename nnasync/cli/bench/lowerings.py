@@ -6,7 +6,7 @@ from nnasync.cli.bench.contestant import Setting
 from nnasync.compilation.choice import Choice, Part, tell_lowering
 from nnasync.compilation.pins import pin_of
 from nnasync.device import Device
-from nnasync.engine import EngineDevice
+from nnasync.engine_device import EngineDevice
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 

@@ -11,7 +11,7 @@ from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.trial import Fault, Outputs
 from nnasync.device import Device, PreparedModel
-from nnasync.engine.reasons import explained
+from nnasync.engine_device.reasons import explained
 from nnasync.hal import (
     DEFAULT_CONFIG,
     NOT_AVAILABLE,

@@ -24,7 +24,7 @@ from nnasync.conformance.random_graphs.graph import Graph, graph_of, model_of
 from nnasync.conformance.trial import told
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
-from nnasync.engine.reasons import explained
+from nnasync.engine_device.reasons import explained
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionResult, Struct
 from nnasync.kernels.facts import CriterionClass

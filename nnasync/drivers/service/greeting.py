@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, Welcome, decode
-from nnasync.engine.caching import library_version
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceUnavailable, GeneralFailure
 
 __all__ = ["hello", "welcome_of"]
