@@ -92,10 +92,13 @@ class Binding:
         return SizedCall(bound(self._plan, self._inputs, outputs), outputs)
 
 
-class SizedCall(BoundCall):
+class SizedCall:
     """A call for one run that remembers the shapes of the outputs, which only the run tells."""
 
+    # It inherits no protocol: `isinstance` would be slow, and is asked of every call.
     __slots__ = ("_call", "_outputs", "shapes")
+
+    reads_given: bool = False
 
     def __init__(self, call: BoundCall, outputs: Sequence[Target]) -> None:
         self._call = call

@@ -46,6 +46,7 @@ from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.tracing import vlog
 from nnasync.validation import validate_request
 from nnasync.workers import Call, Task, Workers, contained
+from nnasync.workers.inline import NEXT_TURN, RUN, WORKER, Admission
 
 if TYPE_CHECKING:
     from nnasync import burst as bursts
@@ -136,12 +137,12 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
-        workers, needed_ns = self._workers, self._estimate.best_ns
-        inlines = self._inlines(NEVER_NS)
-        if inlines and workers.turns.must_wait(self._priority, needed_ns):
-            await workers.turns.wait(self._priority, needed_ns, config.deadline_ns)
-            inlines = self._inlines(NEVER_NS)
-        if inlines and self._gate.try_enter():
+        admission = self._admission()
+        if admission is NEXT_TURN:
+            needed_ns = self._estimate.best_ns
+            await self._workers.turns.wait(self._priority, needed_ns, config.deadline_ns)
+            admission = self._admission()
+        if admission is not WORKER and self._gate.try_enter():
             result = self._run_inline(request, config)
             if result is not None:
                 return result
@@ -152,7 +153,7 @@ class EnginePreparedModel:
 
         Nothing is said where executions are so short that they do not go there.
         """
-        if self._inlines(NEVER_NS):
+        if self._admission() is not WORKER:
             return
         self._workers.check_room(self._priority, self.client)
 
@@ -206,8 +207,8 @@ class EnginePreparedModel:
 
     def _runs_here(self) -> bool:
         """Whether an execution that began now would run on this thread."""
-        enters = self._enters_inline(NEVER_NS)
-        if enters and not self._gate.is_open:
+        enters = self._admission() is RUN and self._gate.try_enter()
+        if enters:
             self._gate.leave()
         return enters
 
@@ -218,14 +219,17 @@ class EnginePreparedModel:
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run on this thread if that is cheaper than a hop, else None."""
-        if not self._enters_inline(NEVER_NS):
+        gate = self._gate
+        if self._admission() is not RUN or not (gate.is_open or gate.try_enter()):
             return None
         return self._run_inline(request, config, given)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread what is cheaper than waking another one, else None."""
         settled = self._settled or self._is_settled(request)
-        if not (settled and self._enters_inline(LAUNCH_INLINE_NS)):
+        if not settled or self._admission(LAUNCH_INLINE_NS) is not RUN:
+            return None
+        if not self._gate.try_enter():
             return None
         measure = config.measure
         launched_ns = now_ns() if measure else 0
@@ -416,22 +420,12 @@ class EnginePreparedModel:
             raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self._plan
 
-    def _inlines(self, budget_ns: float) -> bool:
+    def _admission(self, budget_ns: float = NEVER_NS) -> Admission:
         # How long a loop takes depends on its data: it never holds the caller's thread.
-        return (
-            self._plan is not None
-            and not self._loops
-            and (self._health is None or not self._health.suspects)
-            and self._workers.may_inline(self._priority, self._estimate, budget_ns, self.client)
-        )
-
-    def _enters_inline(self, budget_ns: float) -> bool:
-        return (
-            self._plan is not None
-            and not self._loops
-            and (self._health is None or not self._health.suspects)
-            and self._workers.admits_inline(self._priority, self._estimate, budget_ns, self.client)
-            and (self._gate.is_open or self._gate.try_enter())
+        if self._plan is None or self._loops or (self._health and self._health.suspects):
+            return WORKER
+        return self._workers.inline.admission(
+            self._priority, self._estimate, budget_ns, self.client
         )
 
     def _run_inline(
@@ -449,7 +443,7 @@ class EnginePreparedModel:
                 if given is not None and not call.reads_given:
                     binding.write(given)
                     given = None
-                device_ns = self._workers.run_inline(
+                device_ns = self._workers.inline.run(
                     call, self._estimate, config.deadline_ns, self._name, self.client, given
                 )
             except BaseException:

@@ -79,7 +79,7 @@ async def rehearse(
             times = max(1, int(workers.turns.here.budget_ns / 2 / (best_ns + CALL_NS)))
             if times >= left:
                 return left
-            forget = workers.rehearsing()
+            forget = workers.inline.rehearsing()
             try:
                 await calls(times, None)
             finally:

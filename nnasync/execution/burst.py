@@ -51,7 +51,7 @@ from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_ord
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
-from nnasync.hal import NEVER_NS, Array, ExecutionConfig, ExecutionResult, Model
+from nnasync.hal import DEFAULT_CONFIG, NEVER_NS, Array, ExecutionConfig, ExecutionResult, Model
 from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers
@@ -160,7 +160,9 @@ class Burst:
             if cancellation_pending():
                 await checkpoint_if_cancelled()
                 self._check(deadline)
-            config = config_of(deadline, measure=measure)
+            config = DEFAULT_CONFIG
+            if measure or deadline is not None:
+                config = config_of(deadline, measure=measure)
             slot, ways, outs, mixed = self._filled(arrays, out)
             answer: ExecutionResult | int | None = None
             if self._running is None and not self._turn.is_half_spent():

@@ -302,7 +302,7 @@ class Net:
         peer = None if inline is not None else self._compilation.device
         pieces, sources, copies = place(slot, values, outs, self._ports, prepared, peer)
         fences = carried(copies, fences) if copies else fences
-        if self._workers.turns.is_half_spent():
+        if self._workers.turns.here.is_half_spent():
             await self._workers.turns.next()
             is_ready = is_ready or all_met(fences)
         request = slot.request_with(pieces)
@@ -344,7 +344,7 @@ class Net:
         """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
         if self._inline is None or self._is_large or not all_met(fences):
             return None
-        if self._workers.turns.is_half_spent():
+        if self._workers.turns.here.is_half_spent():
             return None
         slot = self._slots.take()
         slot.inputs[0][...] = array
@@ -398,7 +398,7 @@ class Net:
         tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda _: Tally()
         try:
             last = await self._inline.rehearse(calls, until)
-            forget = self._workers.rehearsing()
+            forget = self._workers.inline.rehearsing()
             # Straight, and with little before the return: the processor knows its way by that.
             try:
                 for _ in range(last):

@@ -91,14 +91,14 @@ class ServedBurst:
             try:
                 while True:
                     self._take(self._reader.read_blocking() or b"")
-                    ran = turns is not None and turns.spent_ns > 0
+                    ran = turns is not None and turns.here.spent_ns > 0
                     if turns is not None and ran:
                         # The execution itself counts to the share.
                         runs += 1
-                        inline_ns += turns.spent_ns
+                        inline_ns += turns.here.spent_ns
                         self._account.active()
                         # No loop turns on this thread: each packet is a turn of its own.
-                        turns.turned(turns.number)
+                        turns.here.turned(turns.here.number)
                     if placement is not None:
                         is_short = ran and inline_ns <= runs * SHORT_NS
                         placement.on(self._reader.writer_core if is_short else -1)

@@ -12,6 +12,7 @@ is free, or another client that waits has had less, they take their place in the
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections.abc import Callable
 
@@ -28,10 +29,21 @@ from nnasync.tracing import Tracer
 from nnasync.workers.task import Call, Given, StopFlag, contained, shielded
 from nnasync.workers.turns import CALL_NS, Turns
 
-__all__ = ["TOLERATED_OVERRUNS", "InlineLane"]
+__all__ = ["NEXT_TURN", "RUN", "TOLERATED_OVERRUNS", "WORKER", "Admission", "InlineLane"]
 
 TOLERATED_OVERRUNS = 4.0
 """Inline runs that held the loop up, fading with every run; more than that end the inlining."""
+
+
+class Admission(enum.Enum):
+    """Where an execution runs."""
+
+    RUN = "on this thread, now"
+    NEXT_TURN = "on this thread, in a later turn of its loop"
+    WORKER = "on a worker"
+
+
+RUN, NEXT_TURN, WORKER = Admission
 
 
 class InlineLane:
@@ -58,12 +70,12 @@ class InlineLane:
         self._stall_budget_ns = stall_budget_ns
         self._is_full = is_full
 
-    def may(
+    def admission(
         self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
-    ) -> bool:
-        """Whether an execution is cheap enough for the calling thread, `budget_ns` at most."""
+    ) -> Admission:
+        """Where an execution runs; on this thread only if it takes `budget_ns` at most."""
         best_ns = estimate.best_ns
-        return (
+        if not (
             estimate.samples > 0
             and best_ns <= budget_ns
             and (best_ns <= self._inline_budget_ns or self._is_urgent(priority, best_ns))
@@ -71,26 +83,12 @@ class InlineLane:
             and not self.closed
             and not self._scheduler.waits_above(priority, client)
             and (client == 0 or self._is_turn_of(client))
-        )
-
-    def admits(
-        self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
-    ) -> bool:
-        """Whether an execution may run on the calling thread, and in this turn of its loop."""
-        # `may`, and what `must_wait` asks first, once more: each call comes by here, and one more
-        # call of Python is not free.
-        best_ns, here = estimate.best_ns, self.turns.here
-        return (
-            estimate.samples > 0
-            and best_ns <= budget_ns
-            and (best_ns <= self._inline_budget_ns or self._is_urgent(priority, best_ns))
-            and estimate.overruns < TOLERATED_OVERRUNS
-            and not self.closed
-            and not self._scheduler.waits_above(priority, client)
-            and (client == 0 or self._is_turn_of(client))
-            and (here.spent_ns <= 0 or here.spent_ns + best_ns <= here.budget_ns)
-            and not (here.waiting and here.must_wait(priority, best_ns))
-        )
+        ):
+            return WORKER
+        here = self.turns.here
+        # Most fit into a turn in which nobody waits; the question costs a call of Python.
+        is_open = not here.waiting and here.spent_ns + best_ns <= here.budget_ns
+        return NEXT_TURN if not is_open and here.must_wait(priority, best_ns) else RUN
 
     def run(
         self,

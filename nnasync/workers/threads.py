@@ -85,11 +85,8 @@ class Workers:
             stall_budget_ns=stall_budget_ns,
             is_full=lambda: self._running.busy + inline.running >= cores,
         )
-        self._inline = inline
+        self.inline = inline
         self.turns = inline.turns
-        self.may_inline = inline.may
-        self.run_inline = inline.run
-        self.admits_inline, self.rehearsing = inline.admits, inline.rehearsing
         self.aside = Aside(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
@@ -293,8 +290,8 @@ class Workers:
                 running=len(self._running),
                 live=len(self._live),
                 hot=self._hot,
-                inline_runs=self._inline.runs,
-                inline_ns=self._inline.ns,
+                inline_runs=self.inline.runs,
+                inline_ns=self.inline.ns,
                 worker_runs=self._worker_runs,
                 worker_ns=self._worker_ns,
                 preemptions=self._preemptions,
@@ -305,7 +302,7 @@ class Workers:
     def close(self) -> None:
         """Settle everything with DeviceUnavailable and let the threads end when they can."""
         with self._lock:
-            self._closed = self._inline.closed = True
+            self._closed = self.inline.closed = True
             # Dependants come after what they wait for: each shall hear of the closing itself.
             live = sorted(self._live, key=lambda task: task.launched_ns, reverse=True)
         for task in live:

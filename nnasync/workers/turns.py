@@ -80,33 +80,6 @@ class Turns(threading.local):
         self.here = Turn(budget_ns)
         self._tickets = 0
 
-    @property
-    def number(self) -> int:
-        """Of the current turn."""
-        return self.here.number
-
-    @property
-    def spent_ns(self) -> float:
-        """Inline work of the current turn."""
-        return self.here.spent_ns
-
-    def spend(self, duration_ns: int) -> None:
-        """Note an inline run of this turn."""
-        self.here.spend(duration_ns)
-
-    def has_room(self, needed_ns: float) -> bool:
-        """Whether a run of that length fits into this turn; the first one always does."""
-        return self.here.has_room(needed_ns)
-
-    def is_half_spent(self) -> bool:
-        """Whether a caller that cannot yield later should do so now."""
-        here = self.here
-        return 2 * here.spent_ns > here.budget_ns
-
-    def must_wait(self, priority: Priority, needed_ns: float) -> bool:
-        """Whether a run has to wait: there is no room for it, or somebody goes before."""
-        return self.here.must_wait(priority, needed_ns)
-
     async def wait(self, priority: Priority, needed_ns: float, deadline_ns: int = NEVER_NS) -> None:
         """Return in a turn that has room, when nobody goes before; cancelling is safe.
 
@@ -132,8 +105,4 @@ class Turns(threading.local):
         """Let the loop turn, so that inline work may go on; a cancellation is delivered here."""
         number = self.here.number
         await yield_now()
-        self.turned(number)
-
-    def turned(self, number: int) -> None:
-        """Note that the loop has turned since `number`; only the first to say so begins a turn."""
         self.here.turned(number)

@@ -126,7 +126,7 @@ async def test_failing_launch_tells_by_its_fence(rigs: Rigs) -> None:
         info = await launched.get_execution_info()
         assert info.status is ErrorStatus.GENERAL_FAILURE
         assert info.timing_launched == info.timing_fenced == Timing()
-        rig.workers._inline._inline_budget_ns = 0
+        rig.workers.inline._inline_budget_ns = 0
 
 
 async def test_chain_runs_in_order_and_wakes_the_loop_once(rigs: Rigs) -> None:

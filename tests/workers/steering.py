@@ -167,4 +167,4 @@ class Held(Turns):
     async def next(self) -> None:
         self.asked.set()
         await self.told.wait()
-        self.turned(self.number)
+        self.here.turned(self.here.number)

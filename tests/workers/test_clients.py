@@ -16,7 +16,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer
 from nnasync.workers import Call, Given, StopFlag, Task
-from nnasync.workers.inline import InlineLane
+from nnasync.workers.inline import RUN, WORKER, Admission, InlineLane
 from tests.workers.steering import (
     HIGH,
     LOW,
@@ -116,18 +116,18 @@ def test_a_client_beyond_its_share_waits_in_the_queue(rigs: Callable[..., Rig]) 
     ahead, behind = clients(rig)
     known = Estimate()
     known.observe(1)
-    may = rig.workers.may_inline
+    lane = rig.workers.inline
     rig.workers.spent(ahead, MS)
-    assert may(MEDIUM, known, NEVER_NS, ahead)
+    assert lane.admission(MEDIUM, known, NEVER_NS, ahead) is RUN
     running = Steps()
     first = submit(rig, behind, running)
     running.reached()
-    assert not may(MEDIUM, known, NEVER_NS, ahead)
-    assert not may(MEDIUM, known, NEVER_NS, behind)
+    assert lane.admission(MEDIUM, known, NEVER_NS, ahead) is WORKER
+    assert lane.admission(MEDIUM, known, NEVER_NS, behind) is WORKER
     running.permit()
     wait(first)
     until(lambda: not rig.workers.statistics().running)
-    assert may(MEDIUM, known, NEVER_NS, ahead)
+    assert lane.admission(MEDIUM, known, NEVER_NS, ahead) is RUN
 
 
 def test_who_had_more_than_another_that_waits_does_not_pass_the_queue() -> None:
@@ -145,8 +145,8 @@ def test_who_had_more_than_another_that_waits_does_not_pass_the_queue() -> None:
     known.observe(1)
     scheduler.spent(mine, MS)
     scheduler.submit(Job(LOW, Estimate(), client=other), 0)
-    may = [lane.may(HIGH, known, NEVER_NS, client) for client in (mine, other, 0)]
-    assert may == [False, True, True]
+    found = [lane.admission(HIGH, known, NEVER_NS, client) for client in (mine, other, 0)]
+    assert found == [WORKER, RUN, RUN]
 
 
 def test_inline_runs_count_to_the_share_and_to_the_cores(rigs: Callable[..., Rig]) -> None:
@@ -154,19 +154,19 @@ def test_inline_runs_count_to_the_share_and_to_the_cores(rigs: Callable[..., Rig
     mine, other = clients(rig)
     known = Estimate()
     known.observe(1)
-    inside: list[bool] = []
+    inside: list[Admission] = []
 
     class Looks:
         def run(self, stop: StopFlag, given: Given = None) -> bool:
-            inside.append(rig.workers.may_inline(MEDIUM, known, NEVER_NS, other))
+            inside.append(rig.workers.inline.admission(MEDIUM, known, NEVER_NS, other))
             return True
 
         def rewind(self) -> None:
             raise AssertionError
 
-    rig.workers.run_inline(Looks(), Estimate(), NEVER_NS, "it", mine)
-    assert inside == [False]
-    assert rig.workers.may_inline(MEDIUM, known, NEVER_NS, other)
+    rig.workers.inline.run(Looks(), Estimate(), NEVER_NS, "it", mine)
+    assert inside == [WORKER]
+    assert rig.workers.inline.admission(MEDIUM, known, NEVER_NS, other) is RUN
     gate = Steps()
     holds = submit(rig, 0, gate)
     gate.reached()

@@ -18,6 +18,7 @@ from nnasync.errors import (
 )
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.workers import Given, StopFlag
+from nnasync.workers.inline import NEXT_TURN, RUN, WORKER, InlineLane
 from tests.workers.steering import (
     HIGH,
     LOW,
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def inline(rig: Rig, estimate: Estimate, call: Any, deadline_ns: int = NEVER_NS) -> int:
-    return rig.workers.run_inline(call, estimate, deadline_ns, "it")
+    return rig.workers.inline.run(call, estimate, deadline_ns, "it")
 
 
 def known(duration_ns: float) -> Estimate:
@@ -45,37 +46,42 @@ def known(duration_ns: float) -> Estimate:
     return estimate
 
 
+def may(lane: InlineLane, *question: Any) -> bool:
+    """Whether an execution may run on this thread, now or later."""
+    return lane.admission(*question) is not WORKER
+
+
 def test_only_what_is_known_to_be_cheap_may_run_inline(rigs: Callable[..., Rig]) -> None:
     rig = rigs(1)
-    may = rig.workers.may_inline
-    assert not may(HIGH, Estimate(), NEVER_NS)
-    assert may(HIGH, known(MS), NEVER_NS)
-    assert not may(HIGH, known(MS + 1), NEVER_NS)
-    assert not may(HIGH, known(MS // 2), MS // 4)
+    lane = rig.workers.inline
+    assert not may(lane, HIGH, Estimate(), NEVER_NS)
+    assert may(lane, HIGH, known(MS), NEVER_NS)
+    assert not may(lane, HIGH, known(MS + 1), NEVER_NS)
+    assert not may(lane, HIGH, known(MS // 2), MS // 4)
     unlucky = known(MS // 2)
     for _ in range(10):
         unlucky.overran(MS // 2)
-    assert not may(HIGH, unlucky, NEVER_NS)
+    assert not may(lane, HIGH, unlucky, NEVER_NS)
     rig.workers.close()
-    assert not may(HIGH, known(MS), NEVER_NS)
+    assert not may(lane, HIGH, known(MS), NEVER_NS)
 
 
 def test_high_goes_inline_for_longer_where_all_cores_are_taken(rigs: Callable[..., Rig]) -> None:
     rig = rigs(1)
-    may = rig.workers.may_inline
+    lane = rig.workers.inline
     longer = known(2 * MS)
-    assert not may(HIGH, longer, NEVER_NS)
+    assert not may(lane, HIGH, longer, NEVER_NS)
     running = Steps()
     rig.submit(running, LOW)
     running.reached()
-    assert may(HIGH, longer, NEVER_NS)
-    assert rig.workers.admits_inline(HIGH, longer, NEVER_NS)
-    assert not may(HIGH, longer, MS)
-    assert not may(MEDIUM, longer, NEVER_NS)
-    assert not may(HIGH, known(2 * MS + 1), NEVER_NS)
+    assert may(lane, HIGH, longer, NEVER_NS)
+    assert lane.admission(HIGH, longer, NEVER_NS) is RUN
+    assert not may(lane, HIGH, longer, MS)
+    assert not may(lane, MEDIUM, longer, NEVER_NS)
+    assert not may(lane, HIGH, known(2 * MS + 1), NEVER_NS)
     running.permit()
     until(lambda: not rig.workers.statistics().running)
-    assert not may(HIGH, longer, NEVER_NS)
+    assert not may(lane, HIGH, longer, NEVER_NS)
 
 
 def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., Rig]) -> None:
@@ -84,8 +90,8 @@ def test_inline_gives_way_to_queued_work_of_higher_priority(rigs: Callable[..., 
     rig.submit(running, HIGH)
     running.reached()
     rig.submit(queued, MEDIUM)
-    assert not rig.workers.may_inline(LOW, known(1), NEVER_NS)
-    assert rig.workers.may_inline(MEDIUM, known(1), NEVER_NS)
+    assert not may(rig.workers.inline, LOW, known(1), NEVER_NS)
+    assert may(rig.workers.inline, MEDIUM, known(1), NEVER_NS)
 
 
 def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:
@@ -101,20 +107,22 @@ def test_inline_work_is_accounted_to_the_turn(rigs: Callable[..., Rig]) -> None:
         def rewind(self) -> None:
             raise AssertionError("it ended")
 
-    assert workers.turns.has_room(10 * MS)  # something must run in each turn
-    assert not workers.turns.is_half_spent()
+    assert workers.turns.here.has_room(10 * MS)  # something must run in each turn
+    assert not workers.turns.here.is_half_spent()
     duration_ns = inline(rig, Estimate(), Lasting())
     assert duration_ns > 3 * MS
-    assert not workers.turns.has_room(1)
-    assert workers.turns.is_half_spent()
-    number = workers.turns.number
+    assert not workers.turns.here.has_room(1)
+    assert workers.turns.here.is_half_spent()
+    number = workers.turns.here.number
     seen_elsewhere: list[bool] = []
-    thread = threading.Thread(target=lambda: seen_elsewhere.append(workers.turns.is_half_spent()))
+    thread = threading.Thread(
+        target=lambda: seen_elsewhere.append(workers.turns.here.is_half_spent())
+    )
     thread.start()
     thread.join(PATIENCE_S)
     assert seen_elsewhere == [False]
-    workers.turns.turned(number)
-    assert workers.turns.has_room(1)
+    workers.turns.here.turned(number)
+    assert workers.turns.here.has_room(1)
     inline(rig, Estimate(), Lasting())
     statistics = workers.statistics()
     assert statistics.inline_runs == 2
@@ -195,3 +203,12 @@ def test_workers_are_busy_with_what_others_run(rigs: Callable[..., Rig]) -> None
     rig.submit(beside, MEDIUM)
     beside.reached()
     assert seen == [False, False, True, True]
+
+
+def test_what_does_not_fit_into_the_turn_goes_into_a_later_one(rigs: Callable[..., Rig]) -> None:
+    lane = rigs(1).workers.inline
+    lane.turns.here.spend(lane.turns.here.budget_ns)
+    assert lane.admission(MEDIUM, known(MS), NEVER_NS) is NEXT_TURN
+    assert lane.admission(MEDIUM, known(MS + 1), NEVER_NS) is WORKER
+    lane.turns.here.turned(lane.turns.here.number)
+    assert lane.admission(MEDIUM, known(MS), NEVER_NS) is RUN

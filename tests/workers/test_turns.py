@@ -21,31 +21,31 @@ BUDGET_NS = 100 * CALL_NS
 
 def test_first_run_of_a_turn_always_has_room() -> None:
     turns = Turns(BUDGET_NS)
-    assert turns.has_room(10 * BUDGET_NS)
-    turns.spend(10 * BUDGET_NS)
-    assert not turns.has_room(0)
-    turns.turned(turns.number)
-    assert turns.has_room(10 * BUDGET_NS)
+    assert turns.here.has_room(10 * BUDGET_NS)
+    turns.here.spend(10 * BUDGET_NS)
+    assert not turns.here.has_room(0)
+    turns.here.turned(turns.here.number)
+    assert turns.here.has_room(10 * BUDGET_NS)
 
 
 def test_runs_count_with_the_call_around_them() -> None:
     turns = Turns(BUDGET_NS)
     for _ in range(50):
-        turns.spend(0)
-    assert not turns.is_half_spent()
-    turns.spend(0)
-    assert turns.is_half_spent()
-    assert turns.has_room(BUDGET_NS - 51 * CALL_NS)
-    assert not turns.has_room(BUDGET_NS - 51 * CALL_NS + 1)
+        turns.here.spend(0)
+    assert not turns.here.is_half_spent()
+    turns.here.spend(0)
+    assert turns.here.is_half_spent()
+    assert turns.here.has_room(BUDGET_NS - 51 * CALL_NS)
+    assert not turns.here.has_room(BUDGET_NS - 51 * CALL_NS + 1)
 
 
 def test_only_the_first_of_those_who_waited_begins_the_turn() -> None:
     turns = Turns(BUDGET_NS)
-    number = turns.number
-    turns.turned(number)
-    turns.spend(BUDGET_NS)
-    turns.turned(number)
-    assert not turns.has_room(1)
+    number = turns.here.number
+    turns.here.turned(number)
+    turns.here.spend(BUDGET_NS)
+    turns.here.turned(number)
+    assert not turns.here.has_room(1)
 
 
 pytestmark = pytest.mark.anyio
@@ -57,9 +57,9 @@ async def test_floods_of_low_priority_do_not_starve_a_high_call() -> None:
     order: list[Priority] = []
 
     async def call(priority: Priority) -> None:
-        if turns.must_wait(priority, BUDGET_NS):
+        if turns.here.must_wait(priority, BUDGET_NS):
             await turns.wait(priority, BUDGET_NS)
-        turns.spend(BUDGET_NS)
+        turns.here.spend(BUDGET_NS)
         order.append(priority)
 
     async def flood() -> None:
@@ -79,25 +79,25 @@ async def test_floods_of_low_priority_do_not_starve_a_high_call() -> None:
 async def test_the_loop_itself_ends_a_turn(anyio_backend_name: str) -> None:
     """An application that yields by itself, and never to us, has new turns, except on trio."""
     turns = Turns(BUDGET_NS)
-    turns.spend(BUDGET_NS)
-    turns.spend(BUDGET_NS)
-    assert not turns.has_room(0)
-    before = turns.number
+    turns.here.spend(BUDGET_NS)
+    turns.here.spend(BUDGET_NS)
+    assert not turns.here.has_room(0)
+    before = turns.here.number
     for _ in range(10):
         await anyio.lowlevel.checkpoint()
     is_told = anyio_backend_name != "trio"
-    assert turns.number == before + is_told
-    assert turns.has_room(BUDGET_NS) == is_told
+    assert turns.here.number == before + is_told
+    assert turns.here.has_room(BUDGET_NS) == is_told
 
 
 async def test_a_turn_that_a_waiter_began_is_not_ended_by_the_loop_s_late_word() -> None:
     turns = Turns(BUDGET_NS)
-    turns.spend(BUDGET_NS)
-    turns.turned(turns.number)
-    turns.spend(BUDGET_NS)
-    number = turns.number
-    turns.turned(number - 1)
-    assert not turns.has_room(0)
+    turns.here.spend(BUDGET_NS)
+    turns.here.turned(turns.here.number)
+    turns.here.spend(BUDGET_NS)
+    number = turns.here.number
+    turns.here.turned(number - 1)
+    assert not turns.here.has_room(0)
 
 
 async def test_equal_priorities_go_in_turn() -> None:
@@ -106,9 +106,9 @@ async def test_equal_priorities_go_in_turn() -> None:
 
     async def client(number: int) -> None:
         while sum(done) < 400:
-            if turns.must_wait(MEDIUM, BUDGET_NS):
+            if turns.here.must_wait(MEDIUM, BUDGET_NS):
                 await turns.wait(MEDIUM, BUDGET_NS)
-            turns.spend(BUDGET_NS)
+            turns.here.spend(BUDGET_NS)
             done[number] += 1
 
     async with anyio.create_task_group() as group:
@@ -122,28 +122,28 @@ async def test_newcomer_waits_behind_who_waits_already() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(turns.wait, MEDIUM, 0)
         await turns.asked.wait()
-        assert turns.has_room(0)
-        assert turns.must_wait(LOW, 0)
-        assert turns.must_wait(MEDIUM, 0)
-        assert not turns.must_wait(HIGH, 0)
+        assert turns.here.has_room(0)
+        assert turns.here.must_wait(LOW, 0)
+        assert turns.here.must_wait(MEDIUM, 0)
+        assert not turns.here.must_wait(HIGH, 0)
         turns.told.set()
-    assert not turns.must_wait(LOW, 0)
+    assert not turns.here.must_wait(LOW, 0)
 
 
 async def test_cancelled_waiter_leaves_the_queue() -> None:
     turns = Turns(BUDGET_NS)
-    turns.spend(BUDGET_NS)
+    turns.here.spend(BUDGET_NS)
     with anyio.CancelScope() as scope:
         scope.cancel()
         await turns.wait(HIGH, 0)
-    turns.turned(turns.number)
-    assert not turns.must_wait(LOW, 0)
+    turns.here.turned(turns.here.number)
+    assert not turns.here.must_wait(LOW, 0)
 
 
 async def test_who_waits_for_a_turn_is_told_when_the_deadline_passes() -> None:
     """In the next turn of the loop, although others still have theirs."""
     turns = Turns(BUDGET_NS)
-    turns.spend(BUDGET_NS)
+    turns.here.spend(BUDGET_NS)
     turns.next = turns_that_spend(turns)  # type: ignore[method-assign]
     deadline_ns = now_ns() + 1_000_000
     with pytest.raises(MissedDeadlinePersistent, match="turns of the loop"):
@@ -157,7 +157,7 @@ def turns_that_spend(turns: Turns) -> Callable[[], Coroutine[Any, Any, None]]:
 
     async def next_turn() -> None:
         await anyio.lowlevel.checkpoint()
-        turns.turned(turns.number)
-        turns.spend(BUDGET_NS)
+        turns.here.turned(turns.here.number)
+        turns.here.spend(BUDGET_NS)
 
     return next_turn

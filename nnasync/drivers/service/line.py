@@ -223,7 +223,7 @@ class Line:
         outcome: Outcome | int | None = None
         deadline_ns = config.deadline_ns
         try:
-            if self._turns.is_half_spent():
+            if self._turns.here.is_half_spent():
                 await self._turns.next()
             if self._closed:
                 return None
@@ -243,7 +243,7 @@ class Line:
             except (DeviceDied, DeviceUnavailable) as error:
                 self._link.check()
                 raise _NotSent from error
-            self._turns.spend(now_ns() - began_ns)
+            self._turns.here.spend(now_ns() - began_ns)
         finally:
             if not isinstance(outcome, int):
                 self._let_go(holder)
