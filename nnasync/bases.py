@@ -52,6 +52,7 @@ class Answers(Struct, frozen=True):
     capabilities: Capabilities
     extensions: tuple[Extension, ...] = ()
     cache_files: tuple[int, int] = (0, 0)
+    caches_late: bool = False
 
 
 class KnownDevice:
@@ -91,6 +92,11 @@ class KnownDevice:
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
         """Numbers of model cache and data cache files; (0, 0) before HAL 1.2."""
         return self.answers.cache_files
+
+    @property
+    def caches_late(self) -> bool:
+        """Whether it may write cache files after it prepared a model."""
+        return self.answers.caches_late
 
 
 def passed_on(

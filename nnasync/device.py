@@ -206,6 +206,10 @@ class Device(Protocol):
 
     It may have `async why_not(model) -> Sequence[str | None]`: for each operation of the main
     subgraph why it is not supported, and None where it is, or where there is nothing to say.
+
+    With an attribute `caches_late` that is True it may write its cache files also after it answered
+    `prepare_model` or `prepare_model_from_cache`, through duplicates of their descriptors. It holds
+    an exclusive `flock` of the first file, as it got it, while it writes.
     """
 
     @property

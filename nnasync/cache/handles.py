@@ -7,12 +7,15 @@ files have no header: their whole content is the driver's.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from nnasync.cache.files import load_each
 from nnasync.cache.installation import Installation
-from nnasync.cache.keys import FileKind, check_token
+from nnasync.cache.keys import FileKind, check_token, spare_token
 from nnasync.cache.ledger import Ledger
 from nnasync.cache.outcome import Hit, Miss, Rejected
 from nnasync.cache.records import FORMAT, GENERATION_BYTES, FileRecord, Record, digest_of
@@ -22,6 +25,9 @@ from nnasync.cache.transfer import load, size_of
 __all__ = ["HandleCache"]
 
 _Content = bytes | bytearray | memoryview
+
+_LOCK_TRIES = 100
+_LOCK_PAUSE_S = 0.02
 
 
 class HandleCache:
@@ -51,17 +57,50 @@ class HandleCache:
         try:
             with self._ledger.writing(self._place) as rows:
                 rows.forget(token)
+                rows.forget(spare_token(token))
             _check_numbers((len(model_fds), len(data_fds)), (len(model), len(data)))
-            record = self._record(model, data)
-            for fd, content in zip((*model_fds, *data_fds), (*model, *data), strict=True):
-                fill(fd, content)
-            with self._ledger.writing(self._place) as rows:
-                rows.put(token, b"", record)
+            self._fill(token, (*model_fds, *data_fds), self._record(model, data), (*model, *data))
         except Rejected as error:
             return str(error)
         except OSError as error:
             return f"a cache handle cannot be written: {error.strerror}"
         return ""
+
+    def amend(
+        self,
+        token: bytes,
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+        *,
+        model: Sequence[_Content],
+        data: Sequence[_Content],
+    ) -> str:
+        """Write other contents later, when nobody expects it; why it failed, "" if it did not.
+
+        The first file is locked meanwhile, for its client. What was saved before stays known, as
+        the client may keep copies of the files, of before and of afterwards.
+        """
+        fds = *model_fds, *data_fds
+        try:
+            _check_numbers((len(model_fds), len(data_fds)), (len(model), len(data)))
+            with _locked(fds[0]):
+                with self._ledger.writing(self._place) as rows:
+                    if older := rows.find(token):
+                        rows.put(spare_token(token), b"", older)
+                self._fill(token, fds, self._record(model, data), (*model, *data))
+        except Rejected as error:
+            return str(error)
+        except OSError as error:
+            return f"a cache handle cannot be written: {error.strerror}"
+        return ""
+
+    def _fill(
+        self, token: bytes, fds: Sequence[int], record: Record, contents: Sequence[_Content]
+    ) -> None:
+        for fd, content in zip(fds, contents, strict=True):
+            fill(fd, content)
+        with self._ledger.writing(self._place) as rows:
+            rows.put(token, b"", record)
 
     def forget(self, token: bytes) -> str:
         """Have nothing loaded with this token any more; why that failed, "" if it did not."""
@@ -94,29 +133,60 @@ class HandleCache:
         Raises InvalidArgument for a token that is not 32 bytes.
         """
         check_token(token)
-        handles = {FileKind.MODEL: model_fds, FileKind.DATA: data_fds}
-
-        def one(kind: FileKind, index: int, file: FileRecord) -> int:
-            fd = handles[kind][index]
-            if size_of(fd) != file.size:
-                raise Rejected("of another size than it was")
-            return load(fd, kind, file)
-
         try:
-            record = self._find(token)
-            _check_numbers((len(model_fds), len(data_fds)), record.counts)
-            return load_each(record, one)
+            records = self._find(token)
         except Rejected as error:
             return Miss(str(error))
+        reason = ""
+        for record in records:
+            try:
+                return _loaded(record, model_fds, data_fds)
+            except Rejected as error:
+                reason = reason or str(error)
+        return Miss(reason)
 
-    def _find(self, token: bytes) -> Record:
+    def _find(self, token: bytes) -> list[Record]:
+        """What was saved with a token, and what had been saved before it was amended."""
         with self._ledger.reading(self._place) as rows:
-            record = rows.find(token) if rows else None
-            if rows is None or record is None:
-                raise Rejected("no entry")
-        if (record.format, record.device_version) != (FORMAT, self._version):
-            raise Rejected(f"other driver version {self._version}, was {record.device_version}")
-        return record
+            found = [rows.find(token), rows.find(spare_token(token))] if rows else []
+        records = [record for record in found if record is not None]
+        if not records:
+            raise Rejected("no entry")
+        for record in records:
+            if (record.format, record.device_version) != (FORMAT, self._version):
+                raise Rejected(f"other driver version {self._version}, was {record.device_version}")
+        return records
+
+
+def _loaded(record: Record, model_fds: Sequence[int], data_fds: Sequence[int]) -> Hit:
+    """What is in these handles, if it is what the record says; raises Rejected."""
+    handles = {FileKind.MODEL: model_fds, FileKind.DATA: data_fds}
+
+    def one(kind: FileKind, index: int, file: FileRecord) -> int:
+        fd = handles[kind][index]
+        if size_of(fd) != file.size:
+            raise Rejected("of another size than it was")
+        return load(fd, kind, file)
+
+    _check_numbers((len(model_fds), len(data_fds)), record.counts)
+    return load_each(record, one)
+
+
+@contextlib.contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    """Lock a file for the block; raises Rejected where its client does not release it soon."""
+    pause = threading.Event()
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        pause.wait(_LOCK_PAUSE_S)
+    else:
+        raise Rejected("the client holds the lock of the file")
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _check_numbers(handles: tuple[int, int], files: tuple[int, int]) -> None:

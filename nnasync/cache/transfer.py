@@ -13,7 +13,7 @@ from nnasync.cache.outcome import Rejected
 from nnasync.cache.records import NONCE_BYTES, FileRecord, digest_of
 from nnasync.cache.sealed import memory_file, seal
 
-__all__ = ["Cipher", "load", "read", "save", "size_of", "write_all"]
+__all__ = ["Cipher", "chunks", "load", "read", "save", "size_of", "write_all"]
 
 _CHUNK_BYTES = 1 << 18
 _TAG_BYTES = 16
@@ -61,12 +61,12 @@ def load(
     """
     target = memory_file()
     try:
-        chunks = _digested(_chunks(fd, offset, file.size), kind, file.digest)
+        found = _digested(chunks(fd, offset, file.size), kind, file.digest)
         if cipher is None:
-            for chunk in chunks:
+            for chunk in found:
                 write_all(target, chunk)
         else:
-            write_all(target, _decrypted(cipher, file.nonce, b"".join(chunks), bound))
+            write_all(target, _decrypted(cipher, file.nonce, b"".join(found), bound))
     except BaseException:
         os.close(target)
         raise
@@ -85,7 +85,7 @@ def read(
     """What a record promises, as `load` has it, but in memory of this process."""
     # The interpreter lock is taken back once for all of it: whoever imports modules meanwhile
     # is not disturbed, and disturbs nothing.
-    data = b"".join(_digested(_chunks(fd, offset, file.size, file.size), kind, file.digest))
+    data = b"".join(_digested(chunks(fd, offset, file.size, file.size), kind, file.digest))
     return data if cipher is None else _decrypted(cipher, file.nonce, data, bound)
 
 
@@ -110,14 +110,15 @@ def save(
     head = header(file)
     write_all(target, head)
     digest = digest_of(kind)
-    chunks = _chunks(source, 0, size)
-    for chunk in chunks if cipher is None else _encrypted(cipher, file.nonce, chunks, head):
+    plain = chunks(source, 0, size)
+    for chunk in plain if cipher is None else _encrypted(cipher, file.nonce, plain, head):
         digest.update(chunk)
         write_all(target, chunk)
     return FileRecord(file.size, digest.digest(), file.nonce)
 
 
-def _chunks(fd: int, offset: int, size: int, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+def chunks(fd: int, offset: int, size: int, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+    """So many bytes of a file in pieces; raises OSError, and Rejected where there are fewer."""
     end = offset + size
     while offset < end:
         chunk = os.pread(fd, min(chunk_bytes, end - offset), offset)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, derive_token
+from nnasync.cache.outcome import Rejected
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.state import machine
 from nnasync.deferred import deferred
@@ -25,9 +26,12 @@ from nnasync.wakeup import shield
 from nnasync.workers import Aside
 
 if TYPE_CHECKING:
+    from nnasync.cache import late
     from nnasync.cache import writing as writings
+    from nnasync.cache.late import Amender, SharedEntries, SharedEntry
     from nnasync.cache.writing import Writing
 else:
+    late = deferred("nnasync.cache.late")
     writings = deferred("nnasync.cache.writing")
 
 __all__ = ["CompilationCache", "device_key", "load_prepared", "prepare_cached"]
@@ -54,12 +58,17 @@ class CompilationCache:
         conditions: Sequence[object] = (),
         deadline: Deadline | None = None,
         patience_s: float | None = None,
+        shared: Callable[[], SharedEntries] | None = None,
     ) -> None:
-        """`versions` are those of all devices; `conditions` what else decides on the plan."""
+        """`versions` are those of all devices; `conditions` what else decides on the plan.
+
+        `shared` gives what looks after the files of devices that write them late.
+        """
         self._store = store
         self._aside = aside
         self._digest = model_digest
         self._deadline = deadline
+        self._shared = shared
         self._patience_s = _PATIENCE_S if patience_s is None else patience_s
         self._common = CacheKey(
             token,
@@ -137,6 +146,45 @@ class CompilationCache:
             with shield():
                 await self._on_thread(lambda: block.__exit__(None, None, None), None)
 
+    def amender(self, key: CacheKey, generation: bytes) -> Amender:
+        """What replaces an entry later, as long as it is of that generation."""
+        return late.Amender(self._store, key, self._digest, generation)
+
+    async def share(
+        self,
+        key: CacheKey,
+        counts: tuple[int, int],
+        found: Hit | None,
+        prepare: Callable[[Sequence[int], Sequence[int]], Awaitable[PreparedModel]],
+    ) -> PreparedModel:
+        """Prepare a model with files that the driver may write as long as the model lives.
+
+        `found` is what is in them. Without memory for them there are none. Raises what `prepare`
+        raises.
+        """
+
+        def opened() -> SharedEntry | Rejected:
+            amender = self.amender(key, self._store.generation(key))
+            try:
+                return late.SharedEntry(amender, counts, found)
+            except (Rejected, OSError) as error:
+                return Rejected(f"no files in memory: {error}")
+
+        silent: SharedEntry | Rejected = Rejected(self._silence())
+        entry = await self._on_thread(opened, silent)
+        if isinstance(entry, Rejected):
+            self.reason = self.reason or str(entry)
+            return await prepare((), ())
+        try:
+            prepared = await prepare(entry.model_fds, entry.data_fds)
+        except BaseException:
+            entry.close()
+            raise
+        if self._shared is not None:
+            self._shared().add(entry, prepared)
+        await self._on_thread(entry.collect, "")
+        return prepared
+
     def first_time(self, name: str) -> bool:
         """Whether an entry of this device was not loaded in vain before."""
         return name not in self._seen
@@ -195,16 +243,20 @@ async def prepare_cached(
         prepared = await load_prepared(device, key, counts, deadline, cache)
         if prepared is not None:
             return prepared
+
+    async def compiled(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
+        files = {"model_cache": model_fds, "data_cache": data_fds}
+        return await prepare(model, preference, priority, deadline, token=token, **files)
+
+    if caches_late(device):
+        return await cache.share(key, counts, None, compiled)
     async with cache.writing(key, counts) as writing:
-        return await prepare(
-            model,
-            preference,
-            priority,
-            deadline,
-            model_cache=writing.model_fds,
-            data_cache=writing.data_fds,
-            token=token,
-        )
+        return await compiled(writing.model_fds, writing.data_fds)
+
+
+def caches_late(device: Device) -> bool:
+    """Whether a device may write its cache files after it prepared a model."""
+    return bool(getattr(device, "caches_late", False))
 
 
 def device_key(cache: CompilationCache, device: Device, lowering: Lowering | None) -> CacheKey:
@@ -224,11 +276,16 @@ async def load_prepared(
     found = await cache.lookup(key, counts)
     if isinstance(found, Miss):
         return None
+
+    async def loaded(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
+        token = derive_token(key)
+        return await device.prepare_model_from_cache(deadline, model_fds, data_fds, token)
+
     with found:
         try:
-            return await device.prepare_model_from_cache(
-                deadline, found.model_fds, found.data_fds, derive_token(key)
-            )
+            if caches_late(device):
+                return await cache.share(key, counts, found, loaded)
+            return await loaded(found.model_fds, found.data_fds)
         except NNError as error:
             cache.tried(
                 key.variant + device.name, f"{device.name} cannot load what it kept: {error}"

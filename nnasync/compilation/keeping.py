@@ -22,6 +22,7 @@ from nnasync.compilation.recalling import MANIFEST_FILES, entry_key, load_plan, 
 from nnasync.device import Device
 from nnasync.engine import Lowering
 from nnasync.engine_device import EngineDevice
+from nnasync.engine_device.caching import Compiled
 from nnasync.errors import NNError
 
 __all__ = ["keep_stages"]
@@ -126,6 +127,12 @@ async def _keep_plan(cache: CompilationCache, choosing: Choosing, share: Share) 
                 writing.abandon(reason)
     if not writing.stored:
         raise _Unkept(writing.reason)
+    if device.caches_late:
+        made = Compiled(share.model, share.lowering, wish.preference, wish.priority)
+        try:
+            device.keep_late(plan, made, cache.amender(key, writing.generation).replace)
+        except NNError as error:
+            raise _Unkept(str(error)) from error
     began_ns = now_ns()
     if not await load_plan(cache, device, _part(share), None, share.number, share.operations):
         raise _Unkept(cache.reason)

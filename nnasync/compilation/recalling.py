@@ -177,11 +177,14 @@ async def load_plan(
     if isinstance(found, Miss):
         return None
     try:
-        plan, _, lowering = await device.restore(deadline, CacheFiles(found.model, found.data))
+        made = await device.restore(deadline, CacheFiles(found.model, found.data))
+        if device.caches_late:
+            replace = cache.amender(key, found.generation).replace
+            device.keep_late(made.plan, made.compiled, replace)
     except NNError as error:
         cache.reason = f"{device.name} cannot load what it kept: {error}"
         return None
-    return plan, lowering
+    return made.plan, made.compiled.lowering
 
 
 def manifest_key(cache: CompilationCache) -> CacheKey:

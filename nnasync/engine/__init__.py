@@ -17,6 +17,7 @@ from nnasync.engine.contract import CachingEngine as CachingEngine
 from nnasync.engine.contract import Engine as Engine
 from nnasync.engine.contract import EngineBase as EngineBase
 from nnasync.engine.contract import Given as Given
+from nnasync.engine.contract import LateFiles as LateFiles
 from nnasync.engine.contract import Lowering as Lowering
 from nnasync.engine.contract import LoweringEngine as LoweringEngine
 from nnasync.engine.contract import OutputBuffer as OutputBuffer
@@ -45,6 +46,7 @@ __all__ = [
     "EngineBase",
     "Given",
     "LateEngine",
+    "LateFiles",
     "Layer",
     "Lowering",
     "LoweringEngine",

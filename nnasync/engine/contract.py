@@ -29,6 +29,7 @@ __all__ = [
     "Engine",
     "EngineBase",
     "Given",
+    "LateFiles",
     "Lowering",
     "LoweringEngine",
     "OutputBuffer",
@@ -95,6 +96,17 @@ def deliver(outputs: Sequence[Target], results: Sequence[Array]) -> None:
         np.copyto(target, result)
 
 
+class LateFiles(Protocol):
+    """The cache files of a plan, after it was compiled or loaded."""
+
+    def update(self, files: CacheFiles) -> None:
+        """Replace all of them, as `serialize` gives them; returns at once, from any thread.
+
+        They are written on a thread; of several updates the last counts. What cannot be written,
+        or comes after the runtime was closed, is dropped, and the older files stay.
+        """
+
+
 class BoundCall(Protocol):
     """A plan bound to arrays; used by one thread at a time. Implementations inherit it."""
 
@@ -141,6 +153,13 @@ class Plan(Protocol):
     def trim(self) -> None:
         """Give idle scratch memory back."""
 
+    def kept_in(self, files: LateFiles) -> None:
+        """Hear of the files that the plan of an engine that caches late is in, or came from.
+
+        It may be called again, with other files, in place of those before.
+        """
+        return
+
 
 @runtime_checkable
 class Engine(Protocol):
@@ -154,6 +173,9 @@ class Engine(Protocol):
 
     Such a run must be harmless, and end soon after an abort.
     """
+
+    caches_late: bool
+    """Whether plans may replace their cache files when more of them is compiled."""
 
     @property
     def name(self) -> str:
@@ -204,6 +226,8 @@ class EngineBase:
 
     tries_ahead: bool = False
     """Whether plans may be run on arbitrary inputs before their first execution."""
+    caches_late: bool = False
+    """Whether plans may replace their cache files later."""
 
     def why_not(self, model: Model) -> Sequence[str | None] | None:
         """Say nothing."""

@@ -32,6 +32,7 @@ _PLAN, _CALL = _members(Plan), _members(BoundCall)
 _DATA = frozenset(
     (
         "cache_files",
+        "caches_late",
         "capabilities",
         "concurrency",
         "cores",

@@ -16,7 +16,8 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,7 @@ from nnasync.hal import (
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import version_of
+from nnasync.tracing import vlog
 from nnasync.workers import contained
 
 if TYPE_CHECKING:
@@ -51,12 +53,16 @@ __all__ = [
     "Compiled",
     "Descriptors",
     "PlanFiles",
+    "Replace",
     "Restored",
     "library_version",
     "skeleton_of",
 ]
 
 _FORMAT = 1
+
+Replace = Callable[[Sequence[bytes | memoryview], Sequence[bytes | memoryview]], str]
+"""Stores the contents of model cache and data cache files; why that failed, or ""."""
 
 
 class Compiled(Struct, frozen=True):
@@ -168,6 +174,46 @@ def _mapped(files: Descriptors) -> CacheFiles:
         raise GeneralFailure(f"a cache file cannot be mapped: {error}") from error
 
 
+class _Handles:
+    """Duplicates of a caller's descriptors, closed when nobody has the object any more."""
+
+    def __init__(self, model: Sequence[int], data: Sequence[int]) -> None:
+        fds: list[int] = []
+        weakref.finalize(self, _close_all, fds).atexit = False
+        fds.extend(map(_duplicate, (*model, *data)))
+        self.model, self.data = tuple(fds[: len(model)]), tuple(fds[len(model) :])
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+class _Updates:
+    """The files of a plan that its engine may replace; see LateFiles."""
+
+    def __init__(
+        self, write: Callable[[CacheFiles], str], begin: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """`begin` has a thread do something; `write` says why it failed, or ""."""
+        self._write = write
+        self._begin = begin
+        self._next: CacheFiles | None = None
+        self._lock = threading.Lock()
+
+    def update(self, files: CacheFiles) -> None:
+        """Have a thread write these files."""
+        self._next = files
+        self._begin(self._write_next)
+
+    def _write_next(self) -> None:
+        with self._lock:
+            files, self._next = self._next, None
+            reason = "" if files is None else self._write(files)
+        if reason:
+            vlog.driver("late cache files are not kept: %s", reason)
+
+
 class PlanFiles:
     """Keeps the plans of one engine in files; its methods read and write them.
 
@@ -186,6 +232,7 @@ class PlanFiles:
             )
         self.counts = (model + 1, data) if model or data else (0, 0)
         self.keeps_digests = state_directory is not None and self.counts != (0, 0)
+        self.caches_late = engine.caches_late
         self._engine = engine
         self._state_directory = state_directory
 
@@ -203,6 +250,39 @@ class PlanFiles:
         except OSError as error:
             return f"a cache file cannot be written: {error.strerror}"
         return ""
+
+    def keep_late(
+        self,
+        plan: Plan,
+        compiled: Compiled,
+        replace: Replace,
+        begin: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """Let a plan replace its files later, where the engine compiles just in time.
+
+        `begin` has a thread do something. Raises a typed error where the engine fails.
+        """
+        if not self.caches_late:
+            return
+
+        def write(files: CacheFiles) -> str:
+            try:
+                contents = self._enveloped(files, compiled)
+            except NNError as error:
+                return str(error)
+            return replace(contents.model, contents.data)
+
+        try:
+            plan.kept_in(_Updates(write, begin))
+        except Exception as error:
+            raise contained(error, f"{self._engine.name}, told of its cache files,") from error
+
+    def amender(self, token: bytes, model: Sequence[int], data: Sequence[int]) -> Replace:
+        """What writes a client's files again, for `keep_late`; raises OSError."""
+        files = _Handles(model, data)
+        return lambda model, data: self._handles.amend(
+            token, files.model, files.data, model=model, data=data
+        )
 
     def get_ready(self) -> None:
         """Import and make what `restore` needs, which would else do it."""
@@ -275,12 +355,16 @@ class PlanFiles:
 
     def _contents(self, plan: Plan, compiled: Compiled) -> CacheFiles:
         """The contents of all files; raises typed errors."""
-        model = skeleton_of(compiled.model)
         try:
             files = self._engine.serialize(plan)
         except Exception as error:
             failure = contained(error, self._engine.name)
             raise failure from failure.__cause__
+        return self._enveloped(files, compiled)
+
+    def _enveloped(self, files: CacheFiles, compiled: Compiled) -> CacheFiles:
+        """What an engine gave, with the envelope as the first file; raises GeneralFailure."""
+        model = skeleton_of(compiled.model)
         if (len(files.model) + 1, len(files.data)) != self.counts:
             raise GeneralFailure(
                 f"{self._engine.name} gave {len(files.model)} model and {len(files.data)} data "

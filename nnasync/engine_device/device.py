@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -24,7 +25,7 @@ from nnasync.engine.contract import (
 )
 from nnasync.engine.late import LateEngine
 from nnasync.engine.problems import check_plan
-from nnasync.engine_device.caching import Compiled, Descriptors, PlanFiles
+from nnasync.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
 from nnasync.engine_device.heat import Heat
 from nnasync.engine_device.prepared import EnginePreparedModel
 from nnasync.errors import (
@@ -34,6 +35,7 @@ from nnasync.errors import (
     ModelError,
     NNError,
 )
+from nnasync.fences import Fence
 from nnasync.hal import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     BufferDesc,
@@ -99,6 +101,7 @@ class EngineDevice:
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
         self._orphans: deque[list[Heat]] = deque()
         """Fast states of bursts that were dropped together with their prepared model."""
+        self._writings: set[Fence] = set()
         self._lock = threading.Lock()
         self._buffers: buffers.Buffers | None = None
 
@@ -175,6 +178,11 @@ class EngineDevice:
         """Numbers of files for `preserve` and `restore`; (0, 0) where the engine keeps no plans."""
         return self._files.counts if self._files else (0, 0)
 
+    @property
+    def caches_late(self) -> bool:
+        """Whether plans may replace their files after they were prepared."""
+        return self._files is not None and self._files.caches_late
+
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
         """What the engine says; a wrong number of answers counts as nothing supported.
 
@@ -229,6 +237,8 @@ class EngineDevice:
             )
             if reason:
                 vlog.driver("%s: %s is not cached: %s", self.name, model.name or "model", reason)
+            else:
+                self._keep_late(plan, made, token, model_cache, data_cache)
         return prepared
 
     async def prepare_model_from_cache(
@@ -250,7 +260,10 @@ class EngineDevice:
         found = await self._with_files(
             lambda given: files.load(token, given), model_cache, data_cache, deadline
         )
-        return self.adopt(found.compiled.model, found.plan, found.compiled.priority)
+        made = found.compiled
+        prepared = self.adopt(made.model, found.plan, made.priority)
+        self._keep_late(found.plan, made, token, model_cache, data_cache)
+        return prepared
 
     async def preserve(
         self,
@@ -274,9 +287,7 @@ class EngineDevice:
             lambda given: files.fill(plan, made, given), model_fds, data_fds, None
         )
 
-    async def restore(
-        self, deadline: Deadline | None, contents: CacheFiles
-    ) -> tuple[Plan, Model, Lowering | None]:
+    async def restore(self, deadline: Deadline | None, contents: CacheFiles) -> Restored:
         """What `preserve` wrote to files, for `adopt`; what is in them now is verified.
 
         The model is a skeleton: inputs, outputs and states. Raises InvalidArgument for wrong
@@ -285,9 +296,44 @@ class EngineDevice:
         files = self._files
         if files is None:
             raise GeneralFailure(f"{self.name} keeps no plans")
-        found = await self._in_thread(lambda: files.restore(contents), deadline)
-        made = found.compiled
-        return found.plan, made.model, made.lowering
+        return await self._in_thread(lambda: files.restore(contents), deadline)
+
+    def keep_late(self, plan: Plan, compiled: Compiled, replace: Replace) -> None:
+        """Let a plan that was preserved or restored replace its files later, if its engine does.
+
+        `replace` stores what is given for the model cache and the data cache; why not, or "".
+        Raises a typed error where the engine fails.
+        """
+        if self._files is not None:
+            self._files.keep_late(plan, compiled, replace, self._begin)
+
+    def _keep_late(
+        self,
+        plan: Plan,
+        compiled: Compiled,
+        token: bytes,
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+    ) -> None:
+        """The same for the files of a client, which are duplicated."""
+        if self.caches_late and self._files is not None:
+            try:
+                replace = self._files.amender(token, model_fds, data_fds)
+                self.keep_late(plan, compiled, replace)
+            except (OSError, NNError) as error:
+                vlog.driver("%s: its late cache files are not kept: %s", self.name, error)
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        fence = self.workers.aside.begin(work, self.name)
+        if fence is not None:
+            self._writings.add(fence)
+            fence.add_callback(self._writings.discard)
+
+    async def written(self) -> None:
+        """Wait for the cache files that plans have replaced."""
+        for fence in tuple(self._writings):
+            with contextlib.suppress(NNError):
+                await fence
 
     def get_ready(self) -> None:
         """Have a thread import what the engine loads plans with; nobody waits for it."""

@@ -33,13 +33,18 @@ from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.engine import Engine
 from nnasync.engine_device import EngineDevice
 from nnasync.engine_device.caching import library_version
-from nnasync.errors import BadState, DeviceUnavailable, MissedDeadline, ResourceExhausted
+from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
-from nnasync.runtime.closing import close_device
+from nnasync.runtime.closing import (
+    close_device,
+    close_prepared,
+    collect_late_files,
+    late_files_written,
+)
 from nnasync.runtime.devices import Devices
 from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
@@ -50,10 +55,12 @@ from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
 from nnasync.tracing.tally import Tallies
 from nnasync.wakeup import Wakeup, in_thread, shield
-from nnasync.workers import Workers, WorkersStatistics, contained
+from nnasync.workers import Workers, WorkersStatistics
 
 if TYPE_CHECKING:
     from nnasync import versions
+    from nnasync.cache import late
+    from nnasync.cache.late import SharedEntries
     from nnasync.compilation import contest_process
     from nnasync.compilation.contest_process import ContestProcess
     from nnasync.execution import domain
@@ -64,6 +71,7 @@ if TYPE_CHECKING:
     from nnasync.versions import Errands, OlderDevice
 else:
     contest_process = deferred("nnasync.compilation.contest_process")
+    late = deferred("nnasync.cache.late")
     domain = deferred("nnasync.execution.domain")
     rechecking = deferred("nnasync.runtime.rechecking")
     reviving = deferred("nnasync.runtime.reviving")
@@ -141,6 +149,7 @@ class Runtime:
         self._nets: set[weakref.ref[Net]] = set()
         self._recheckers: set[Rechecker] = set()
         self._leftovers = Leftovers()
+        self._shared: SharedEntries | None = None
         self._folder = os.path.expanduser(options.state_dir or state_folder())
         self._errands: Errands | None = None
         self._contests: ContestProcess | None = None
@@ -396,6 +405,7 @@ class Runtime:
                 sorted(identity.code.items()),
             ],
             deadline=request.deadline,
+            shared=self._shared_once,
         )
 
     async def _net(
@@ -467,6 +477,10 @@ class Runtime:
             self._errands = versions.Errands(self._tasks.start, self._watchdog)
         return self._errands
 
+    def _shared_once(self) -> SharedEntries:
+        self._shared = self._shared or late.SharedEntries()
+        return self._shared
+
     def _check_open(self) -> None:
         if self._state != "open":
             raise BadState(f"the runtime is not open ({self._state}); use it inside `async with`")
@@ -480,7 +494,7 @@ class Runtime:
         is_ours = self._state == "open" and not self._wakeup.is_inherited
         if reference in self._nets and is_ours:
             self._nets.discard(reference)
-            self._tasks.start(_close_prepared, net.prepared, fence)
+            self._tasks.start(close_prepared, net.prepared, fence)
         else:
             fence.signal()
         return Closing(fence)
@@ -507,6 +521,8 @@ class Runtime:
             net.trim()
         for checker in list(self._recheckers):
             checker.look()
+        if self._shared is not None:
+            self._workers.aside.begin(self._shared.collect, "the compilation cache")
         for device in self._devices.all:
             if isinstance(device, EngineDevice):
                 try:
@@ -519,9 +535,11 @@ class Runtime:
         for net in self._open_nets():
             net.close()
         self._nets.clear()
+        await late_files_written(self._devices.all, CLOSE_GRACE_S)
         self._workers.close()
         for device in self._devices.all:
             await close_device(device)
+        await collect_late_files(self._shared, CLOSE_GRACE_S)
 
         def join(patience_s: float) -> int:
             running = self._workers.join(patience_s)
@@ -579,14 +597,3 @@ async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[R
     if net is not None:
         _tell(net.model.name, report)
         net.optimised(report)
-
-
-async def _close_prepared(prepared: PreparedModel, fence: Fence) -> None:
-    try:
-        await prepared.close()
-        fence.signal()
-    except Exception as error:
-        fence.fail(contained(error, "closing a prepared model"))
-    finally:
-        # Final already, unless the runtime was closed first.
-        fence.fail(DeviceUnavailable("the runtime was closed before the network was"))

@@ -319,6 +319,7 @@ class Session:
             await device.get_capabilities(),
             await device.get_supported_extensions(),
             await device.get_number_of_cache_files_needed(),
+            bool(getattr(device, "caches_late", False)),
         )
         self._greeted.set()
         self._answer(hello.call, encode(welcome))

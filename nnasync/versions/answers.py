@@ -67,7 +67,8 @@ async def examine(device: Any, *, patience_s: float = PATIENCE_S) -> Answers:
     )
     ask = device.get_number_of_cache_files_needed
     files = _checked_files(await _answer("cache files", name, ask, patience_s), name)
-    return Answers(name, version, type, level, capabilities, extensions, files)
+    is_late = _asked("caches_late", name, lambda: getattr(device, "caches_late", False)) is True
+    return Answers(name, version, type, level, capabilities, extensions, files, is_late)
 
 
 def _asked(what: str, name: str, ask: Callable[[], object]) -> object:

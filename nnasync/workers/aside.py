@@ -121,10 +121,16 @@ class Aside:
             raise error
         return cast(T, value)
 
-    def begin(self, work: Callable[[], object], who: str) -> None:
-        """Have a thread do what only saves time; nobody hears how it went."""
+    def begin(self, work: Callable[[], object], who: str) -> Fence | None:
+        """Have a thread do what nobody needs to hear of; the fence is settled when it is over.
+
+        None where no thread can be had any more.
+        """
+        job = _Job(work, who)
         with contextlib.suppress(DeviceUnavailable, ResourceExhaustedTransient):
-            self._submit(_Job(work, who))
+            self._submit(job)
+            return job.fence
+        return None
 
     def close(self) -> None:
         """Answer what waits with DeviceUnavailable, and let the threads end when they can."""

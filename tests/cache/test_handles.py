@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nnasync.cache import HandleCache, Hit, Miss
+from nnasync.cache import handles as handle_module
 from nnasync.errors import InvalidArgument
 from tests.cache.entries import Files, contents
 
@@ -190,3 +192,53 @@ def test_a_client_who_swaps_files_gets_the_right_ones_or_none(
                 with answer:
                     assert contents(answer) == (add, [])
     mine.close()
+
+
+LATER: Files = ([b"more code" * 100, b"x"], [b"weights" * 10])
+
+
+def amend(cache: HandleCache, handles: Handles, files: Files = LATER) -> str:
+    """Write files later."""
+    return cache.amend(TOKEN, handles.model, handles.data, model=files[0], data=files[1])
+
+
+def test_what_was_amended_is_loaded_and_what_was_saved_before_too(
+    cache: HandleCache, handles: Handles
+) -> None:
+    assert save(cache, handles) == ""
+    copies = [path.read_bytes() for path in handles.paths]
+    assert amend(cache, handles) == ""
+    assert load(cache, handles) == LATER
+    for path, copy in zip(handles.paths, copies, strict=True):
+        path.write_bytes(copy)
+    assert load(cache, handles) == FILES
+    assert save(cache, handles, LATER) == ""
+    for path, copy in zip(handles.paths, copies, strict=True):
+        path.write_bytes(copy)
+    assert "of another size" in str(load(cache, handles))
+
+
+def test_files_of_before_and_afterwards_are_not_mixed(cache: HandleCache, handles: Handles) -> None:
+    assert save(cache, handles) == ""
+    first = handles.paths[0].read_bytes()
+    assert amend(cache, handles) == ""
+    handles.paths[0].write_bytes(first)
+    assert "of another size" in str(load(cache, handles))
+
+
+def test_other_numbers_of_files_do_not_amend(cache: HandleCache, handles: Handles) -> None:
+    assert save(cache, handles) == ""
+    assert "handles came for" in amend(cache, handles, ([b"one"], [b"two"]))
+    assert load(cache, handles) == FILES
+
+
+def test_a_client_who_keeps_the_lock_is_not_waited_for_long(
+    cache: HandleCache, handles: Handles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle_module, "_LOCK_PAUSE_S", 0)
+    assert save(cache, handles) == ""
+    with open(handles.paths[0], "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert amend(cache, handles) == "the client holds the lock of the file"
+    assert load(cache, handles) == FILES
+    assert amend(cache, handles) == ""

@@ -57,6 +57,11 @@ def forked(work: Callable[..., object], *args: object) -> int:
 
 def killed_at_call(store: Store, number: int, calls: int) -> None:
     """Write a generation, and die right before the call of that number."""
+    killed_before(calls, lambda: write(store, generation(number)))
+
+
+def killed_before(calls: int, work: Callable[[], object]) -> None:
+    """Do some work, and die right before the call of that number."""
     left = iter(range(calls))
 
     def counting(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +74,7 @@ def killed_at_call(store: Store, number: int, calls: int) -> None:
 
     for name in COUNTED:
         setattr(os, name, counting(getattr(os, name)))
-    write(store, generation(number))
+    work()
 
 
 def killed_at_moment(store: Store, number: int, delay_s: float) -> None:

@@ -72,7 +72,7 @@ def test_what_an_engine_would_inherit_is_named() -> None:
     whole = Part(NullEngine(), *MEMBERS)
     assert problems(whole) == tuple(
         f"it has no `{name}` (engines inherit it from EngineBase)"
-        for name in ("get_ready", "loading_ns", "tries_ahead", "why_not")
+        for name in ("caches_late", "get_ready", "loading_ns", "tries_ahead", "why_not")
     )
 
 
@@ -146,18 +146,16 @@ class Incomplete(NullEngine):
         inner = super().compile(model, preference)
         if self.plan is not None:
             return None if not self.plan else Part(inner, *self.plan)
-        whole: Any = Part(inner, "reads_in_place", "trim")
+        whole: Any = Part(inner, "kept_in", "reads_in_place", "trim")
         parts = self.call
         whole.bind = lambda i, o: Part(inner.bind(i, o), *parts) if parts else None
         return whole
 
 
+INHERITED = "it has no `kept_in`; it has no `reads_in_place`; it has no `trim`"
 PLANS = [
-    ((), "which is no Plan: it has no `bind`; it has no `reads_in_place`; it has no `trim`"),
-    (
-        ("bind",),
-        "compile gave Part, which is no Plan: it has no `reads_in_place`; it has no `trim`",
-    ),
+    ((), f"which is no Plan: it has no `bind`; {INHERITED}"),
+    (("bind",), f"compile gave Part, which is no Plan: {INHERITED}"),
     (("trim",), "compile gave Part, which is no Plan: it has no `bind`"),
 ]
 CALLS = [

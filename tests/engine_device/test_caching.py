@@ -33,6 +33,7 @@ from nnasync.hal import (
     Priority,
 )
 from nnasync.scheduler import NEVER_NS
+from tests.compilation.just_in_time import FIRST, LATER, LateEngine
 from tests.engine_device.caches import TOKEN, Files, append, chain, dense, flip
 from tests.engine_device.rig import PATIENCE_S, Rig, Row, doubled, finished
 from tests.rigs import counter, doubler
@@ -287,9 +288,10 @@ async def test_envelopes(rigs: Rigs, tmp_path: Path) -> None:
     with files.opened() as handles:
         assert await rig.device.preserve(plan, doubler(), *made, *handles) == ""
         contents = files.contents()
-        found, model, lowering = await rig.device.restore(None, contents)
-        assert (model, lowering) == (skeleton_of(doubler()), made[0])
-        assert isinstance(found, type(plan))
+        restored = await rig.device.restore(None, contents)
+        of = restored.compiled
+        assert (of.model, of.lowering) == (skeleton_of(doubler()), made[0])
+        assert isinstance(restored.plan, type(plan))
         with pytest.raises(InvalidArgument, match="needs 2 model"):
             await rig.device.restore(None, CacheFiles(contents.data, contents.model))
         newer = caching_null()
@@ -403,6 +405,25 @@ async def test_files_swapped_meanwhile(kept: Rigs, tmp_path: Path) -> None:
     with pytest.raises(GeneralFailure):
         await sums.load(rig.device)
     assert loaded < 20
+
+
+async def test_plans_that_replace_the_files_of_a_client(kept: Rigs, tmp_path: Path) -> None:
+    engine = LateEngine()
+    rig = kept(engine)
+    files = Files(tmp_path, (2, 1))
+    await files.save(rig.device, doubler())
+    engine.plans[-1].compile()
+    await rig.device.written()
+    await files.load(rig.device)
+    assert engine.loaded == [LATER]
+    engine.plans[-1].compile(FIRST)
+    await rig.device.written()
+    await files.load(rig.device, flags=os.O_RDONLY)
+    engine.plans[-1].compile()  # which cannot be written
+    await rig.device.written()
+    await files.load(rig.device)
+    assert engine.loaded == [LATER, FIRST, FIRST]
+    engine.plans.clear()
 
 
 def _overwrite(paths: list[Path], contents: list[bytes], backwards: int) -> None:

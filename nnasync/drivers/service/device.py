@@ -278,6 +278,7 @@ def _answers(welcome: Welcome) -> Answers:
         welcome.capabilities,
         welcome.extensions,
         welcome.cache_files,
+        welcome.caches_late,
     )
 
 

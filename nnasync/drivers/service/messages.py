@@ -423,6 +423,7 @@ class Welcome(Message):
     capabilities: Capabilities
     extensions: tuple[Extension, ...]
     cache_files: tuple[int, int]
+    caches_late: bool
 
 
 class Status(Message):
