@@ -514,8 +514,10 @@ async def test_the_best_is_made_anew_where_it_cannot_be_loaded(
 
 
 async def test_optimise_after_answers_at_once_and_chooses_later(
-    tmp_path: Path, clock: ManualClock
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # However long loading takes here: no quick plan is kept before the best one.
+    monkeypatch.setattr("nnasync.compilation.keeping._SOON_NS", 10**12)
     first = KeepingEngine("first", clock, way(us=30))
     better = KeepingEngine("better", clock, way(us=10))
     model, x = chain(4), np.ones((1, 64), np.float32)
