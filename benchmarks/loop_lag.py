@@ -11,6 +11,7 @@ first.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ FOREIGN = 2
 LOADS: dict[str, Callable[[], Model] | None]
 
 
+@functools.cache
 def many_small() -> Model:
     """Three thousand additions of 64 numbers."""
     builder = ModelBuilder("many_small")
@@ -41,6 +43,7 @@ def many_small() -> Model:
     return builder.build()
 
 
+@functools.cache
 def few_large() -> Model:
     """Eight products of 64 rows with matrices of 1024 times 1024."""
     builder = ModelBuilder("few_large")

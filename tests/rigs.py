@@ -17,6 +17,7 @@ from nnasync.drivers.null import Gate, NullEngine
 from nnasync.errors import BadState
 from nnasync.fences import Fence
 from nnasync.hal import Array
+from nnasync.workers import StopFlag
 
 SHAPE = (1, 4)
 POOL = nn.Options(cores=2, inline_budget_us=0, competition_budget_ms=0)
@@ -218,3 +219,20 @@ class ManualWatchdog(Watchdog):
             if alarm.at_ns == deadline.at_ns and callback is not None:
                 self._kill(alarm)
                 callback()
+
+
+class LateStop(StopFlag):
+    """A flag that goes up after so many looks, and stays up."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+        super().__init__()
+
+    @property
+    def raised(self) -> int:
+        self.left -= 1
+        return int(self.left < 0)
+
+    @raised.setter
+    def raised(self, value: int) -> None:
+        pass

@@ -41,6 +41,7 @@ from tests.partition.control_flow_models import (
     randomly,
 )
 from tests.partition.models import FAST, row
+from tests.rigs import LateStop
 
 NESTS = 75
 GRAPHS = 50
@@ -128,23 +129,6 @@ def test_a_random_graph_inside_gives_the_same(seed: int, kind: str) -> None:
         assert found(targets) == expected(model, inputs)
 
 
-class Late(StopFlag):
-    """A flag that goes up after so many looks, and stays up."""
-
-    def __init__(self, looks: int) -> None:
-        self.left = looks
-        super().__init__()
-
-    @property
-    def raised(self) -> int:
-        self.left -= 1
-        return int(self.left < 0)
-
-    @raised.setter
-    def raised(self, value: int) -> None:
-        pass
-
-
 @pytest.mark.parametrize("seed", FEW)
 def test_stopping_everywhere_changes_nothing(seed: int) -> None:
     """A leg is not much longer than the looks that it takes to get back to the inmost step."""
@@ -152,7 +136,7 @@ def test_stopping_everywhere_changes_nothing(seed: int) -> None:
     inputs, targets = inputs_of(model, seed), targets_of(model)
     call = compiled(interpreted(model, seed)).bind(inputs, targets)
     stops = 0
-    while not call.run(Late(9)):
+    while not call.run(LateStop(9)):
         stops += 1
         assert stops < 10_000
     assert stops
@@ -165,7 +149,7 @@ def test_rewinding_at_every_border_changes_nothing(seed: int) -> None:
     inputs, targets = inputs_of(model, seed), targets_of(model)
     call = compiled(interpreted(model, seed)).bind(inputs, targets)
     for looks in range(80):
-        if call.run(Late(looks)):
+        if call.run(LateStop(looks)):
             break
         call.rewind()
     assert call.run(StopFlag())
@@ -182,7 +166,7 @@ def test_two_calls_at_once_with_trimming_between(seed: int) -> None:
 
     def work(number: int) -> None:
         for _ in range(3):
-            while not calls[number].run(Late(15)):
+            while not calls[number].run(LateStop(15)):
                 plan.trim()
 
     assert in_threads(2, work) == []
@@ -203,7 +187,7 @@ def test_an_endless_loop_can_be_stopped() -> None:
     model = counting(float("inf"))
     call = compiled(interpreted(model, 1)).bind([row()], targets_of(model))
     for looks in range(0, 100, 7):
-        assert not call.run(Late(looks))
+        assert not call.run(LateStop(looks))
     call.rewind()
 
 

@@ -37,6 +37,7 @@ from nnasync.partition import (
 from nnasync.validation import validate_model
 from tests.engine_device.rig import in_threads
 from tests.partition.models import FAST
+from tests.rigs import LateStop
 
 SMALL, LARGE = 150, 75
 """Together the number of cases that the official suite has."""
@@ -174,29 +175,12 @@ def test_rewinding_at_every_border_changes_nothing(size: Size, seed: int) -> Non
     targets = [target(graph, index) for index in graph.outputs]
     call = compiled(parts).bind(graph.input_values, targets)
     for looks in range(40):
-        stop = Late(looks)
+        stop = LateStop(looks)
         if call.run(stop):
             break
         call.rewind()
     assert call.run(StopFlag())
     check(graph, targets)
-
-
-class Late(StopFlag):
-    """A flag that goes up after so many looks."""
-
-    def __init__(self, looks: int) -> None:
-        self.left = looks
-        super().__init__()
-
-    @property
-    def raised(self) -> int:
-        self.left -= 1
-        return int(self.left < 0)
-
-    @raised.setter
-    def raised(self, value: int) -> None:
-        pass
 
 
 @pytest.mark.parametrize(("size", "seed"), FEW)

@@ -13,6 +13,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransi
 from nnasync.hal import Array
 from nnasync.plans import branching
 from nnasync.plans.branching import IfPlan, WhilePlan
+from tests.rigs import LateStop
 
 Compute = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -270,28 +271,11 @@ def test_a_rewound_while_starts_anew(looks: int) -> None:
     count, total = one(), one()
     call = plan.bind([numbers(0), numbers(3), numbers(3)], [count, total])
     call.rewind()
-    stop: Any = After(looks)
+    stop: Any = LateStop(looks)
     if not call.run(stop):
         call.rewind()
     assert call.run(StopFlag())
     assert (count.tolist(), total.tolist()) == ([3], [expected(3, 3)])
-
-
-class After(StopFlag):
-    """Goes up after so many looks."""
-
-    def __init__(self, looks: int) -> None:
-        self.left = looks
-        super().__init__()
-
-    @property
-    def raised(self) -> int:
-        self.left -= 1
-        return int(self.left < 0)
-
-    @raised.setter
-    def raised(self, value: int) -> None:
-        pass
 
 
 def test_a_fault_leaves_a_call_that_can_run_again() -> None:
@@ -361,7 +345,7 @@ def test_a_loop_that_has_ended_is_never_late(clock: Clock) -> None:
 
 def test_a_suspension_counts_for_the_timeout(clock: Clock) -> None:
     call = timed(clock, 3, 1, 1).bind([numbers(0)], [one()])
-    stop: Any = After(3)
+    stop: Any = LateStop(3)
     stop.loop_timeout_ns = 50
     assert not call.run(stop)
     clock.ns += 60
