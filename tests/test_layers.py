@@ -119,6 +119,52 @@ def test_plug_ins_of_a_family_do_not_know_each_other(family: str) -> None:
         assert others == [], path
 
 
+def test_only_the_command_line_needs_the_conformance_suites() -> None:
+    users = {
+        layer
+        for layer, path in modules()
+        if any(names[0] == "conformance" for names in imported(path.read_text(encoding="utf-8")))
+    }
+    assert users == {"cli", "conformance"}
+
+
+def files_in_circles() -> set[str]:
+    """Files that import one another, directly or not, those imported for their types included."""
+    files = {}
+    for _, path in modules():
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        files[parts[:-1] if parts[-1] == "__init__" else parts] = path
+    needs = {
+        name: {
+            names[:length]
+            for names in imported(path.read_text(encoding="utf-8"))
+            for length in [max((n for n in range(len(names) + 1) if names[:n] in files), default=0)]
+            if length
+        }
+        - {name}
+        for name, path in files.items()
+    }
+    while ends := [
+        name for name, own in needs.items() if not own or not any(name in o for o in needs.values())
+    ]:
+        for name in ends:
+            del needs[name]
+        for own in needs.values():
+            own.difference_update(ends)
+    return {".".join(name) for name in needs}
+
+
+STILL_IN_CIRCLES = {
+    *("compilation.report", "compilation.telling"),
+    *("drivers.service.launched", "drivers.service.link", "drivers.service.tracing"),
+}
+"""Whoever takes one of these apart takes it off this list."""
+
+
+def test_no_more_files_import_each_other() -> None:
+    assert files_in_circles() == STILL_IN_CIRCLES
+
+
 def test_every_row_is_a_set_of_modules_named_once() -> None:
     names = [name for row in LAYERS for name in row]
     assert len(names) == len(set(names))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
 from nnasync.memory.arena import Arena
+from nnasync.memory.layout import ALIGNMENT, layout
 from nnasync.memory.mapping import MemoryStatistics, count_copied, statistics
-from nnasync.memory.pool import IMAGE, Pool, Unusable, mapped, to_rgb
-from nnasync.memory.region import ALIGNMENT, Region, layout
+from nnasync.memory.pool import IMAGE, Pool, Region, Unusable, mapped, to_rgb
 
 if TYPE_CHECKING:
     from nnasync.memory.image import ImageFormat as ImageFormat

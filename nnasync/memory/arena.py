@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import weakref
 
+from nnasync.memory.layout import ALIGNMENT
 from nnasync.memory.pool import Pool
-from nnasync.memory.region import ALIGNMENT
 
 __all__ = ["Arena"]
 

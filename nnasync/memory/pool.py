@@ -23,7 +23,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from nnasync.memory.mapping import (
     mapped_bytes,
     private_bytes,
 )
-from nnasync.memory.region import Region
 from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 else:
     images = deferred("nnasync.memory.image")
 
-__all__ = ["IMAGE", "Pool", "Unusable", "mapped", "to_rgb"]
+__all__ = ["IMAGE", "Pool", "Region", "Unusable", "mapped", "to_rgb"]
 
 IMAGE = "hardware_buffer"
 """The kind of pools that are images."""
@@ -416,3 +415,34 @@ def to_rgb(image: Pool, out: Array | None = None) -> Array:
     if layout is None or layout.is_rgb:
         raise InvalidArgument(f"to_rgb takes a YCbCr image, not {image!r}")
     return images.rgb_of(image.planes, out)
+
+
+class Region:
+    """A typed piece of a pool; `array` is a numpy view of it, never a copy."""
+
+    __slots__ = ("__weakref__", "array", "dtype", "length", "offset", "pool", "shape")
+
+    def __init__(
+        self, pool: Pool, offset: int, length: int, *, dtype: npt.DTypeLike, shape: Shape
+    ) -> None:
+        self.pool = pool
+        self.offset = offset
+        self.length = length
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.shape = tuple(shape)
+        self.array: Array = pool.array(self.dtype, self.shape, offset)
+        if self.array.nbytes != length:
+            raise InvalidArgument(
+                f"region at offset {offset} of {pool!r}: {length} bytes given, but {self.dtype} "
+                f"{list(self.shape)} takes {self.array.nbytes}"
+            )
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError(f"a {self.dtype} region cannot be seen as {dtype} without a copy")
+            return self.array.astype(dtype)
+        return self.array.copy() if copy else self.array
+
+    def __repr__(self) -> str:
+        return f"Region({self.dtype} {list(self.shape)} at {self.offset} of {self.pool!r})"

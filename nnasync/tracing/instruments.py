@@ -27,7 +27,7 @@ from nnasync.tracing.marks import Layer, Mark, Phase
 from nnasync.tracing.spans import listens
 
 if TYPE_CHECKING:
-    from nnasync.tracing.timeline import Record
+    from nnasync.tracing.records import Record
 
 __all__ = ["Hooks", "Instrument", "Signal", "Traced", "Tracer"]
 

@@ -15,15 +15,21 @@ import contextlib
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from nnasync.tracing.marks import Layer, Mark, Phase
 
-if TYPE_CHECKING:
-    from nnasync.tracing.instruments import Tracer
-
 __all__ = ["SWITCH", "belongs_to", "leaves", "listens", "span"]
+
+
+class _Tracer(Protocol):
+    """A tracer, as far as marks go."""
+
+    @property
+    def marked(self) -> Sequence[Callable[..., object]]:
+        """Hooks of the instruments that listen to marks: mark, begin, end."""
 
 
 class _Switch:
@@ -37,7 +43,7 @@ class _Switch:
 
 SWITCH = _Switch()
 _NOTHING = contextlib.nullcontext()
-_References = tuple["weakref.ref[Tracer]", ...]
+_References = tuple["weakref.ref[_Tracer]", ...]
 
 
 class _Listeners:
@@ -47,7 +53,7 @@ class _Listeners:
         self._lock = threading.RLock()
         self.all: _References = ()
 
-    def change(self, tracer: Tracer | None, *, is_one: bool) -> None:
+    def change(self, tracer: _Tracer | None, *, is_one: bool) -> None:
         # Collecting a tracer may come here on a thread that is here already.
         with self._lock:
             rest = tuple(each for each in self.all if each() not in (None, tracer))
@@ -56,7 +62,7 @@ class _Listeners:
             self.all = rest
             SWITCH.on = bool(rest)
 
-    def _forget(self, _: weakref.ref[Tracer]) -> None:
+    def _forget(self, _: weakref.ref[_Tracer]) -> None:
         self.change(None, is_one=False)
 
 
@@ -79,18 +85,18 @@ def span(
     return _Span(Mark(layer, phase, detail)) if SWITCH.on else _NOTHING
 
 
-def belongs_to(tracer: Tracer) -> None:
+def belongs_to(tracer: _Tracer) -> None:
     """What engines mark on the current thread is for this tracer, from now on."""
     _here.tracers = (*_here.tracers, weakref.ref(tracer))
 
 
-def leaves(tracer: Tracer) -> None:
+def leaves(tracer: _Tracer) -> None:
     """It is no longer, and the tracer listens no more: its runtime is closed."""
     listens(tracer, is_one=False)
     _here.tracers = tuple(each for each in _here.tracers if each() not in (None, tracer))
 
 
-def listens(tracer: Tracer, *, is_one: bool) -> None:
+def listens(tracer: _Tracer, *, is_one: bool) -> None:
     """A tracer has got its first instrument for marks, or lost its last."""
     _listeners.change(tracer, is_one=is_one)
 

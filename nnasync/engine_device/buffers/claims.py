@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from nnasync.errors import (
     BadState,
@@ -22,15 +22,12 @@ from nnasync.errors import (
 )
 from nnasync.hal import Shape
 
-if TYPE_CHECKING:
-    from nnasync.engine_device.buffers.managed import ManagedBuffer
+__all__ = ["Claim", "Claimed", "Claims", "Mark", "Read", "Written"]
 
-__all__ = ["Claim", "Claims", "Mark", "Read", "Written"]
-
-Read = tuple["ManagedBuffer", Shape]
+Read = tuple["Claimed", Shape]
 """A buffer, and the dimensions that its contents must have."""
 
-Written = tuple["ManagedBuffer", Shape | None]
+Written = tuple["Claimed", Shape | None]
 """A buffer, and the dimensions of its contents; None where it has none."""
 
 
@@ -41,6 +38,21 @@ class Mark:
 
     def __init__(self, tick: int = 0) -> None:
         self.tick = tick
+
+
+class Claimed(Protocol):
+    """A buffer, as far as claims go: `found` are the dimensions of its contents, None without."""
+
+    token: int
+    found: Shape | None
+    mark: Mark
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more claims."""
+
+    def let_go(self) -> None:
+        """Drop the memory of a closed buffer that nobody uses."""
 
 
 class Claim:
@@ -61,7 +73,7 @@ class Claim:
         self.found_at = self.left_at = -1
         self.mark = Mark()
 
-    def has(self, buffer: ManagedBuffer) -> bool:
+    def has(self, buffer: Claimed) -> bool:
         """Whether it is of this buffer."""
         return buffer in self._all
 
@@ -117,7 +129,7 @@ class Claims:
         """Give the buffers back; those that were to be written have no contents."""
         self.end(claim, [(buffer, None) for buffer in claim.writes])
 
-    def void(self, buffers: Iterable[ManagedBuffer], tick: int) -> None:
+    def void(self, buffers: Iterable[Claimed], tick: int) -> None:
         """Have no contents in buffers that have not changed since, and that nobody writes."""
         with self.lock:
             for buffer in buffers:
@@ -126,7 +138,7 @@ class Claims:
                     self.states_changed()
                     buffer.found, buffer.mark = None, Mark(self.tick)
 
-    def are_on(self, buffer: ManagedBuffer) -> bool:
+    def are_on(self, buffer: Claimed) -> bool:
         """Whether somebody has a buffer; under the lock."""
         return any(claim.has(buffer) for claim in self._under_way)
 
@@ -134,7 +146,7 @@ class Claims:
         """Have every claim look again at its buffers; under the lock."""
         self._states += 1
 
-    def _is_written(self, buffer: ManagedBuffer) -> bool:
+    def _is_written(self, buffer: Claimed) -> bool:
         return any(buffer in claim.writes for claim in self._under_way)
 
     def _check(self, claim: Claim) -> None:
@@ -165,13 +177,13 @@ class Claims:
                 buffer.let_go()
 
 
-def _refusal_to_write(buffer: ManagedBuffer) -> NNError:
+def _refusal_to_write(buffer: Claimed) -> NNError:
     if buffer.is_closed:
         return BadState(f"{buffer} is closed")
     return ResourceExhaustedTransient(f"{buffer} is in use; write to it afterwards")
 
 
-def _refusal_to_read(buffer: ManagedBuffer, dimensions: Shape, *, is_written: bool) -> NNError:
+def _refusal_to_read(buffer: Claimed, dimensions: Shape, *, is_written: bool) -> NNError:
     if buffer.is_closed:
         return BadState(f"{buffer} is closed")
     if is_written:
