@@ -19,10 +19,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import numpy as np
+from nncache import BlobCache, BlobLimits, load_blobs, save_blobs
 
 import nnasync as nn
-from nnasync.cache.blob_file import load_blobs, save_blobs
-from nnasync.cache.blobs import BlobCache, BlobLimits
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.hal import (
     Array,

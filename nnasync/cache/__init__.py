@@ -4,8 +4,7 @@
     store, writing      one directory of entries: lookup -> Hit or Miss, write
     ledger              the records, signed, in the user's state folder, shared by processes
     handles             the same for cache handles that a HAL client passes to a driver
-    blobs, blob_file    the nnCache engine, a bounded map of bytes that a driver may keep for
-                        itself; not needed by the others, so it is imported from there
+    late                entries that drivers amend after they were written
 
 Whoever can write the cache directory can cause misses, never the loading of a model cache file that
 differs by a bit from what was written for this token.

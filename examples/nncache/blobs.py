@@ -16,8 +16,9 @@ import enum
 import random
 import struct
 
+import msgspec
+
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Struct
 
 __all__ = ["BlobCache", "BlobLimits", "Capacity", "Select"]
 
@@ -44,7 +45,7 @@ class Capacity(enum.Enum):
     FIT_HALVE = "fit or halve, whichever leaves less"
 
 
-class BlobLimits(Struct):
+class BlobLimits(msgspec.Struct, frozen=True):
     """Sizes in bytes; `max_total` bounds the sum of all keys and values."""
 
     max_key: int

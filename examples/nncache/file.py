@@ -13,10 +13,9 @@ import os
 import secrets
 import stat
 
-from nnasync.cache.blobs import BlobCache
-from nnasync.cache.checksum import crc32c
-from nnasync.cache.transfer import write_all
 from nnasync.errors import InvalidArgument
+from nncache.blobs import BlobCache
+from nncache.checksum import crc32c
 
 __all__ = ["load_blobs", "save_blobs"]
 
@@ -84,11 +83,10 @@ def _replace(path: str, content: bytes) -> None:
     temporary = f"{path}.{secrets.token_hex(8)}"
     fd = os.open(temporary, _CREATE, _MODE)
     try:
-        try:
-            write_all(fd, content)
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
             os.fsync(fd)
-        finally:
-            os.close(fd)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

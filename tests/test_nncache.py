@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nncache import BlobCache, BlobLimits, Capacity, Select, crc32c, load_blobs, save_blobs
 
-from nnasync.cache.blob_file import load_blobs, save_blobs
-from nnasync.cache.blobs import BlobCache, BlobLimits, Capacity, Select
-from nnasync.cache.checksum import crc32c
 from nnasync.errors import InvalidArgument
 
 LIMITS = BlobLimits(max_key=6, max_value=8, max_total=13)
