@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from nnasync.hal import OperationType as OperationType
     from nnasync.hal import Priority as Priority
     from nnasync.hal import Timing as Timing
+    from nnasync.importers import describe as describe
     from nnasync.importers import load as load
     from nnasync.model import ModelBuilder as ModelBuilder
     from nnasync.model import save as save
@@ -118,6 +119,7 @@ __all__ = [
     "ResourceExhaustedTransient",
     "Runtime",
     "Timing",
+    "describe",
     "load",
     "merge",
     "now_ns",
@@ -162,6 +164,7 @@ _HOMES: dict[str, str] = {
     "ResourceExhaustedTransient": "errors:ResourceExhaustedTransient",
     "Runtime": "runtime:Runtime",
     "Timing": "hal:Timing",
+    "describe": "importers:describe",
     "load": "importers:load",
     "merge": "fences:merge",
     "now_ns": "clock:now_ns",

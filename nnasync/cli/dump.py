@@ -13,7 +13,7 @@ from nnasync.drivers.cpu.plan import memory_plan
 from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
-from nnasync.importers import load
+from nnasync.importers import describe, load
 from nnasync.runtime import open_runtime, run
 
 __all__ = ["add_parser"]
@@ -73,12 +73,16 @@ def _command(arguments: argparse.Namespace) -> int:
     elif arguments.memory:
         text = memory_text(memory_plan(model))
     else:
-        text = model_dot(model) if as_graph else f"{model_text(model)}\n{_memory(model)}"
+        text = model_dot(model) if as_graph else _text(arguments.model, model)
     if arguments.output:
         Path(arguments.output).write_text(text, encoding="utf-8")
     else:
         sys.stdout.write(text)
     return 0
+
+
+def _text(path: str, model: Model) -> str:
+    return f"{describe(path)}\n\n{model_text(model)}\n{_memory(model)}"
 
 
 def _memory(model: Model) -> str:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
 from nnasync.tracing import vlog
 
-__all__ = ["LOADERS", "check_suffix", "load"]
+if TYPE_CHECKING:
+    from nnasync.importers import description
+else:
+    description = deferred("nnasync.importers.description")
+
+__all__ = ["LOADERS", "check_suffix", "describe", "load"]
 
 LOADERS: Mapping[str, str] = {
     ".nnm": "nnasync.model:load_nnm",
@@ -55,6 +62,18 @@ def load(
         len(model.referenced),
     )
     return model
+
+
+def describe(path: str | os.PathLike[str]) -> description.Description:
+    """What a file of a model holds: inputs, outputs, states, signatures, labels, and how it runs.
+
+    `print` shows it. It blocks and raises as `load` does.
+    """
+    model = load(path)
+    signatures = ()
+    if check_suffix(path) == ".tflite":
+        signatures = importlib.import_module("nnasync.importers.tflite").signatures(path)
+    return description.described(path, model, signatures)
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:

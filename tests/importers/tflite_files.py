@@ -40,6 +40,7 @@ class Op(Struct, frozen=True):
     custom: str = ""
     intermediates: tuple[int, ...] = ()
     version: int = 1
+    custom_options: bytes = b""
 
 
 class G(Struct, frozen=True):
@@ -208,7 +209,10 @@ def operator_table(b: Any, index: int, op: Op) -> int:
         for name, value in values.items():
             getattr(tflite, f"{op.options_type}Add{name}")(b, value)
         options = getattr(tflite, f"{op.options_type}End")(b)
+    custom = b.CreateByteVector(op.custom_options) if op.custom_options else None
     tflite.OperatorStart(b)
+    if custom is not None:
+        tflite.OperatorAddCustomOptions(b, custom)
     tflite.OperatorAddOpcodeIndex(b, index)
     tflite.OperatorAddInputs(b, inputs)
     tflite.OperatorAddOutputs(b, outputs)

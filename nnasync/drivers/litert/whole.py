@@ -6,13 +6,14 @@ written before each run and read after it, so that nothing stays in the interpre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from nnasync import hal, validation
 from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program, Shapes
 from nnasync.drivers.litert.session import PACKAGE
-from nnasync.errors import GeneralFailure, ModelError
+from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT
 from nnasync.formats.whole import file_of, graph_of
 from nnasync.hal import Model, OperandType, Shape
@@ -47,11 +48,12 @@ class WholeFile:
 
     def usual(self) -> Shapes:
         """The shapes that the model states; those of the file where it leaves them open."""
-        found, _ = self._opened(None)
+        with _refusals():
+            found, _ = self._opened(None)
+            actual = _shapes(found, self._inputs(found))
         shapes = [_dimensions(self._model, index) for index in self._model.main.input_indexes]
         return tuple(
-            shape if 0 not in shape else actual
-            for shape, actual in zip(shapes, _shapes(found, self._inputs(found)), strict=True)
+            shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
         )
 
     def why_open(self) -> str:
@@ -63,6 +65,10 @@ class WholeFile:
 
     def program(self, shapes: Shapes) -> Program:
         """The file with inputs of these shapes; raises GeneralFailure where LiteRT refuses it."""
+        with _refusals():
+            return self._program(shapes)
+
+    def _program(self, shapes: Shapes) -> Program:
         runner, resizes = self._opened(shapes)
         inputs, outputs = self._inputs(runner), self._outputs(runner)
         main = self._model.main
@@ -91,16 +97,11 @@ class WholeFile:
         """An interpreter of LiteRT's own kernels, and which of its inputs got other shapes."""
         engine = imported(PACKAGE)
         kind = engine.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        try:
-            runner = engine.Interpreter(
-                model_content=self._content, experimental_op_resolver_type=kind
-            )
-            resizes = () if shapes is None else self._resizes(self._inputs(runner), shapes)
-            for tensor, shape in resizes:
-                runner.resize_tensor_input(tensor, shape)
-            runner.allocate_tensors()
-        except (RuntimeError, ValueError) as error:
-            raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
+        runner = engine.Interpreter(model_content=self._content, experimental_op_resolver_type=kind)
+        resizes = () if shapes is None else self._resizes(self._inputs(runner), shapes)
+        for tensor, shape in resizes:
+            runner.resize_tensor_input(tensor, shape)
+        runner.allocate_tensors()
         return runner, resizes
 
     def _resizes(
@@ -126,6 +127,17 @@ class WholeFile:
         if not set(self._states) <= known.keys():
             raise GeneralFailure("the model names states that the file does not have")
         return [known[number] for number in self._states]
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What LiteRT says against a file, as GeneralFailure."""
+    try:
+        yield
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, NNError):
+            raise
+        raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
 
 
 def _numbers(model: Model, operation: hal.Operation) -> tuple[int, ...]:

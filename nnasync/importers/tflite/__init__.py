@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
+from nnasync.importers.description import SignatureDescription
 from nnasync.importers.tflite.checking import check
 from nnasync.importers.tflite.conversion import convert
 from nnasync.importers.tflite.interface import Interface, Shapes, interface_of
@@ -25,7 +26,7 @@ from nnasync.importers.tflite.reader import File, read_file
 from nnasync.importers.tflite.wrapping import wrap as wrap_file
 from nnasync.memory import Pool
 
-__all__ = ["load", "translate", "wrap"]
+__all__ = ["load", "signatures", "translate", "wrap"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,19 @@ def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = N
     return _loaded(path, signature, shapes, _whole)
 
 
+def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
+    """The signatures of a file; raises ModelError where it is broken."""
+    _, file = _read(path)
+    return tuple(
+        SignatureDescription(
+            each.name,
+            tuple(name for name, _ in each.inputs),
+            tuple(name for name, _ in each.outputs),
+        )
+        for each in file.signatures
+    )
+
+
 def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
     try:
         model = convert(file, interface, pool, name)
@@ -79,12 +93,7 @@ def _whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
 
 def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Make) -> Model:
     name = os.fspath(path)
-    try:
-        pool = Pool.from_file(path)
-        file = read_file(pool.view, OPTIONS)
-        check(file)
-    except InvalidArgument as error:
-        raise ModelError(f"{name}: {error}") from error
+    pool, file = _read(path)
     try:
         interface = interface_of(file, signature, shapes)
     except InvalidArgument as error:
@@ -93,3 +102,14 @@ def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Ma
         return make(file, interface, pool, Path(path).stem)
     except InvalidArgument as error:
         raise ModelError(f"{name}: {error}") from error
+
+
+def _read(path: _Path) -> tuple[Pool, File]:
+    """A file in memory, and its parts, which are checked."""
+    try:
+        pool = Pool.from_file(path)
+        file = read_file(pool.view, OPTIONS)
+        check(file)
+    except InvalidArgument as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
+    return pool, file

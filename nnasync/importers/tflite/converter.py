@@ -76,7 +76,8 @@ def refuse_nothing(graph: Graph, operator: OperatorInfo) -> str | None:
 class Converter(Struct, frozen=True):
     """Turns one operator on tensors of some types into operations, and says when it cannot.
 
-    INT64 counts as INT32. Outputs have the type of the first input unless `outputs` says otherwise.
+    INT64 counts as INT32; without `kinds` it takes any types. Outputs have the type of the first
+    input unless `outputs` says otherwise.
     `options` is the schema's name for the operator's parameters.
     """
 
@@ -88,6 +89,8 @@ class Converter(Struct, frozen=True):
 
     def takes(self, types: Sequence[str], results: set[str]) -> bool:
         """Whether it takes these types of inputs, "" where one is left out, and of outputs."""
+        if not self.kinds:
+            return True
         given = [_narrow(type) for type in types]
         legal = set(self.outputs or given[:1])
         return {_narrow(type) for type in results} <= legal and any(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nnasync.importers.tflite import (
+    control_flow,
+    custom,
     elementwise,
     extension,
     movement,
@@ -22,6 +24,8 @@ from nnasync.importers.tflite.converter import Converter
 __all__ = ["OPERATORS", "OPTIONS"]
 
 _FAMILIES = (
+    control_flow,
+    custom,
     elementwise,
     movement,
     quantization,

@@ -1,0 +1,129 @@
+"""What a file of a model holds, for people: inputs, outputs, states, signatures, labels."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+
+from nnasync import hal
+from nnasync.hal import Model, Operand, OperandType, Struct
+
+__all__ = ["Description", "PortDescription", "SignatureDescription", "described"]
+
+_MOST_BYTES = 1 << 20
+"""A list of labels is shorter."""
+_SHOWN = 3
+"""Labels that are shown."""
+
+
+class PortDescription(Struct, frozen=True):
+    """An input, output or state; None is a dimension that is open."""
+
+    name: str
+    type: str
+    shape: tuple[int | None, ...]
+    scale: float = 0.0
+    zero_point: int = 0
+
+    def __str__(self) -> str:
+        shape = ", ".join("?" if n is None else str(n) for n in self.shape)
+        quantized = f", scale {self.scale:g}, zero point {self.zero_point}" if self.scale else ""
+        return f"{self.name}: {self.type} [{shape}]{quantized}"
+
+
+class SignatureDescription(Struct, frozen=True):
+    """A signature of a TFLite file: names for the inputs and outputs of one of its subgraphs."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}"
+
+
+class Description(Struct, frozen=True):
+    """What a file of a model holds; `str` of it is a text of a line for each.
+
+    `kept_whole` says why the file is run as it is, and is empty where it is translated. `labels`
+    are those of the first list of labels that is packed into a TFLite file.
+    """
+
+    path: str
+    operations: int
+    kept_whole: str
+    inputs: tuple[PortDescription, ...]
+    outputs: tuple[PortDescription, ...]
+    states: tuple[PortDescription, ...]
+    signatures: tuple[SignatureDescription, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        how = f"kept whole: {self.kept_whole}" if self.kept_whole else "translated"
+        lines = [f"{self.path}: {how}, {self.operations} operations"]
+        for kind, entries in (
+            ("input", self.inputs),
+            ("output", self.outputs),
+            ("state", self.states),
+            ("signature", self.signatures),
+        ):
+            lines += [f"  {kind} {entry}" for entry in entries]
+        if self.labels:
+            shown = ", ".join(self.labels[:_SHOWN])
+            lines.append(f"  {len(self.labels)} labels: {shown} ...")
+        return "\n".join(lines)
+
+
+def described(
+    path: str | os.PathLike[str], model: Model, signatures: Sequence[SignatureDescription] = ()
+) -> Description:
+    """What a model that was loaded from a file holds."""
+    main = model.main
+    old, new = ({getattr(pair, side) for pair in model.state} for side in ("input", "output"))
+    return Description(
+        path=os.fspath(path),
+        operations=len(main.operations),
+        kept_whole=_reason(model),
+        inputs=_ports(model, [n for p, n in enumerate(main.input_indexes) if p not in old]),
+        outputs=_ports(model, [n for p, n in enumerate(main.output_indexes) if p not in new]),
+        states=_ports(model, [n for p, n in enumerate(main.input_indexes) if p in old]),
+        signatures=tuple(signatures),
+        labels=_labels(path),
+    )
+
+
+def _ports(model: Model, indexes: Sequence[int]) -> tuple[PortDescription, ...]:
+    return tuple(_port(model.main.operands[index]) for index in indexes)
+
+
+def _port(operand: Operand) -> PortDescription:
+    return PortDescription(
+        name=operand.name,
+        type=hal.dtype_of(OperandType(operand.type)).name,
+        shape=tuple(n or None for n in operand.dimensions),
+        scale=operand.scale,
+        zero_point=operand.zero_point,
+    )
+
+
+def _reason(model: Model) -> str:
+    """Why a file is kept whole: a part of the name of the operand that holds it."""
+    for operand in model.main.operands:
+        if operand.type == OperandType.TENSOR_OEM_BYTE and hal.is_constant(operand):
+            return operand.name.partition(", as it is: ")[2] or "it was asked for"
+    return ""
+
+
+def _labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The lines of the first file of labels in the archive behind a TFLite file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if "label" in entry.filename.lower() and entry.file_size <= _MOST_BYTES:
+                    with archive.open(entry) as file:
+                        text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+                    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+        pass
+    return ()

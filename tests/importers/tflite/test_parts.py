@@ -1,0 +1,155 @@
+"""What is more than one operator: branches, loops, detectors, arithmetic of shapes."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnasync.errors import ModelError
+from nnasync.hal import OperationType
+from nnasync.importers.tflite import load, translate, wrap
+from tests.importers.tflite.judge import Network, compare, litert, reference
+from tests.importers.tflite_files import G, Op, T, floats, graphs_file, tflite_file, weights
+
+CONDITION = T("BOOL", (1,))
+
+
+def saved(folder: Path, content: bytes) -> Path:
+    path = folder / "network.tflite"
+    path.write_bytes(content)
+    return path
+
+
+def branch() -> bytes:
+    one = G([floats(2, 3)] * 2, [Op("TANH", (0,), (1,))], [0], [1])
+    other = G(
+        [floats(2, 3), weights(3), floats(2, 3)], [Op("MUL", (0, 1), (2,), "MulOptions")], [0], [2]
+    )
+    options = {"ThenSubgraphIndex": 1, "ElseSubgraphIndex": 2}
+    main = G(
+        [CONDITION, floats(2, 3), floats(2, 3)],
+        [Op("IF", (0, 1), (2,), "IfOptions", options)],
+        [0, 1],
+        [2],
+    )
+    return graphs_file([main, one, other])
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_branches(tmp_path: Path, condition: bool) -> None:
+    content = branch()
+    model = translate(saved(tmp_path, content))
+    assert [operation.type for operation in model.main.operations] == [OperationType.IF]
+    inputs = [np.array([condition]), np.arange(6, dtype=np.float32).reshape(2, 3)]
+    compare(Network([], []), reference(model, inputs), litert(content, inputs))
+
+
+def test_loops(tmp_path: Path) -> None:
+    count, one = T("INT32", (1,)), T("INT32", (1,), np.array([1], np.int32))
+    limit, flag = T("INT32", (1,), np.array([5], np.int32)), T("BOOL", (1,))
+    condition = G([count, floats(2), limit, flag], [Op("LESS", (0, 2), (3,))], [0, 1], [3])
+    steps = [Op("ADD", (0, 2), (3,), "AddOptions"), Op("ADD", (1, 1), (4,), "AddOptions")]
+    body = G([count, floats(2), one, count, floats(2)], steps, [0, 1], [3, 4])
+    options = {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2}
+    loop = Op("WHILE", (0, 1), (2, 3), "WhileOptions", options)
+    main = G([count, floats(2), count, floats(2)], [loop], [0, 1], [2, 3])
+    content = graphs_file([main, condition, body])
+    inputs = [np.array([2], np.int32), np.array([1, -3], np.float32)]
+    got = reference(translate(saved(tmp_path, content)), inputs)
+    compare(Network([], []), got, litert(content, inputs))
+
+
+def test_parts_that_refer_to_each_other_are_refused(tmp_path: Path) -> None:
+    options = {"ThenSubgraphIndex": 0, "ElseSubgraphIndex": 0}
+    tensors = [CONDITION, floats(2), floats(2)]
+    loop = G(tensors, [Op("IF", (0, 1), (2,), "IfOptions", options)], [0, 1], [2])
+    with pytest.raises(ModelError):
+        translate(saved(tmp_path, graphs_file([loop])))
+
+
+def detector(random: np.random.Generator, regular: bool, background: int) -> tuple[bytes, Any]:
+    flexbuffers: Any = importlib.import_module("flatbuffers.flexbuffers")
+    number, classes, most = 12, 3, 4
+    options = flexbuffers.Dumps(
+        {
+            "max_detections": most,
+            "max_classes_per_detection": 1,
+            "detections_per_class": 5,
+            "use_regular_nms": regular,
+            "nms_score_threshold": 0.2,
+            "nms_iou_threshold": 0.5,
+            "num_classes": classes,
+            "y_scale": 10.0,
+            "x_scale": 10.0,
+            "h_scale": 5.0,
+            "w_scale": 5.0,
+        }
+    )
+    anchors = random.uniform(0.1, 0.9, (number, 4)).astype(np.float32)
+    tensors = [
+        floats(1, number, 4),
+        floats(1, number, classes + background),
+        T("FLOAT32", anchors.shape, anchors),
+        floats(1, most, 4),
+        floats(1, most),
+        floats(1, most),
+        floats(1),
+    ]
+    op = Op(
+        "CUSTOM",
+        (0, 1, 2),
+        (3, 4, 5, 6),
+        custom="TFLite_Detection_PostProcess",
+        custom_options=bytes(options),
+    )
+    inputs = [
+        random.uniform(-1, 1, (1, number, 4)).astype(np.float32),
+        random.uniform(0, 1, (1, number, classes + background)).astype(np.float32),
+    ]
+    return tflite_file(tensors, [op], [0, 1], [3, 4, 5, 6]), inputs
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_detectors(tmp_path: Path, regular: bool) -> None:
+    for seed in range(4):
+        content, inputs = detector(np.random.default_rng(seed), regular, 1)
+        got = reference(translate(saved(tmp_path, content)), inputs)
+        wanted = litert(content, inputs)
+        count = int(wanted[3][0])
+        assert got[3].tolist() == wanted[3].tolist()
+        for ours, theirs in zip(got[:3], wanted[:3], strict=True):
+            np.testing.assert_allclose(ours[:, :count], theirs[:, :count], rtol=1e-5, atol=1e-5)
+
+
+def test_a_detector_without_a_background_is_left_to_litert(tmp_path: Path) -> None:
+    path = saved(tmp_path, detector(np.random.default_rng(0), True, 0)[0])
+    with pytest.raises(ModelError, match="no scores for the background"):
+        translate(path)
+    assert [len(model.main.operations) for model in (load(path), wrap(path))] == [1, 1]
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_arithmetic_of_shapes_is_done_while_a_file_is_read(
+    tmp_path: Path, batch: int | None
+) -> None:
+    """What Keras writes for `Flatten`: SHAPE, STRIDED_SLICE, PACK, RESHAPE."""
+    x = T("FLOAT32", (1, 2, 3), open=(-1, 2, 3))
+    numbers = [T("INT32", (1,), np.array([n], np.int32)) for n in (0, 1, 1)]
+    six = T("INT32", (), np.int32(6))
+    tensors = [x, T("INT32", (3,)), *numbers, T("INT32", ()), six, T("INT32", (2,))]
+    tensors += [T("FLOAT32", (1, 6), open=(-1, 6))]
+    ops = [
+        Op("SHAPE", (0,), (1,)),
+        Op("STRIDED_SLICE", (1, 2, 3, 4), (5,), "StridedSliceOptions", {"ShrinkAxisMask": 1}),
+        Op("PACK", (5, 6), (7,), "PackOptions", {"ValuesCount": 2}),
+        Op("RESHAPE", (0, 7), (8,), "ReshapeOptions"),
+    ]
+    path = saved(tmp_path, tflite_file(tensors, ops, [0], [8]))
+    model = translate(path, shapes={"t0": (batch, 2, 3)})
+    assert [operation.type for operation in model.main.operations] == [OperationType.RESHAPE]
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    assert reference(model, [values])[0].tolist() == values.reshape(2, 6).tolist()
