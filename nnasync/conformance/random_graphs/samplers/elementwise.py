@@ -10,8 +10,9 @@ from nnasync.conformance.random_graphs.graph import Operand
 from nnasync.conformance.random_graphs.operands import LARGEST_SCALE, Property
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler, TooLarge
 from nnasync.hal import OperandType, OperationType, Shape
+from nnasync.kernels import Operation
 
-__all__ = ["SAMPLERS", "activation", "any_tensor", "broadcast", "not_too_fine"]
+__all__ = ["SAMPLERS", "activation", "any_tensor", "broadcast", "not_too_fine", "usual"]
 
 _ACTIVATIONS = (0, 0, 0, 1, 2, 3)
 _MAX_ALPHA = 2.0
@@ -116,7 +117,7 @@ def _multiplication(pick: Pick) -> None:
         pick.output(0, (float(np.float32(scale)), zero_point))
 
 
-def _comparison(pick: Pick) -> None:
+def _pair(pick: Pick) -> None:
     broadcast(pick, "a", "b")
 
 
@@ -135,41 +136,26 @@ def _select(pick: Pick) -> None:
 
 
 SAMPLERS: Mapping[OperationType, Sampler] = {
-    OperationType.ABS: _unary(),
     OperationType.ADD: _arithmetic,
-    OperationType.CAST: _unary(),
     OperationType.DEQUANTIZE: _any_type,
     OperationType.DIV: _arithmetic,
     OperationType.ELU: _elu,
-    OperationType.EQUAL: _comparison,
-    OperationType.EXP: _unary(),
-    OperationType.FLOOR: _unary(),
-    OperationType.GREATER: _comparison,
-    OperationType.GREATER_EQUAL: _comparison,
     OperationType.HARD_SWISH: _hard_swish,
-    OperationType.LESS: _comparison,
-    OperationType.LESS_EQUAL: _comparison,
     OperationType.LOG: _unary(_POSITIVE),
-    OperationType.LOGICAL_AND: _comparison,
-    OperationType.LOGICAL_NOT: _unary(),
-    OperationType.LOGICAL_OR: _comparison,
-    OperationType.LOGISTIC: _unary(),
-    OperationType.MAXIMUM: _comparison,
-    OperationType.MINIMUM: _comparison,
     OperationType.MUL: _multiplication,
-    OperationType.NEG: _unary(),
-    OperationType.NOT_EQUAL: _comparison,
     OperationType.POW: _power,
     OperationType.PRELU: _prelu,
-    OperationType.QUANTIZE: _unary(),
     OperationType.RANK: _any_type,
-    OperationType.RELU: _unary(),
-    OperationType.RELU1: _unary(),
-    OperationType.RELU6: _unary(),
     OperationType.RSQRT: _unary(_POSITIVE),
     OperationType.SELECT: _select,
-    OperationType.SIN: _unary(),
     OperationType.SQRT: _unary(Property.NON_NEGATIVE),
     OperationType.SUB: _arithmetic,
-    OperationType.TANH: _unary(),
 }
+
+
+def usual(operation: Operation) -> Sampler | None:
+    """What draws one tensor, or two that are broadcast, for an operation that takes no more."""
+    taken = {tuple(each.name for each in signature.inputs) for signature in operation.signatures}
+    if taken == {("input",)}:
+        return _unary()
+    return _pair if taken == {("a", "b")} else None
