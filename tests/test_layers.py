@@ -155,7 +155,6 @@ def files_in_circles() -> set[str]:
 
 
 STILL_IN_CIRCLES = {
-    *("compilation.report", "compilation.telling"),
     *("drivers.service.launched", "drivers.service.link", "drivers.service.tracing"),
 }
 """Whoever takes one of these apart takes it off this list."""

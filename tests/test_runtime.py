@@ -334,6 +334,8 @@ async def test_trouble_while_a_device_gives_back_does_not_reach_the_body() -> No
 
             class Plan:
                 bind = plan.bind
+                kept_in = plan.kept_in
+                reads_in_place = plan.reads_in_place
 
                 def trim(self) -> None:
                     raise RuntimeError("spite")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnasync.compilation import Report
-from nnasync.compilation.telling import candidates_text, rejections_text
+from nnasync.compilation.report import candidates_text, rejections_text
 from nnasync.drivers.cpu.plan import memory_plan
 from nnasync.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError

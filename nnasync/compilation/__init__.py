@@ -25,13 +25,17 @@ from nnasync.compilation.recalling import get_ready_to_recall as get_ready_to_re
 from nnasync.compilation.report import Candidate as Candidate
 from nnasync.compilation.report import Compilation as Compilation
 from nnasync.compilation.report import Fallback as Fallback
+from nnasync.compilation.report import Fate as Fate
 from nnasync.compilation.report import Partition as Partition
 from nnasync.compilation.report import Rejection as Rejection
 from nnasync.compilation.report import Report as Report
 from nnasync.compilation.report import devices_of as devices_of
+from nnasync.compilation.spec import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
+from nnasync.compilation.spec import Apart as Apart
+from nnasync.compilation.spec import CompileSpec as CompileSpec
 from nnasync.compilation.state import state_folder as state_folder
-from nnasync.compilation.terms import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
-from nnasync.compilation.terms import Apart as Apart
+from nnasync.compilation.upgrade import bring_in as bring_in
+from nnasync.compilation.upgrade import tell as tell
 from nnasync.compilation.verdicts import Verdicts as Verdicts
 
 __all__ = [
@@ -42,11 +46,14 @@ __all__ = [
     "Candidate",
     "Compilation",
     "CompilationCache",
+    "CompileSpec",
     "Fallback",
+    "Fate",
     "Partition",
     "Rejection",
     "Report",
     "Verdicts",
+    "bring_in",
     "calibrated",
     "compile_model",
     "devices_of",
@@ -55,5 +62,6 @@ __all__ = [
     "get_ready_to_recall",
     "read_calibration",
     "state_folder",
+    "tell",
     "write_calibration",
 ]

@@ -17,9 +17,11 @@ import msgspec
 from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, derive_token
 from nnasync.cache.outcome import Rejected
 from nnasync.clock import Deadline, now_ns
+from nnasync.compilation.spec import CompileSpec
 from nnasync.compilation.state import machine
 from nnasync.deferred import deferred
 from nnasync.device import Device, Lowering, PreparedModel
+from nnasync.engine_device.caching import library_version
 from nnasync.errors import MissedDeadline, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.wakeup import shield
@@ -48,41 +50,44 @@ class CompilationCache:
         self,
         store: Store,
         aside: Aside,
+        spec: CompileSpec,
         *,
-        token: bytes,
-        model_digest: bytes,
-        library_version: str,
-        preference: ExecutionPreference,
-        priority: Priority,
-        versions: str = "",
-        conditions: Sequence[object] = (),
-        deadline: Deadline | None = None,
+        cores: int,
         patience_s: float | None = None,
         shared: Callable[[], SharedEntries] | None = None,
     ) -> None:
-        """`versions` are those of all devices; `conditions` what else decides on the plan.
+        """Of `spec` all is in the keys that decides on the plan, as `cores` are.
 
         `shared` gives what looks after the files of devices that write them late.
         """
         self._store = store
         self._aside = aside
-        self._digest = model_digest
-        self._deadline = deadline
+        self._digest = spec.fingerprint
+        self._deadline = spec.deadline
         self._shared = shared
         self._patience_s = _PATIENCE_S if patience_s is None else patience_s
         self._common = CacheKey(
-            token,
+            spec.token or spec.fingerprint,
             device_name="",
             device_version="",
-            library_version=library_version,
-            preference=preference,
-            priority=priority,
+            library_version=library_version(),
+            preference=spec.preference,
+            priority=spec.priority,
         )
-        words = msgspec.json.encode([machine(), *conditions])
-        self._conditions = hashlib.sha256(words).hexdigest()
+        conditions = [
+            machine(),
+            [device.name for device in spec.devices],
+            cores,
+            spec.budget_ns > 0,
+            spec.precision,
+            spec.quantum_ns,
+            spec.pin,
+            sorted(spec.code.items()),
+        ]
+        self._conditions = hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()
         self._answers = True
         self._seen: set[str] = set()
-        self.versions = versions
+        self.versions = ", ".join(f"{each.name} {each.version}" for each in spec.devices)
         self.reason = ""
 
     def key(

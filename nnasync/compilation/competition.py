@@ -17,6 +17,7 @@ import msgspec
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.beside import let_go
+from nnasync.compilation.caching import CompilationCache
 from nnasync.compilation.circumstances import Circumstances, is_quiet
 from nnasync.compilation.contenders import (
     REFERENCE,
@@ -24,22 +25,19 @@ from nnasync.compilation.contenders import (
     Contender,
     EngineContender,
     OutsideContender,
-    Wish,
 )
 from nnasync.compilation.contest import SHORT_NS, Limits, contest, still_agrees
 from nnasync.compilation.contest_messages import Answer, Ask, Held, Unheld
 from nnasync.compilation.contest_process import ContenderDied, NoContest
 from nnasync.compilation.gathering import Field, by_deadline
 from nnasync.compilation.partitioning import assigned, propose
-from nnasync.compilation.pinning import pinned
-from nnasync.compilation.pins import parse_pin
+from nnasync.compilation.pins import parse_pin, pinned
 from nnasync.compilation.ranking import crowding
-from nnasync.compilation.report import Candidate, Rejection
+from nnasync.compilation.report import Candidate, Fate, Rejection
 from nnasync.compilation.samples import can_sample
+from nnasync.compilation.spec import CompileSpec
 from nnasync.compilation.standing import Standing
-from nnasync.compilation.terms import Terms
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
-from nnasync.device import Device
 from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     DeviceError,
@@ -65,32 +63,23 @@ _WORTH_A_PROCESS_NS = 2_000_000_000
 """With less time than this a process would hardly have started."""
 
 
-def _limits(deadline: Deadline | None, terms: Terms) -> Limits:
-    budget_ns, patience_s = terms.budget_ns, terms.patience_s
+def _limits(spec: CompileSpec) -> Limits:
+    deadline, budget_ns = spec.deadline, spec.budget_ns
     if deadline is None:
-        return Limits(budget_ns, patience_s, float("inf"), terms.trying)
+        return Limits(budget_ns, spec.patience_s, float("inf"), spec.trying)
     remaining_ns = max(0, deadline.remaining_ns(now_ns()))
     until_ns = deadline.at_ns - _MARGIN_NS - remaining_ns // 10
-    return Limits(min(budget_ns, remaining_ns), patience_s, until_ns, terms.trying)
+    return Limits(min(budget_ns, remaining_ns), spec.patience_s, until_ns, spec.trying)
 
 
 class Competition:
     """The contenders for one model, prepared, measured or just taken; `discarding` while in use."""
 
-    def __init__(
-        self,
-        wish: Wish,
-        field: Field,
-        devices: Sequence[Device],
-        terms: Terms,
-        deadline: Deadline | None,
-    ) -> None:
-        self.wish = wish
+    def __init__(self, spec: CompileSpec, field: Field, cache: CompilationCache | None) -> None:
+        self.spec = spec
         self.field = field
-        self._devices = devices
-        self.terms = terms
-        self._deadline = deadline
-        self._limits = _limits(deadline, terms)
+        self.cache = cache
+        self._limits = _limits(spec)
         self._losers: list[Contender] = []
         self._longest_ns = 0
         self._refused = False
@@ -109,34 +98,35 @@ class Competition:
 
     async def choose(self) -> Choosing:
         """The contender that a pin names, or the best one."""
-        terms = self.terms
-        if terms.pin is not None:
-            return await self._follow(terms.pin)
-        is_measurable = terms.budget_ns > 0 and can_sample(self.wish.model)
+        if self.spec.pin is not None:
+            return await self._follow(self.spec.pin)
+        is_measurable = self.spec.budget_ns > 0 and can_sample(self.spec.model)
         if is_measurable or not self.field.contenders:
             await self.consider_partitions()
         if len(self.field.contenders) < 2 or not is_measurable:
             return await self.take_first()
-        return await self._compete(terms.verdicts)
+        return await self._compete(self.spec.verdicts)
 
     async def _follow(self, pin: str) -> Choosing:
         """Prepare the contender that a pin names, and no other."""
-        choice = parse_pin(pin, self.terms.digest)
+        choice = parse_pin(pin, self.spec.digest)
         if choice.runs:
-            shared = await assigned(choice, self.field, self.wish)
+            shared = await assigned(choice, self.field, self.spec)
             self.field.contenders += [shared] if shared is not None else []
-        contender = pinned(choice, self.field, self._devices)
+        contender = pinned(choice, self.field, self.spec.devices)
         self._cache_in(contender)
-        await contender.prepare(self._deadline)
+        await contender.prepare(self.spec.deadline)
         self._losers.append(contender)
-        self._tell(contender, "chosen")
+        self._tell(contender, Fate.CHOSEN, "chosen")
         return Choosing(contender, "pinned")
 
     async def consider_partitions(self) -> None:
         """Let devices that take a part of the model each compete as one."""
-        if self._devices:
-            proposed = propose(self.field, self.wish)
-            self.field.contenders += await by_deadline(self._devices[0], proposed, self._deadline)
+        if self.spec.devices:
+            proposed = propose(self.field, self.spec)
+            self.field.contenders += await by_deadline(
+                self.spec.devices[0], proposed, self.spec.deadline
+            )
 
     async def take_first(self) -> Choosing:
         """Prepare the first contender that can be; the others are not even tried."""
@@ -144,7 +134,7 @@ class Competition:
         for contender in self.field.contenders:
             self._cache_in(contender)
             try:
-                await contender.prepare(self._deadline)
+                await contender.prepare(self.spec.deadline)
             except MissedDeadline:
                 raise
             except (DeviceError, Refused) as error:
@@ -152,7 +142,7 @@ class Competition:
                 self._failed_to_prepare(contender, error)
                 continue
             self._losers.append(contender)
-            self._tell(contender, "chosen")
+            self._tell(contender, Fate.CHOSEN, "chosen")
             first = not self.unprepared
             reason = "first device that takes the whole model" if first else FALLBACK
             return Choosing(contender, reason)
@@ -177,7 +167,7 @@ class Competition:
         """Let them compete in this process."""
         ready = await self._prepared(self._leaders())
         if len(ready) == 1 and not self._wider_than([ready[0].family]):
-            self._tell(ready[0], "chosen: the only one that is ready")
+            self._tell(ready[0], Fate.CHOSEN, "chosen: the only one that is ready")
             is_last = ready[0].name == REFERENCE and self.unprepared
             return Choosing(ready[0], FALLBACK if is_last else "the only one that is ready")
         standings = [Standing(contender) for contender in ready]
@@ -211,10 +201,10 @@ class Competition:
 
     async def _compete_apart(self, before: Verdict | None) -> Choosing | None:
         """Let them compete in another process; None where that cannot be."""
-        apart, remaining_ns = self.terms.apart, None
-        if self._deadline is not None:
+        apart, remaining_ns = self.spec.apart, None
+        if self.spec.deadline is not None:
             # The other half is for the winner, which is prepared here.
-            remaining_ns = self._deadline.remaining_ns(now_ns()) // 2
+            remaining_ns = self.spec.deadline.remaining_ns(now_ns()) // 2
         if apart is None or (remaining_ns is not None and remaining_ns < _WORTH_A_PROCESS_NS):
             return None
         left_out: list[str] = []
@@ -223,14 +213,14 @@ class Competition:
                 devices=apart.devices,
                 left_out=tuple(left_out),
                 question=self._question(),
-                priority=self.wish.priority,
-                budget_ns=self.terms.budget_ns,
-                patience_s=self.terms.patience_s,
+                priority=self.spec.priority,
+                budget_ns=self.spec.budget_ns,
+                patience_s=self.spec.patience_s,
                 remaining_ns=remaining_ns,
             )
             try:
                 with anyio.fail_after(None if remaining_ns is None else remaining_ns / 1e9):
-                    held = await apart.process().hold(self.wish.model, ask)
+                    held = await apart.process().hold(self.spec.model, ask)
                 return await self._chosen_apart(held, before)
             except NoContest as reason:
                 logger.info("a contest is held in this process: %s", reason)
@@ -251,7 +241,7 @@ class Competition:
         contender = self.field.contenders[held.chosen]
         self._cache_in(contender)
         try:
-            await contender.prepare(self._deadline)
+            await contender.prepare(self.spec.deadline)
         except MissedDeadline:
             raise
         except (DeviceError, Refused):
@@ -278,7 +268,7 @@ class Competition:
 
     def _is_to_be_held_again(self, verdict: Verdict) -> bool:
         """Whether there should be another contest in spite of a verdict."""
-        return self.terms.again or (verdict.circumstances.is_provisional and is_quiet())
+        return self.spec.again or (verdict.circumstances.is_provisional and is_quiet())
 
     async def _keep_verdict(
         self, verdicts: Verdicts, question: Question, choosing: Choosing, before: Verdict | None
@@ -305,15 +295,15 @@ class Competition:
             long = {
                 standing.contender.family
                 for standing in close
-                if standing.cost(self.wish.preference) > SHORT_NS
+                if standing.cost(self.spec.preference) > SHORT_NS
             }
             worth = [each for each in wider if each.family in long or threads_of(each) <= 1]
             return [Standing(contender) for contender in await self._prepared(worth)]
 
         judge_by = await self._judge(standings)
-        wish = self.wish
+        spec = self.spec
         winner = await contest(
-            wish.model, standings, judge_by, wish.preference, self._limits, widen
+            spec.model, standings, judge_by, spec.preference, self._limits, widen
         )
         self._note(standings)
         trials = [standing.trial for standing in standings]
@@ -322,7 +312,8 @@ class Competition:
         await let_go(trials)
         for contender in self.field.contenders:
             if contender not in self._told:
-                self._tell(contender, "not tried: too slow, or too short, with fewer threads")
+                told = "not tried: too slow, or too short, with fewer threads"
+                self._tell(contender, Fate.UNTRIED, told)
         return winner
 
     def _leaders(self) -> list[Contender]:
@@ -348,7 +339,7 @@ class Competition:
         contender = self.field.contenders[verdict.chosen]
         if contender not in self._losers:
             try:
-                await contender.prepare(self._deadline)
+                await contender.prepare(self.spec.deadline)
             except MissedDeadline:
                 raise
             except (DeviceError, Refused):
@@ -367,16 +358,16 @@ class Competition:
 
     async def _is_trusted(self, contender: Contender) -> bool:
         """Whether an earlier judgement holds: a driver of others answers one sample again."""
-        if not any(part.device in self.terms.code for part in contender.choice.parts):
+        if not any(part.device in self.spec.code for part in contender.choice.parts):
             return True
         standing = Standing(contender)
         judge_by = await self._judge([standing])
-        if await still_agrees(self.wish.model, standing, judge_by, self._limits):
+        if await still_agrees(self.spec.model, standing, judge_by, self._limits):
             return True
         logger.warning(
             "%s agreed with the reference when %s was measured, and does not any more: %s",
             contender.name,
-            self.wish.model.name,
+            self.spec.model.name,
             standing.agreement if standing.failure is None else standing.failure,
         )
         return False
@@ -388,11 +379,11 @@ class Competition:
         for contender in contenders:
             began_ns = now_ns()
             if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
-                self._tell(contender, "not tried: the deadline is near")
+                self._tell(contender, Fate.UNTRIED, "not tried: the deadline is near")
                 continue
             self._cache_in(contender)
-            if self.terms.trying is not None:
-                self.terms.trying(contender.name)
+            if self.spec.trying is not None:
+                self.spec.trying(contender.name)
             try:
                 await contender.prepare(self._deadline_of(self._losers))
             except (DeviceError, Refused) as error:
@@ -411,7 +402,7 @@ class Competition:
     def _cache_in(self, contender: Contender) -> None:
         """A device outside of this process keeps what it compiles by itself."""
         if isinstance(contender, OutsideContender):
-            contender.cache = self.terms.cache
+            contender.cache = self.cache
 
     def take(self, contender: Contender) -> None:
         """Let a contender that was prepared stay when the others are given back."""
@@ -424,8 +415,8 @@ class Competition:
 
     def _deadline_of(self, ready: Sequence[Contender]) -> Deadline | None:
         """The next one may use all the time only if it is the first."""
-        if self._deadline is None or not ready:
-            return self._deadline
+        if self.spec.deadline is None or not ready:
+            return self.spec.deadline
         return Deadline(int(self._limits.until_ns))
 
     async def _judge(self, standings: Sequence[Standing]) -> Contender | None:
@@ -433,9 +424,9 @@ class Competition:
         for standing in standings:
             if standing.contender.device.name == REFERENCE:
                 return standing.contender
-        if not isinstance(self.terms.reference, EngineDevice):
+        if not isinstance(self.spec.reference, EngineDevice):
             return None
-        contender = EngineContender(self.terms.reference, self.wish, None)
+        contender = EngineContender(self.spec.reference, self.spec, None)
         try:
             await contender.prepare(self._deadline_of([contender]))
         except NNError:
@@ -444,16 +435,16 @@ class Competition:
         return contender
 
     def _question(self) -> Question:
-        wish, judge_by = self.wish, self.terms.reference
-        engines = [d for d in self._devices if isinstance(d, EngineDevice)]
+        spec, judge_by = self.spec, self.spec.reference
+        engines = [d for d in self.spec.devices if isinstance(d, EngineDevice)]
         return Question(
-            model=self.terms.digest,
+            model=self.spec.digest,
             contenders=tuple(contender.choice for contender in self.field.contenders),
             judge="" if judge_by is None else f"{judge_by.name} {judge_by.version}",
-            preference=int(wish.preference),
-            precision=wish.precision,
+            preference=int(spec.preference),
+            precision=spec.precision,
             cores=engines[0].workers.cores if engines else 0,
-            code=dict(self.terms.code),
+            code=dict(self.spec.code),
         )
 
     def _failed_to_prepare(self, contender: Contender, error: NNError) -> None:
@@ -461,12 +452,12 @@ class Competition:
         name = contender.name
         self.unprepared.setdefault(name, error)
         self.field.rejections.append(Rejection(name, -1, f"prepare failed: {error}"))
-        self._tell(contender, "prepare failed")
+        self._tell(contender, Fate.FAILED, "prepare failed")
 
-    def _tell(self, contender: Contender, verdict: str) -> None:
+    def _tell(self, contender: Contender, fate: Fate, verdict: str) -> None:
         name, lowering = contender.name, contender.lowering
         self._told.append(contender)
-        line = Candidate(name, lowering, None, "not measured", verdict)
+        line = Candidate(name, lowering, None, "not measured", verdict, fate=fate)
         self.field.candidates.append(line)
 
     def _note(self, standings: Sequence[Standing]) -> None:
@@ -481,13 +472,13 @@ class Competition:
 
     def _nobody(self) -> NNError:
         """What to raise where nobody takes the model: that a device is gone, if one is."""
-        names = ", ".join(device.name for device in self._devices) or "none"
+        names = ", ".join(device.name for device in self.spec.devices) or "none"
         reasons = [str(rejection) for rejection in self.field.rejections] + [
             f"{candidate.device}, {candidate.lowering}: {candidate.verdict}"
             for candidate in self.field.candidates
-            if candidate.verdict.startswith("not allowed")
+            if candidate.fate is Fate.FORBIDDEN
         ]
-        model = self.wish.model.name
+        model = self.spec.model.name
         kind = GeneralFailure if self.field.lost is None else type(self.field.lost)
         return kind(
             f"no device takes the whole model {model!r} (devices: {names}): "
@@ -502,7 +493,7 @@ def _told(held: Circumstances) -> str:
 def _chosen_ns(candidates: Sequence[Candidate]) -> float | None:
     """How long a run of the chosen candidate took, if it was measured."""
     for candidate in candidates:
-        if candidate.verdict == "chosen" and candidate.median_us is not None:
+        if candidate.fate is Fate.CHOSEN and candidate.median_us is not None:
             return candidate.median_us * 1000
     return None
 

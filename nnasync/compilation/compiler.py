@@ -3,71 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from nnasync.clock import Deadline, now_ns
-from nnasync.compilation.chosen import NO_CACHE, Chosen
+from nnasync.compilation.caching import CompilationCache
 from nnasync.compilation.competition import FALLBACK, Competition, threads_of
-from nnasync.compilation.contenders import REFERENCE, Choosing, Contender, EngineContender, Wish
+from nnasync.compilation.contenders import REFERENCE, Choosing, Contender, EngineContender
 from nnasync.compilation.contest_messages import Answer, Ask
 from nnasync.compilation.gathering import gather
 from nnasync.compilation.keeping import keep_stages
 from nnasync.compilation.manifest import Manifest, Outline
 from nnasync.compilation.pins import pin_of
-from nnasync.compilation.report import Rejection, Report
+from nnasync.compilation.report import Fate, Rejection, Report
 from nnasync.compilation.segmenting import cut_to_quantum
-from nnasync.compilation.terms import Terms
-from nnasync.device import Device
+from nnasync.compilation.spec import CompileSpec
+from nnasync.compilation.upgrade import NO_CACHE, Chosen
 from nnasync.errors import BadState, DeviceError, Refused
-from nnasync.hal import ExecutionPreference, Model
 from nnasync.plans.staged import StagedPlan
 
 __all__ = ["choose", "first_stage", "hold"]
 
-_AGREEING = ("slower", "equal", "chosen")
-"""How the verdicts on those begin whose results agree."""
+_AGREEING = (Fate.CHOSEN, Fate.EQUAL, Fate.SLOWER)
 
 
-async def choose(
-    wish: Wish, devices: Sequence[Device], terms: Terms, deadline: Deadline | None
-) -> Chosen:
+async def choose(spec: CompileSpec, cache: CompilationCache | None) -> Chosen:
     """Make and keep the best plan there is."""
-    field = await gather(devices, wish, deadline, terms.reference)
-    competition = Competition(wish, field, devices, terms, deadline)
+    competition = Competition(spec, await gather(spec), cache)
     async with competition.discarding():
         return await _finished(competition, await competition.choose())
 
 
-async def first_stage(
-    wish: Wish,
-    devices: Sequence[Device],
-    terms: Terms,
-    deadline: Deadline | None,
-    optimise_after: int,
-) -> Chosen:
+async def first_stage(spec: CompileSpec, cache: CompilationCache | None) -> Chosen:
     """Make the first plan that can be had, which can be replaced, if it is of this process."""
-    field = await gather(devices, wish, deadline, terms.reference)
-    competition = Competition(wish, field, devices, terms, deadline)
+    competition = Competition(spec, await gather(spec), cache)
     async with competition.discarding():
-        if not field.contenders:
+        if not competition.field.contenders:
             await competition.consider_partitions()
         choosing = await competition.take_first()
         staged = None
         if isinstance(choosing.contender, EngineContender):
-            staged = choosing.contender.stage(ripe_after=optimise_after)
+            staged = choosing.contender.stage(ripe_after=spec.optimise_after or 0)
         return _chosen(competition, choosing, "not kept yet", staged)
 
 
-async def hold(
-    ask: Ask, model: Model, devices: Sequence[Device], terms: Terms, tell: Callable[[Answer], None]
-) -> None:
+async def hold(ask: Ask, spec: CompileSpec, tell: Callable[[Answer], None]) -> None:
     """Hold a contest for another process, and tell it who is tried and what came of it."""
-    question = ask.question
-    preference = ExecutionPreference(question.preference)
-    wish = Wish(model, preference, ask.priority, question.precision)
-    deadline = None if ask.remaining_ns is None else Deadline(now_ns() + ask.remaining_ns)
-    field = await gather(devices, wish, deadline, terms.reference)
-    competition = Competition(wish, field, devices, terms, deadline)
+    competition = Competition(spec, await gather(spec), None)
     async with competition.discarding():
         tell(await competition.held(ask))
 
@@ -75,10 +55,10 @@ async def hold(
 async def _finished(competition: Competition, choosing: Choosing) -> Chosen:
     """Give what was chosen its last form, and keep it."""
     contender = choosing.contender
-    if competition.terms.quantum_ns is None:
+    if competition.spec.quantum_ns is None:
         await _narrow(competition, contender)
     else:
-        await _cut(competition, contender, competition.terms.quantum_ns, choosing.median_ns)
+        await _cut(competition, contender, competition.spec.quantum_ns, choosing.median_ns)
     return _chosen(competition, choosing, await _keep(competition, choosing))
 
 
@@ -86,43 +66,39 @@ def _chosen(
     competition: Competition, choosing: Choosing, not_kept: str, staged: StagedPlan | None = None
 ) -> Chosen:
     contender, field = choosing.contender, competition.field
-    fallbacks = competition.wish.fallbacks
+    fallbacks = competition.spec.fallbacks
     if fallbacks and contender.name == REFERENCE and choosing.reason == FALLBACK:
         for name, error in competition.unprepared.items():
-            fallbacks.tell(competition.wish.model.name, name, (), "prepare", error)
+            fallbacks.tell(competition.spec.model.name, name, (), "prepare", error)
     competition.take(contender)
-    missed = (
-        NO_CACHE
-        if competition.terms.cache is None
-        else competition.terms.cache.reason or "no entry"
-    )
+    missed = NO_CACHE if competition.cache is None else competition.cache.reason or "no entry"
     report = Report(
         partitions=contender.partitions(choosing.reason),
         candidates=tuple(field.candidates),
         rejections=tuple(field.rejections),
         cache_hit=False,
-        cache_reason=f"{missed}; {not_kept}" if competition.terms.cache and not_kept else missed,
-        pin=pin_of(contender.choice, competition.terms.digest),
+        cache_reason=f"{missed}; {not_kept}" if competition.cache and not_kept else missed,
+        pin=pin_of(contender.choice, competition.spec.digest),
     )
-    return Chosen(choosing, competition.wish, report, staged)
+    return Chosen(choosing, competition.spec, report, staged)
 
 
 async def _keep(competition: Competition, choosing: Choosing) -> str:
     """Keep what was chosen in the cache; why not, or ""."""
-    cache = competition.terms.cache
+    cache = competition.cache
     if cache is None:
         return ""
     if not choosing.is_final:
         return "not kept: the measuring did not come to an end"
     field = competition.field
     try:
-        outline = Outline.of(competition.wish.model)
+        outline = Outline.of(competition.spec.model)
     except BadState as error:
         return f"not kept: {error}"
     manifest = Manifest(
         stages=(),
         outline=outline,
-        pin=pin_of(choosing.contender.choice, competition.terms.digest),
+        pin=pin_of(choosing.contender.choice, competition.spec.digest),
         reason=choosing.reason,
         candidates=tuple(field.candidates),
         rejections=tuple(field.rejections),
@@ -137,7 +113,7 @@ def _rivals(competition: Competition, choosing: Choosing) -> list[Choosing]:
     known: dict[tuple[str, str], float] = {
         (line.device, line.lowering): line.median_us * 1000
         for line in competition.field.candidates
-        if line.median_us is not None and line.verdict.startswith(_AGREEING)
+        if line.median_us is not None and line.fate in _AGREEING
     }
     rivals = [
         Choosing(contender, "", known[contender.name, contender.lowering])

@@ -14,14 +14,14 @@ from nnasync.compilation.beside import let_go
 from nnasync.compilation.caching import CompilationCache, prepare_cached
 from nnasync.compilation.choice import WHOLE, Choice, Part, tell_lowering
 from nnasync.compilation.circumstances import QUIET, Circumstances
-from nnasync.compilation.fallback import REFERENCE, Fallbacks
+from nnasync.compilation.fallback import REFERENCE
 from nnasync.compilation.report import Partition
+from nnasync.compilation.spec import CompileSpec
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Lowering, Plan
 from nnasync.engine_device import EngineDevice
 from nnasync.errors import BadState
-from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.plans.adaptive import AdaptivePlan
 from nnasync.plans.staged import StagedPlan
 
@@ -38,25 +38,14 @@ __all__ = [
     "EngineContender",
     "OutsideContender",
     "PlanContender",
-    "Wish",
 ]
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What is to be compiled, and how; without `fallbacks` nothing falls back."""
-
-    model: Model
-    preference: ExecutionPreference
-    priority: Priority
-    precision: str | None = None
-    fallbacks: Fallbacks | None = None
 
 
 class Contender(Protocol):
     """A way to run the whole model."""
 
     @property
-    def wish(self) -> Wish:
+    def spec(self) -> CompileSpec:
         """What it is to run, and how."""
 
     @property
@@ -124,8 +113,8 @@ class Choosing(msgspec.Struct, frozen=True):
 class _Whole:
     """What contenders have in common that run the model on one device."""
 
-    def __init__(self, device: Device, wish: Wish, lowering: Lowering | None) -> None:
-        self.wish = wish
+    def __init__(self, device: Device, spec: CompileSpec, lowering: Lowering | None) -> None:
+        self.spec = spec
         self._device = device
         self._lowering = lowering
 
@@ -147,9 +136,9 @@ class _Whole:
     @property
     def is_reduced(self) -> bool:
         """As the lowering says; a relaxed model alone asks for no less than float16."""
-        if self._lowering is None or self.wish.precision != "bf16":
+        if self._lowering is None or self.spec.precision != "bf16":
             return False
-        relaxed = self.wish.model.relax_computation_float32_to_float16
+        relaxed = self.spec.model.relax_computation_float32_to_float16
         return self._lowering.reduces_precision or relaxed
 
     @property
@@ -166,7 +155,7 @@ class _Whole:
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
         """All operations run here."""
-        count = len(self.wish.model.main.operations)
+        count = len(self.spec.model.main.operations)
         return (Partition(self._device.name, tuple(range(count)), reason),)
 
 
@@ -176,12 +165,12 @@ class EngineContender(_Whole):
     def __init__(
         self,
         device: EngineDevice,
-        wish: Wish,
+        spec: CompileSpec,
         lowering: Lowering | None,
         plan: Plan | None = None,
     ) -> None:
         """`plan` is there where it need not be compiled any more."""
-        super().__init__(device, wish, lowering)
+        super().__init__(device, spec, lowering)
         self._engine_device = device
         self._plan = plan
         self._narrow: tuple[Lowering | None, Plan] | None = None
@@ -225,11 +214,11 @@ class EngineContender(_Whole):
         if self._narrow is not None:
             workers = self._engine_device.workers
             plan = AdaptivePlan(plan, self._narrow[1], lambda: workers.is_busy)
-        fallbacks = self.wish.fallbacks
+        fallbacks = self.spec.fallbacks
         if fallbacks is None:
             return plan
         kind = "full" if self._partitions else "partial"
-        return fallbacks.guarded(plan, self.wish.model.name, self.name, kind=kind)
+        return fallbacks.guarded(plan, self.spec.model.name, self.name, kind=kind)
 
     def stage(self, *, ripe_after: int = 0) -> StagedPlan:
         """Have a plan finish that can be replaced while it is in use; it is returned."""
@@ -248,20 +237,20 @@ class EngineContender(_Whole):
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Compile a plan on a thread."""
-        wish = self.wish
+        spec = self.spec
         self._plan = await self._engine_device.compile_plan(
-            wish.model, wish.preference, deadline, self._lowering
+            spec.model, spec.preference, deadline, self._lowering
         )
 
     def trial(self) -> Trial:
         """Runs of the bare plan."""
-        return trials.EngineTrial(self._device.name, self.wish.model, self._open_plan())
+        return trials.EngineTrial(self._device.name, self.spec.model, self._open_plan())
 
     def finish(self) -> PreparedModel:
         """The plan as a prepared model of the device."""
-        wish = self.wish
-        health = None if wish.fallbacks is None else wish.fallbacks.health
-        return self._engine_device.adopt(wish.model, self.plan(), wish.priority, health=health)
+        spec = self.spec
+        health = None if spec.fallbacks is None else spec.fallbacks.health
+        return self._engine_device.adopt(spec.model, self.plan(), spec.priority, health=health)
 
     async def discard(self) -> None:
         """Drop the plan, on a thread."""
@@ -281,23 +270,23 @@ class OutsideContender(_Whole):
     def __init__(
         self,
         device: Device,
-        wish: Wish,
+        spec: CompileSpec,
         lowering: Lowering | None = None,
         prepared: PreparedModel | None = None,
     ) -> None:
         """`prepared` is there where it need not be prepared any more."""
-        super().__init__(device, wish, lowering)
+        super().__init__(device, spec, lowering)
         self._prepared = prepared
         self.cache: CompilationCache | None = None
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
-        wish = self.wish
+        spec = self.spec
         self._prepared = await prepare_cached(
             self._device,
-            wish.model,
-            wish.preference,
-            wish.priority,
+            spec.model,
+            spec.preference,
+            spec.priority,
             deadline,
             self.cache,
             self._lowering,
@@ -305,14 +294,14 @@ class OutsideContender(_Whole):
 
     def trial(self) -> Trial:
         """Executions of the prepared model."""
-        return trials.OutsideTrial(self._device.name, self.wish.model, self._open())
+        return trials.OutsideTrial(self._device.name, self.spec.model, self._open())
 
     def finish(self) -> PreparedModel:
         """The prepared model, falling back if it may."""
-        wish, prepared = self.wish, self._open()
-        if wish.fallbacks is None:
+        spec, prepared = self.spec, self._open()
+        if spec.fallbacks is None:
             return prepared
-        return wish.fallbacks.outside(prepared, wish.model, self.name, wish.priority)
+        return spec.fallbacks.outside(prepared, spec.model, self.name, spec.priority)
 
     async def discard(self) -> None:
         """Close the prepared model."""

@@ -22,17 +22,19 @@ LOW_POWER, processor time counts instead of time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
 import msgspec
+import numpy as np
 
 from nnasync.clock import now_ns
 from nnasync.compilation.agreement import judge, wants_moved
-from nnasync.compilation.cold import Chill
 from nnasync.compilation.contenders import Contender
-from nnasync.compilation.ranking import close, near, winner
+from nnasync.compilation.ranking import close, near, rule_out, winner
+from nnasync.compilation.report import Fate
 from nnasync.compilation.samples import Samples, disturbed, samples_of
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Answer, Trial, Turn
@@ -41,15 +43,13 @@ from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 from nnasync.workers.helping import in_helper_thread
 
-__all__ = ["SHORT_NS", "Limits", "Widen", "contest", "still_agrees"]
+__all__ = ["SHORT_NS", "Chill", "Limits", "Widen", "contest", "still_agrees"]
 
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
 
 
 _NO_TIME = "not judged: the time was over before it had answered all samples"
-_HOPELESS = 3.0
-_HOPELESS_NS = 50_000
 _MIN_TURNS = 3
 _MAX_TURNS = 25
 _MAX_TURNS_OF_NEAR = 60
@@ -64,6 +64,11 @@ _COLD_SHARE = 5
 """One part of so many of the budget is for runs with cold caches."""
 _EVER_WARM_NS = 10_000_000
 """What caches hold is fetched anew within a fraction of the time of longer runs."""
+
+
+_CHILL_BYTES = 16 << 20
+_CHILL_PAUSE_S = 0.002
+"""More than the caches next to a core hold; with a pause that has the effect of a stream's."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -105,7 +110,7 @@ async def contest(
         contest = _Contest(model, preference, limits, samples)
         await contest.hear_reference(judge_by, standings)
         await contest.judge(standings)
-        contest.rule_out(standings)
+        rule_out(standings)
         await contest.take_turns(standings)
         rivals = close(standings, preference)
         wider = await widen(rivals)
@@ -208,17 +213,6 @@ class _Contest:
             return None
         return answers
 
-    def rule_out(self, standings: Sequence[Standing]) -> None:
-        """Send those home that are many times slower than the fastest that agrees."""
-        agreeing = [s for s in standings if s.is_in and s.impression_ns is not None]
-        best = min((s.impression_ns or 0 for s in agreeing), default=0)
-        for standing in agreeing:
-            impression = standing.impression_ns or 0
-            if impression > _HOPELESS * best + _HOPELESS_NS:
-                standing.verdict = (
-                    f"slower: about {impression / max(1, best):.1f} times the fastest"
-                )
-
     async def take_turns(self, standings: Sequence[Standing]) -> None:
         """Measure those that are left, in turns."""
         rivals = [s for s in standings if s.is_in and s.trial is not None]
@@ -290,7 +284,7 @@ class _Contest:
         if isinstance(error, TimeoutError):
             error = GeneralFailure(f"{name} gave no answer for {self._limits.patience_s:g} s")
         standing.failure = contained(error, name)
-        standing.verdict = f"failed: {standing.failure}"
+        standing.settle(Fate.FAILED, f"failed: {standing.failure}")
 
 
 def _say_no_time(standings: Sequence[Standing]) -> None:
@@ -319,3 +313,15 @@ async def still_agrees(
     await contest.hear_reference(judge_by, [standing])
     await contest.judge([standing])
     return standing.failure is None and standing.agrees is not False
+
+
+class Chill:
+    """Makes caches cold when it is called; holds some memory for that, so let it go soon."""
+
+    def __init__(self) -> None:
+        self.memory = np.zeros(_CHILL_BYTES, np.uint8)
+
+    def __call__(self) -> None:
+        """Sleep for a moment and write over the memory; not for the thread of a loop."""
+        time.sleep(_CHILL_PAUSE_S)
+        np.add(self.memory, 1, out=self.memory)

@@ -14,6 +14,7 @@ held again without it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -82,6 +83,14 @@ class ContestProcess:
         self._idle: _Running | None = None
         self._asked: set[_Running] = set()
         self._is_closed = False
+
+    def begin(self) -> None:
+        """Start the process for a contest that follows, from any thread; a failure is told then."""
+        with self._changing:
+            if self._idle is not None or self._asked or self._is_closed or not can_start():
+                return
+        with contextlib.suppress(DeviceError, OSError):
+            self._keep(_Running(start_process(_WHO, _MODULE, self._settings)))
 
     async def hold(self, model: Model, ask: Ask) -> Held:
         """What came of a contest; raises NoContest, or ContenderDied.
@@ -183,7 +192,7 @@ class ContestProcess:
         with self._changing:
             self._asked.discard(running)
             self._changing.notify_all()
-            if not self._is_closed:
+            if self._idle is None and not self._is_closed:
                 self._idle = running
                 return
         running.end()

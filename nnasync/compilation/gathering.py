@@ -14,10 +14,10 @@ from nnasync.compilation.contenders import (
     Contender,
     EngineContender,
     OutsideContender,
-    Wish,
 )
 from nnasync.compilation.outside_steps import stand_in
-from nnasync.compilation.report import Candidate, Rejection
+from nnasync.compilation.report import Candidate, Fate, Rejection
+from nnasync.compilation.spec import CompileSpec
 from nnasync.device import Device, LoweringDevice
 from nnasync.engine import Lowering
 from nnasync.engine_device import EngineDevice
@@ -51,53 +51,48 @@ class Field:
         self.lost: DeviceDied | DeviceUnavailable | None = None
 
 
-async def gather(
-    devices: Sequence[Device],
-    wish: Wish,
-    deadline: Deadline | None,
-    reference: Device | None = None,
-) -> Field:
+async def gather(spec: CompileSpec) -> Field:
     """Ask every device; raises InvalidArgument if the model is not legal, MissedDeadline.
 
     Devices that are no engines share a model on the workers of an engine, or of the reference.
     """
     field = Field()
-    engines = [each for each in (*devices, reference) if isinstance(each, EngineDevice)]
+    engines = [each for each in (*spec.devices, spec.reference) if isinstance(each, EngineDevice)]
     workers = engines[0].workers if engines else None
-    for device in devices:
-        answers = await by_deadline(device, _supported(device, wish, field), deadline)
+    for device in spec.devices:
+        answers = await by_deadline(device, _supported(device, spec, field), spec.deadline)
         if answers is None:
             continue
-        field.support.append((await stand_in(device, workers, wish), answers))
+        field.support.append((await stand_in(device, workers, spec), answers))
         if not all(answers):
             field.rejections += await by_deadline(
-                device, _unsupported(device, wish, answers), deadline
+                device, _unsupported(device, spec, answers), spec.deadline
             )
             _turn_down(field, device, WHOLE, "does not support every operation")
             continue
-        lowerings = await by_deadline(device, lowerings_of(device, wish), deadline)
+        lowerings = await by_deadline(device, lowerings_of(device, spec), spec.deadline)
         for lowering in lowerings:
-            against = objection(device, lowering, wish)
+            against = objection(device, lowering, spec)
             if against:
-                _turn_down(field, device, tell_lowering(lowering), against)
+                _turn_down(field, device, tell_lowering(lowering), against, Fate.FORBIDDEN)
             elif isinstance(device, EngineDevice) and has_plans(device):
-                field.contenders.append(EngineContender(device, wish, lowering))
+                field.contenders.append(EngineContender(device, spec, lowering))
             else:
-                field.contenders.append(OutsideContender(device, wish, lowering))
+                field.contenders.append(OutsideContender(device, spec, lowering))
     return field
 
 
-async def lowerings_of(device: Device, wish: Wish) -> list[Lowering | None]:
+async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | None]:
     """The lowerings of a device for a model; [None] for one that knows one way only."""
     if isinstance(device, EngineDevice) and not has_plans(device):
         return [None]
     if not isinstance(device, LoweringDevice):
         return [None]
     try:
-        found = list(await device.lowerings(wish.model, wish.preference))
+        found = list(await device.lowerings(spec.model, spec.preference))
     except NNError:
         return [None]
-    if wish.preference != ExecutionPreference.FAST_SINGLE_ANSWER:
+    if spec.preference != ExecutionPreference.FAST_SINGLE_ANSWER:
         found = [lowering for lowering in found if lowering.threads == 1] or found
     return [*found] or [None]
 
@@ -121,9 +116,9 @@ async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline |
         raise kind(f"{device.name} was not ready by the deadline") from error
 
 
-async def _supported(device: Device, wish: Wish, field: Field) -> tuple[bool, ...] | None:
+async def _supported(device: Device, spec: CompileSpec, field: Field) -> tuple[bool, ...] | None:
     try:
-        answers = tuple(await device.get_supported_operations(wish.model))
+        answers = tuple(await device.get_supported_operations(spec.model))
     except InvalidArgument:
         raise
     except NNError as error:
@@ -132,28 +127,33 @@ async def _supported(device: Device, wish: Wish, field: Field) -> tuple[bool, ..
         field.rejections.append(Rejection(device.name, -1, f"cannot say what it supports: {error}"))
         _turn_down(field, device, WHOLE, "cannot say what it supports")
         return None
-    count = len(wish.model.main.operations)
+    count = len(spec.model.main.operations)
     if len(answers) == count:
         return answers
     field.rejections.append(Rejection(device.name, -1, miscounted(len(answers), count)))
     return (False,) * count
 
 
-async def _unsupported(device: Device, wish: Wish, answers: Sequence[bool]) -> list[Rejection]:
-    reasons = await explained(device, wish.model, answers)
+async def _unsupported(
+    device: Device, spec: CompileSpec, answers: Sequence[bool]
+) -> list[Rejection]:
+    reasons = await explained(device, spec.model, answers)
     return [Rejection(device.name, index, reason) for index, reason in enumerate(reasons) if reason]
 
 
-def objection(device: Device, lowering: Lowering | None, wish: Wish) -> str:
+def objection(device: Device, lowering: Lowering | None, spec: CompileSpec) -> str:
     """Why the application does not allow a lowering, empty if it does."""
-    if wish.precision == "exact":
+    if spec.precision == "exact":
         exact = device.name == REFERENCE if lowering is None else lowering.is_exact
         return "" if exact else "not allowed: precision is exact, this is not bit-stable"
-    relaxed = wish.model.relax_computation_float32_to_float16
+    relaxed = spec.model.relax_computation_float32_to_float16
     if lowering is not None and lowering.reduces_precision and not relaxed:
-        return "" if wish.precision == "bf16" else "not allowed: it reduces precision"
+        return "" if spec.precision == "bf16" else "not allowed: it reduces precision"
     return ""
 
 
-def _turn_down(field: Field, device: Device, lowering: str, verdict: str) -> None:
-    field.candidates.append(Candidate(device.name, lowering, None, "not measured", verdict))
+def _turn_down(
+    field: Field, device: Device, lowering: str, verdict: str, fate: Fate = Fate.UNSUPPORTED
+) -> None:
+    line = Candidate(device.name, lowering, None, "not measured", verdict, fate=fate)
+    field.candidates.append(line)

@@ -102,13 +102,13 @@ def _shares(contender: Contender) -> list[Share]:
     plans = contender.plans()
     if not plans:
         raise _Unkept(f"a plan in segments is not kept: {contender.name}")
-    device, model = contender.engine_device, contender.wish.model
+    device, model = contender.engine_device, contender.spec.model
     return [Share(0, device, lowering, model, (), plan) for lowering, plan in plans]
 
 
 async def _keep_plan(cache: CompilationCache, choosing: Choosing, share: Share) -> int:
     """Keep a plan and load it once; how long that takes, in ns."""
-    device, plan, wish = share.device, share.plan, choosing.contender.wish
+    device, plan, spec = share.device, share.plan, choosing.contender.spec
     if plan is None:
         raise _Unkept(f"step {share.number} has no plan")
     key = entry_key(cache, device, _part(share), share.number, share.operations)
@@ -118,8 +118,8 @@ async def _keep_plan(cache: CompilationCache, choosing: Choosing, share: Share) 
                 plan,
                 share.model,
                 share.lowering,
-                wish.preference,
-                wish.priority,
+                spec.preference,
+                spec.priority,
                 writing.model_fds,
                 writing.data_fds,
             )
@@ -128,7 +128,7 @@ async def _keep_plan(cache: CompilationCache, choosing: Choosing, share: Share) 
     if not writing.stored:
         raise _Unkept(writing.reason)
     if device.caches_late:
-        made = Compiled(share.model, share.lowering, wish.preference, wish.priority)
+        made = Compiled(share.model, share.lowering, spec.preference, spec.priority)
         try:
             device.keep_late(plan, made, cache.amender(key, writing.generation).replace)
         except NNError as error:

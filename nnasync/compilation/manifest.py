@@ -21,7 +21,7 @@ __all__ = ["MANIFEST", "Manifest", "Outline", "Stage", "decode_manifest", "encod
 MANIFEST = "nnasync manifest"
 """Stands for the name of a device in the keys of manifests."""
 
-_FORMAT = 2
+_FORMAT = 3
 _MAX_STAGES = 2
 _MAX_LINES = 4096
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnasync.compilation.contenders import Wish
+from nnasync.compilation.spec import CompileSpec
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target, fit
 from nnasync.engine_device import EngineDevice
@@ -39,13 +39,13 @@ from nnasync.workers import ABORT, Workers
 __all__ = ["OutsideEngine", "runs_outside", "stand_in"]
 
 
-async def stand_in(device: Device, workers: Workers | None, wish: Wish) -> Device:
+async def stand_in(device: Device, workers: Workers | None, spec: CompileSpec) -> Device:
     """A device over an engine that stands for one of a runtime that is none; others as they are."""
     if workers is None or not isinstance(device, Versioned | Discovered):
         return device
     capabilities = await device.get_capabilities()
     extensions = await device.get_supported_extensions()
-    return EngineDevice(OutsideEngine(device, capabilities, extensions, wish), workers)
+    return EngineDevice(OutsideEngine(device, capabilities, extensions, spec), workers)
 
 
 def runs_outside(device: EngineDevice) -> bool:
@@ -63,12 +63,12 @@ class OutsideEngine(EngineBase):
         device: Versioned | Discovered,
         capabilities: Capabilities,
         extensions: tuple[Extension, ...],
-        wish: Wish,
+        spec: CompileSpec,
     ) -> None:
         self.capabilities = capabilities
         self.extensions = extensions
         self._device = device
-        self._priority = wish.priority
+        self._priority = spec.priority
 
     @property
     def name(self) -> str:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync.clock import Deadline
-from nnasync.compilation.abilities import Ability, abilities
 from nnasync.compilation.beside import let_go
 from nnasync.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
-from nnasync.compilation.contenders import REFERENCE, Wish
-from nnasync.compilation.gathering import Field, lowerings_of, objection
+from nnasync.compilation.contenders import REFERENCE
+from nnasync.compilation.gathering import Field, has_plans, lowerings_of, objection
 from nnasync.compilation.outside_steps import runs_outside
 from nnasync.compilation.report import Partition
+from nnasync.compilation.spec import CompileSpec
 from nnasync.compilation.trials import EngineTrial, Trial
 from nnasync.device import PreparedModel
 from nnasync.engine import Lowering, Plan
@@ -36,7 +36,9 @@ from nnasync.partition import (
     all_steps,
     as_much_as_possible,
     assignment_of,
+    body_model,
     distribute,
+    find_control_flow,
     multiply_adds,
     reported_costs,
     split,
@@ -53,6 +55,9 @@ __all__ = [
     "propose",
     "spelled_out",
 ]
+
+_Ability = tuple[EngineDevice, Support]
+"""A device and what it supports."""
 
 INTERPRETER_NAME = "control-flow interpreter"
 """Stands in reports for a device."""
@@ -74,14 +79,14 @@ class PartitionContender:
 
     def __init__(
         self,
-        wish: Wish,
+        spec: CompileSpec,
         partitioned: PartitionedModel,
         devices: Sequence[EngineDevice],
         lowerings: Sequence[Lowering | None],
         lead: int,
     ) -> None:
         """`devices` and `lowerings` are by number of device; `lead` is the one that leads."""
-        self.wish = wish
+        self.spec = spec
         self._partitioned = partitioned
         self._devices = devices
         self._lowerings = lowerings
@@ -119,8 +124,8 @@ class PartitionContender:
         """Whether a step computes floats with less than float32, as the application allows."""
         ways = [self._lowerings[number] for number in self._used]
         reduces = any(way is not None and way.reduces_precision for way in ways)
-        relaxed = self.wish.model.relax_computation_float32_to_float16
-        return self.wish.precision == "bf16" and (reduces or relaxed)
+        relaxed = self.spec.model.relax_computation_float32_to_float16
+        return self.spec.precision == "bf16" and (reduces or relaxed)
 
     @property
     def choice(self) -> Choice:
@@ -156,7 +161,7 @@ class PartitionContender:
         )
         composite = EngineDevice(engine, self.device.workers)
         self._engine = engine
-        self._plan = await composite.compile_plan(self.wish.model, self.wish.preference, deadline)
+        self._plan = await composite.compile_plan(self.spec.model, self.spec.preference, deadline)
 
     def shares(self) -> list[Share]:
         """The steps that devices run, with their plans where those are there."""
@@ -180,23 +185,23 @@ class PartitionContender:
 
     def trial(self) -> Trial:
         """Runs of all steps."""
-        return EngineTrial(self.name, self.wish.model, self._open_plan())
+        return EngineTrial(self.name, self.spec.model, self._open_plan())
 
     def plan(self) -> Plan:
         """What finishes: the steps, and the whole model falling back if it may."""
-        fallbacks, plan = self.wish.fallbacks, self._open_plan()
+        fallbacks, plan = self.spec.fallbacks, self._open_plan()
         if fallbacks is None:
             return plan
-        return fallbacks.guarded(plan, self.wish.model.name, self.name, kind="full")
+        return fallbacks.guarded(plan, self.spec.model.name, self.name, kind="full")
 
     def finish(self) -> PreparedModel:
         """The steps as one prepared model."""
-        fallbacks = self.wish.fallbacks
+        fallbacks = self.spec.fallbacks
         limits = [self._devices[n].engine.concurrency for n in self._used]
         return self.device.adopt(
-            self.wish.model,
+            self.spec.model,
             self.plan(),
-            self.wish.priority,
+            self.spec.priority,
             name=self.name,
             concurrency=min(filter(None, limits), default=0),
             health=None if fallbacks is None else fallbacks.health,
@@ -226,10 +231,10 @@ class PartitionContender:
 
     def _guarded(self, step: PartitionStep, plan: Plan) -> Plan:
         """The plan of a step, falling back if it may."""
-        fallbacks, device = self.wish.fallbacks, self._devices[step.device]
+        fallbacks, device = self.spec.fallbacks, self._devices[step.device]
         if fallbacks is None:
             return plan
-        network, operations = self.wish.model.name, self._operations(step)
+        network, operations = self.spec.model.name, self._operations(step)
         return fallbacks.guarded_step(plan, step.model, network, device.name, operations)
 
     def _operations(self, step: PartitionStep) -> tuple[int, ...]:
@@ -246,68 +251,70 @@ class PartitionContender:
         return self._plan
 
 
-async def propose(field: Field, wish: Wish) -> list[PartitionContender]:
+async def propose(field: Field, spec: CompileSpec) -> list[PartitionContender]:
     """The ways to share a model that are worth trying.
 
     None where a device other than the reference can take all of it, or nobody can take a part.
     """
-    able = await abilities(field, wish)
+    able = await _abilities(field, spec)
     fast = [each for each in able if each[0].name != REFERENCE]
     if not fast or any(all(support.main) for _, support in fast):
         return []
     reference = [each for each in able if each[0].name == REFERENCE]
     devices = [device for device, _ in able]
     try:
-        owners = await _cheapest(wish, able)
+        owners = await _cheapest(spec, able)
     except Refused:
         raise
     except NNError:
         return []
-    found = await _ways(devices, wish, owners, set())
+    found = await _ways(devices, spec, owners, set())
     for device, support in fast if reference else ():
         # As much as it takes, however small: whether that pays is for the measuring to say.
-        forced = await in_helper_thread(as_much_as_possible, wish.model, support)
+        forced = await in_helper_thread(as_much_as_possible, spec.model, support)
         known = {other.choice for other in found}
-        found += await _ways([device, reference[0][0]], wish, forced, known)
+        found += await _ways([device, reference[0][0]], spec, forced, known)
     return found
 
 
-async def assigned(choice: Choice, field: Field, wish: Wish) -> PartitionContender | None:
+async def assigned(choice: Choice, field: Field, spec: CompileSpec) -> PartitionContender | None:
     """The contender of a pinned choice; None if its devices or lowerings are not there."""
-    able = {device.name: (device, support) for device, support in await abilities(field, wish)}
+    able = {device.name: (device, support) for device, support in await _abilities(field, spec)}
     if not all(part.device in able for part in choice.parts):
         return None
     chosen = [able[part.device] for part in choice.parts]
     engines = [device for device, _ in chosen]
-    owners = assignment_in(choice, wish.model)
-    if not _is_possible(owners, wish.model, [support for _, support in chosen]):
+    owners = assignment_in(choice, spec.model)
+    if not _is_possible(owners, spec.model, [support for _, support in chosen]):
         return None
     try:
-        partitioned = await in_helper_thread(split, wish.model, owners)
+        partitioned = await in_helper_thread(split, spec.model, owners)
     except InvalidArgument:
         return None
     lowerings: list[Lowering | None] = []
     for number, part in enumerate(choice.parts):
-        offered = await _offered(engines[number], _largest_step(partitioned, number), wish)
+        offered = await _offered(engines[number], _largest_step(partitioned, number), spec)
         matching = [way for way in offered if _named(way) == (part.lowering, part.threads)]
         if not matching:
             return None
         lowerings.append(matching[0])
-    return PartitionContender(wish, partitioned, engines, lowerings, _lead(wish, owners, engines))
+    return PartitionContender(spec, partitioned, engines, lowerings, _lead(spec, owners, engines))
 
 
-def spelled_out(choice: Choice, engines: Sequence[EngineDevice], wish: Wish) -> PartitionContender:
+def spelled_out(
+    choice: Choice, engines: Sequence[EngineDevice], spec: CompileSpec
+) -> PartitionContender:
     """The contender of a choice that was made before; raises InvalidArgument for another model.
 
     `engines` are by number of the part; whether they take their parts is not asked again.
     """
-    owners = assignment_in(choice, wish.model)
+    owners = assignment_in(choice, spec.model)
     ways = [
         None if part.lowering == WHOLE else Lowering(part.lowering, part.threads)
         for part in choice.parts
     ]
-    lead = _lead(wish, owners, engines)
-    return PartitionContender(wish, split(wish.model, owners), engines, ways, lead)
+    lead = _lead(spec, owners, engines)
+    return PartitionContender(spec, split(spec.model, owners), engines, ways, lead)
 
 
 def assignment_in(choice: Choice, model: Model) -> Assignment:
@@ -342,7 +349,7 @@ def _is_possible(owners: Assignment, model: Model, support: Sequence[Support]) -
     )
 
 
-async def _cheapest(wish: Wish, able: Sequence[Ability]) -> Assignment:
+async def _cheapest(spec: CompileSpec, able: Sequence[_Ability]) -> Assignment:
     """The device of each operation, by what devices report; raises GeneralFailure."""
     capabilities = [await device.get_capabilities() for device, _ in able]
     support = [each for _, each in able]
@@ -350,48 +357,48 @@ async def _cheapest(wish: Wish, able: Sequence[Ability]) -> Assignment:
     reference = names.index(REFERENCE) if REFERENCE in names else None
 
     def rate(place: Model) -> Sequence[Sequence[float]]:
-        return reported_costs(place, capabilities, wish.preference)
+        return reported_costs(place, capabilities, spec.preference)
 
     def chosen() -> Assignment:
-        return distribute(wish.model, support, rate, reference=reference)
+        return distribute(spec.model, support, rate, reference=reference)
 
     return await in_helper_thread(chosen)
 
 
 async def _ways(
-    devices: Sequence[EngineDevice], wish: Wish, owners: Assignment, known: set[Choice]
+    devices: Sequence[EngineDevice], spec: CompileSpec, owners: Assignment, known: set[Choice]
 ) -> list[PartitionContender]:
     """One assignment of the operations to devices, with the lowerings of the one that leads."""
     used = owners.devices
     if len(used) < 2 and INTERPRETER not in owners.main:
         return []
     try:
-        partitioned = await in_helper_thread(split, wish.model, owners)
+        partitioned = await in_helper_thread(split, spec.model, owners)
     except Refused:
         raise
     except NNError:
         return []
-    lead = _lead(wish, owners, devices)
+    lead = _lead(spec, owners, devices)
     offers: dict[int, list[Lowering | None]] = {}
     for number in used:
         step = _largest_step(partitioned, number)
-        offers[number] = await _offered(devices[number], step, wish)
+        offers[number] = await _offered(devices[number], step, spec)
     if not all(offers.values()):
         return []
     first = [_narrowest(offers.get(number, [None])) for number in range(len(devices))]
     found = [
         PartitionContender(
-            wish, partitioned, devices, [*first[:lead], way, *first[lead + 1 :]], lead
+            spec, partitioned, devices, [*first[:lead], way, *first[lead + 1 :]], lead
         )
         for way in offers[lead]
     ]
     return [each for each in found if each.choice not in known]
 
 
-async def _offered(device: EngineDevice, model: Model, wish: Wish) -> list[Lowering | None]:
+async def _offered(device: EngineDevice, model: Model, spec: CompileSpec) -> list[Lowering | None]:
     """The lowerings of a device for a part of the model that the application allows."""
-    ways = await lowerings_of(device, Wish(model, wish.preference, wish.priority, wish.precision))
-    return [way for way in ways if not objection(device, way, wish)]
+    ways = await lowerings_of(device, spec.of(model))
+    return [way for way in ways if not objection(device, way, spec)]
 
 
 def _largest_step(partitioned: PartitionedModel, device: int) -> Model:
@@ -399,11 +406,11 @@ def _largest_step(partitioned: PartitionedModel, device: int) -> Model:
     return max(steps, key=lambda step: sum(multiply_adds(step.model))).model
 
 
-def _lead(wish: Wish, owners: Assignment, devices: Sequence[EngineDevice]) -> int:
+def _lead(spec: CompileSpec, owners: Assignment, devices: Sequence[EngineDevice]) -> int:
     """The device with the most work, of those beside the reference."""
     work: dict[int, int] = {}
-    places = {number: view(wish.model, number) for number in owners.bodies}
-    for place, row in ((wish.model, owners.main), *((places[n], owners.bodies[n]) for n in places)):
+    places = {number: view(spec.model, number) for number in owners.bodies}
+    for place, row in ((spec.model, owners.main), *((places[n], owners.bodies[n]) for n in places)):
         for owner, amount in zip(row, multiply_adds(place), strict=True):
             if owner != INTERPRETER:
                 work[owner] = work.get(owner, 0) + amount
@@ -421,3 +428,35 @@ def _narrowest(offered: Sequence[Lowering | None]) -> Lowering | None:
 
 def _named(way: Lowering | None) -> tuple[str, int]:
     return (WHOLE, 1) if way is None else (way.name, way.threads)
+
+
+async def _abilities(field: Field, spec: CompileSpec) -> list[_Ability]:
+    """The engines that take a part of the model, in the order of the devices.
+
+    Most know neither IF nor WHILE. So they are asked about the subgraphs that the control-flow
+    interpreter could run, each as a model of its own.
+    """
+    bodies = await in_helper_thread(_bodies, spec.model)
+    found = []
+    for device, answers in field.support:
+        if isinstance(device, EngineDevice) and has_plans(device):
+            support = Support(answers, await _supported(device, bodies))
+            if any(answers) or any(map(any, support.bodies.values())):
+                found.append((device, support))
+    return found
+
+
+def _bodies(model: Model) -> dict[int, Model]:
+    """The subgraphs that can be interpreted, by number."""
+    return {number: body_model(model, number) for number in find_control_flow(model).bodies}
+
+
+async def _supported(device: EngineDevice, bodies: dict[int, Model]) -> dict[int, tuple[bool, ...]]:
+    """What a device answers; a subgraph that it fails on is not there."""
+    found = {}
+    for number, body in bodies.items():
+        try:
+            found[number] = await device.get_supported_operations(body)
+        except NNError:
+            continue
+    return found

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nnasync.compilation.report import Fate
 from nnasync.compilation.standing import Standing
 from nnasync.hal import ExecutionPreference
 
-__all__ = ["close", "crowding", "near", "winner"]
+__all__ = ["close", "crowding", "near", "rule_out", "winner"]
 
 _TIE = 1.03
 _NEAR = 1.1
@@ -36,6 +37,11 @@ _COLD_PART = 1 / 30
 _CLEARLY = 1.25
 """Cold runs scatter more than others: those of alike variants of one engine by up to a fifth."""
 _CLOSE = 1.5
+_HOPELESS = 3.0
+_HOPELESS_NS = 50_000
+_DISAGREES = "disagrees with the reference"
+
+_Settled = tuple[Fate, str]
 
 
 def close(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
@@ -61,6 +67,18 @@ def crowding(standings: Sequence[Standing]) -> float:
     return max(1.0, took_ns / ran_ns) if ran_ns > 0 else 1.0
 
 
+def rule_out(standings: Sequence[Standing]) -> None:
+    """Send those home that are many times slower than the fastest that agrees."""
+    agreeing = [s for s in standings if s.is_in and s.impression_ns is not None]
+    best = min((s.impression_ns or 0 for s in agreeing), default=0)
+    for standing in agreeing:
+        impression = standing.impression_ns or 0
+        if impression > _HOPELESS * best + _HOPELESS_NS:
+            ratio = impression / max(1, best)
+            fate = Fate.SLOWER if standing.agrees else Fate.UNTRIED
+            standing.settle(fate, f"slower: about {ratio:.1f} times the fastest")
+
+
 def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
     """The cheapest of those that agree, with the verdicts of all."""
     if not _eligible(standings):
@@ -74,13 +92,14 @@ def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> St
     winner = next(each for each in rivals if costs[each] <= least * _TIE)
     for each in standings:
         if each is winner:
-            each.verdict = "chosen" if each.median_ns is not None else "chosen: first that is ready"
+            is_measured = each.median_ns is not None
+            each.settle(Fate.CHOSEN, "chosen" if is_measured else "chosen: first that is ready")
         elif each.agrees is False:
-            each.verdict = "disagrees with the reference"
+            each.settle(Fate.DISAGREES, _DISAGREES)
         elif each in dear or (each in costs and costs[each] > _TIE * costs[winner]):
-            each.verdict = _slower_when_cold(each, winner, preference)
-        elif not each.verdict:
-            each.verdict = _slower(each, winner, preference)
+            each.settle(*_slower_when_cold(each, winner, preference))
+        elif each.fate is None:
+            each.settle(*_slower(each, winner, preference))
     return winner
 
 
@@ -127,31 +146,40 @@ def _least_evil(standings: Sequence[Standing]) -> Standing:
     """Nobody agrees: the first that at least runs, or else is ready, which the report tells."""
     running = [each for each in standings if each.failure is None]
     for standing in standings:
-        standing.verdict = standing.verdict or "disagrees with the reference"
+        if standing.fate is None:
+            standing.settle(Fate.DISAGREES, _DISAGREES)
     if running:
-        running[0].verdict = "chosen although it disagrees: no device that agrees is allowed"
+        told = "chosen although it disagrees: no device that agrees is allowed"
+        running[0].settle(Fate.CHOSEN, told)
         return running[0]
-    standings[0].verdict = f"chosen although it {standings[0].verdict}"
+    standings[0].settle(Fate.CHOSEN, f"chosen although it {standings[0].verdict}")
     return standings[0]
 
 
-def _slower_when_cold(each: Standing, winner: Standing, preference: ExecutionPreference) -> str:
+def _slower_when_cold(
+    each: Standing, winner: Standing, preference: ExecutionPreference
+) -> _Settled:
     ratio = _ratio(each.cost(preference), winner.cost(preference))
     cold = _ratio(each.cold_cost(preference) or 0.0, winner.cold_cost(preference) or 0.0)
     if ratio >= cold:
         return _slower(each, winner, preference)
     if 1 / _TIE <= ratio <= _TIE:
-        return f"equal back to back, slower when cold: {cold:.2f} times the chosen"
-    return f"slower when cold: {cold:.2f} times the chosen, {ratio:.2f} times back to back"
+        return Fate.EQUAL, f"equal back to back, slower when cold: {cold:.2f} times the chosen"
+    return (
+        Fate.SLOWER,
+        f"slower when cold: {cold:.2f} times the chosen, {ratio:.2f} times back to back",
+    )
 
 
 def _ratio(cost: float, best: float) -> float:
     return cost / best if best else 1.0
 
 
-def _slower(each: Standing, winner: Standing, preference: ExecutionPreference) -> str:
+def _slower(each: Standing, winner: Standing, preference: ExecutionPreference) -> _Settled:
     cost, best = each.cost(preference), winner.cost(preference)
     if cost == float("inf") or not 0 < best < float("inf"):
-        return "not measured: the deadline was near"
+        return Fate.UNTRIED, "not measured: the deadline was near"
     ratio = cost / best
-    return f"slower: {ratio:.2f} times the chosen" if ratio > _TIE else "equal: order decides"
+    if ratio > _TIE:
+        return Fate.SLOWER, f"slower: {ratio:.2f} times the chosen"
+    return Fate.EQUAL, "equal: order decides"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,15 +12,14 @@ from nnasync.clock import Deadline
 from nnasync.compilation.caching import CompilationCache, device_key, load_prepared
 from nnasync.compilation.choice import WHOLE, Part
 from nnasync.compilation.circumstances import is_quiet
-from nnasync.compilation.contenders import Contender, EngineContender, OutsideContender, Wish
+from nnasync.compilation.contenders import Contender, EngineContender, OutsideContender
 from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
+from nnasync.compilation.spec import CompileSpec
 from nnasync.deferred import deferred
-from nnasync.device import Device
 from nnasync.engine import CacheFiles, Lowering, Plan
 from nnasync.engine_device import EngineDevice
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import InvalidArgument, NNError
-from nnasync.hal import Model
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.workers.helping import in_helper_thread
 
@@ -50,7 +49,7 @@ class Found(msgspec.Struct, frozen=True):
     """
 
     manifest: Manifest
-    wish: Wish
+    spec: CompileSpec
     stage: int
     contender: Contender
 
@@ -63,25 +62,14 @@ def get_ready_to_recall() -> None:
 
 
 class Recall:
-    """The search for one compilation.
+    """The search for one compilation; only plans that devices share need the model itself."""
 
-    wish_for: makes a wish of the outline of the model. loaded: the wish with the model itself,
-    which may have to be loaded; only plans that devices share need it.
-    """
-
-    def __init__(
-        self,
-        cache: CompilationCache,
-        devices: Sequence[Device],
-        wish_for: Callable[[Model], Wish],
-        loaded: Callable[[], Awaitable[Wish]],
-    ) -> None:
+    def __init__(self, cache: CompilationCache, spec: CompileSpec) -> None:
         self._cache = cache
-        self._devices = {device.name: device for device in devices}
-        self._wish_for = wish_for
-        self._loaded = loaded
+        self._spec = spec
+        self._devices = {device.name: device for device in spec.devices}
 
-    async def find(self, deadline: Deadline | None) -> Found | None:
+    async def find(self) -> Found | None:
         """A compilation; None where it is not there, or cannot be loaded any more."""
         cache = self._cache
         found = await cache.read(manifest_key(cache), MANIFEST_FILES)
@@ -94,14 +82,16 @@ class Recall:
         if manifest.circumstances.is_provisional and is_quiet():
             cache.reason = "other work disturbed the measuring; it is repeated in quiet"
             return None
-        wish = self._wish_for(manifest.outline.model())
+        spec = self._spec.outlined(manifest.outline.model())
         for number, stage in enumerate(manifest.stages):
-            contender = await self.load(stage, wish, deadline)
+            contender = await self.load(stage, spec, spec.deadline)
             if contender is not None:
-                return Found(manifest, wish, number, contender)
+                return Found(manifest, spec, number, contender)
         return None
 
-    async def load(self, stage: Stage, wish: Wish, deadline: Deadline | None) -> Contender | None:
+    async def load(
+        self, stage: Stage, spec: CompileSpec, deadline: Deadline | None
+    ) -> Contender | None:
         """The contender of a stage, ready to finish; None where it cannot be loaded."""
         parts = stage.choice.parts
         devices = [self._devices.get(part.device) for part in parts]
@@ -112,7 +102,7 @@ class Recall:
                 return None
             return await self._load_shared(stage, engines, deadline)
         if engines:
-            return await self._load_whole(stage, engines[0], wish, deadline)
+            return await self._load_whole(stage, engines[0], spec, deadline)
         device = devices[0]
         if device is None:
             self._cache.reason = f"{parts[0].device} is not there any more"
@@ -122,13 +112,13 @@ class Recall:
         named = None if part.lowering == WHOLE else Lowering(part.lowering, part.threads)
         key = device_key(self._cache, device, named)
         prepared = await load_prepared(device, key, counts, deadline, self._cache)
-        return None if prepared is None else OutsideContender(device, wish, named, prepared)
+        return None if prepared is None else OutsideContender(device, spec, named, prepared)
 
     async def _load_whole(
-        self, stage: Stage, device: EngineDevice, wish: Wish, deadline: Deadline | None
+        self, stage: Stage, device: EngineDevice, spec: CompileSpec, deadline: Deadline | None
     ) -> EngineContender | None:
         found = await load_plan(self._cache, device, stage.choice.parts[0], deadline)
-        return None if found is None else EngineContender(device, wish, found[1], found[0])
+        return None if found is None else EngineContender(device, spec, found[1], found[0])
 
     async def narrow(self, stage: Stage, device: EngineDevice) -> Plan | None:
         """The plan of a stage for runs beside others; None where it has none, or not any more."""
@@ -140,10 +130,10 @@ class Recall:
     async def _load_shared(
         self, stage: Stage, engines: Sequence[EngineDevice], deadline: Deadline | None
     ) -> Contender | None:
-        wish = await self._loaded()
+        spec = await self._spec.loaded()
         try:
             contender = await in_helper_thread(
-                partitioning.spelled_out, stage.choice, engines, wish
+                partitioning.spelled_out, stage.choice, engines, spec
             )
             plans: dict[int, Plan] = {}
             for share in contender.shares():

@@ -35,7 +35,7 @@ async def cut_to_quantum(
     `total_ns` is what the whole was measured to take, if it was; with less than the quantum, or
     where no cut is possible, nothing changes.
     """
-    model = contender.wish.model
+    model = contender.spec.model
     if total_ns is None and can_sample(model):
         total_ns = await _measured(contender.trial(), model)
     if total_ns is not None and total_ns <= quantum_ns:
@@ -79,7 +79,7 @@ class _Cutting:
             if step.operations not in self._known:
                 self._known[step.operations] = await contender.engine_device.compile_plan(
                     step.model,
-                    contender.wish.preference,
+                    contender.spec.preference,
                     self._deadline,
                     contender.engine_lowering,
                 )
@@ -89,7 +89,7 @@ class _Cutting:
         self, partitioned: PartitionedModel, plans: Sequence[Plan]
     ) -> list[float | None]:
         """How long each segment takes; None where made-up inputs cannot tell."""
-        model = self._contender.wish.model
+        model = self._contender.spec.model
         if not can_sample(model):
             return [None] * len(plans)
         timed = [_TimedPlan(plan) for plan in plans]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from nnasync.compilation.contenders import REFERENCE, Contender
-from nnasync.compilation.report import Candidate
+from nnasync.compilation.report import Candidate, Fate
 from nnasync.compilation.trials import Trial, Turn
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference
@@ -30,11 +30,12 @@ class Standing:
         self.agrees: bool | None = None
         self.failure: NNError | None = None
         self.verdict = ""
+        self.fate: Fate | None = None
 
     @property
     def is_in(self) -> bool:
         """Whether it may still win."""
-        return self.failure is None and self.agrees is not False and not self.verdict
+        return self.failure is None and self.agrees is not False and self.fate is None
 
     @property
     def is_wide(self) -> bool:
@@ -91,6 +92,10 @@ class Standing:
         """Forget all turns."""
         self.turns_ns, self.cpu_ns = [], []
 
+    def settle(self, fate: Fate, verdict: str) -> None:
+        """Say what becomes of it, and that in words."""
+        self.fate, self.verdict = fate, verdict
+
     def candidate(self) -> Candidate:
         """The line of the report."""
         median = self.median_ns
@@ -102,6 +107,7 @@ class Standing:
             self.verdict,
             round(statistics.median(self.cpu_ns) / 1000, 3) if self.cpu_ns else None,
             round(statistics.median(self.cold_ns) / 1000, 3) if self.cold_ns else None,
+            self.fate or Fate.UNTRIED,
         )
 
 

@@ -26,7 +26,7 @@ from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]
 
-_FORMAT = 5
+_FORMAT = 6
 _MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256
@@ -69,6 +69,13 @@ class Verdicts:
         self._folder = folder
         self._max_entries = max_entries
 
+    def know(self, model: str) -> bool:
+        """Whether there may be a verdict on the model of this digest."""
+        try:
+            return any(name.startswith(f"{model}-") for name in os.listdir(self._folder))
+        except OSError:
+            return False
+
     def find(self, question: Question) -> Verdict | None:
         """The verdict on this question, if there is one that makes sense."""
         path = self._path(question)
@@ -107,7 +114,8 @@ class Verdicts:
 
     def _path(self, question: Question) -> str:
         words = msgspec.json.encode((_FORMAT, machine(), question))
-        return os.path.join(self._folder, f"{hashlib.sha256(words).hexdigest()}.json")
+        name = f"{question.model}-{hashlib.sha256(words).hexdigest()}.json"
+        return os.path.join(self._folder, name)
 
     def _drop_oldest(self) -> None:
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
-from nnasync.compilation import Compilation, Report
+from nnasync.compilation import Compilation, bring_in
 from nnasync.drivers.service import ServiceDevice
 from nnasync.execution import Net
 from nnasync.fences import Fence
@@ -59,7 +59,7 @@ class Reviver:
             del net
             logger.info("network %r is there again", name)
             if compilation.later is not None:
-                await _optimise(reference, compilation.later, name)
+                await bring_in(reference, compilation.later, name)
 
     async def _compiled(self, name: str) -> Compilation:
         """Another compilation, as soon as there can be one."""
@@ -80,20 +80,6 @@ class Reviver:
 
     def _look(self) -> None:
         self._lost = {device.name: device.lost for device in self._services}
-
-
-async def _optimise(
-    reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]], name: str
-) -> None:
-    """Bring the best plan in; a network whose device dies meanwhile is compiled once more."""
-    try:
-        report = await later()
-    except Exception as error:
-        logger.warning("network %r keeps the plan it has: %s", name, error)
-        return
-    net = reference()
-    if net is not None:
-        net.optimised(report)
 
 
 async def _close(compilation: Compilation, name: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
@@ -21,18 +22,20 @@ from nnasync.compilation import (
     Apart,
     Compilation,
     CompilationCache,
-    Report,
+    CompileSpec,
     Verdicts,
+    bring_in,
     compile_model,
+    fingerprints,
     get_ready_to_recall,
     state_folder,
+    tell,
 )
 from nnasync.deferred import deferred
 from nnasync.device import Device, PreparedModel
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.engine import Engine
 from nnasync.engine_device import EngineDevice
-from nnasync.engine_device.caching import library_version
 from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
 from nnasync.execution import Closing, Net
 from nnasync.fences import Fence
@@ -49,7 +52,7 @@ from nnasync.runtime.devices import Devices
 from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
-from nnasync.runtime.request import CompileRequest, Identity, ModelSource, begun
+from nnasync.runtime.request import ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
@@ -153,6 +156,7 @@ class Runtime:
         self._folder = os.path.expanduser(options.state_dir or state_folder())
         self._errands: Errands | None = None
         self._contests: ContestProcess | None = None
+        self._making = threading.Lock()
         self._state = "new"
 
     async def __aenter__(self) -> Self:
@@ -259,21 +263,24 @@ class Runtime:
         """
         self._check_open()
         source = ModelSource.of(model)
-        request = CompileRequest(
-            devices=devices,
+        spec = CompileSpec(
+            source=source.source(),
+            fingerprint=b"",
+            devices=await self._devices.candidates(devices),
             preference=preference,
             priority=priority,
-            deadline=deadline,
-            cache_dir=cache_dir,
-            token=token,
             precision=precision,
-            preemption_quantum_ms=preemption_quantum_ms,
+            deadline=deadline,
             pin=pin,
+            preemption_quantum_ms=preemption_quantum_ms,
             optimise_after=optimise_after,
             name=name,
+            cache_dir=cache_dir,
+            token=token,
+            budget_ns=int(self.options.competition_budget_ms * 1e6),
+            verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
         )
-        candidates = await self._devices.candidates(devices)
-        net = await self._made(source, request, candidates)
+        net = await self._made(source, spec, is_pinned=devices is not None)
         await net.rehearse(deadline)
         return net
 
@@ -289,66 +296,44 @@ class Runtime:
         self._check_open()
         return await domain.allocate(roles, shape)
 
-    async def _made(
-        self, source: ModelSource, request: CompileRequest, candidates: Sequence[Device]
-    ) -> Net:
-        """The network of a request, which is watched, revived and measured again as it must be."""
-        identity = await self._identity(source, candidates, is_cached=request.cache_dir is not None)
-        reviver = self._reviver(source, request, candidates, identity)
+    async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net:
+        """The network of a spec, which is watched, revived and measured again as it must be."""
+        spec = await self._identified(source, spec)
+        reviver = self._reviver(spec)
         vlog.model("compile %s", source.name)
-        with (
-            begun(request.deadline),
-            self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name),
-        ):
-            compilation = await self._compiled(source, request, candidates, identity)
-        replayed = msgspec.structs.replace(request, deadline=None)
-        again = functools.partial(
-            self._compiled, source, replayed, candidates, identity, again=True
-        )
-        name = request.name or source.name
-        return await self._net(compilation, request, name, reviver, again)
+        with begun(spec.deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
+            compilation = await self._compiled(spec)
+        anew = msgspec.structs.replace(spec, deadline=None, again=True)
+        again = functools.partial(self._compiled, anew)
+        return await self._net(compilation, spec, reviver, again, is_pinned=is_pinned)
 
-    async def _identity(
-        self, source: ModelSource, devices: Sequence[Device], *, is_cached: bool
-    ) -> Identity:
+    async def _identified(self, source: ModelSource, spec: CompileSpec) -> CompileSpec:
+        """The spec with what this runtime knows of the model and the devices."""
+        code: dict[str, str] = {}
+
+        def digest() -> bytes:
+            code.update(fingerprints(spec.devices))
+            return source.digest()
+
         # While the model is digested, which takes no part of the interpreter.
-        meanwhile = get_ready_to_recall if is_cached else None
-        work = functools.partial(Identity.of, source, devices)
-        return await self._workers.aside.carry(work, source.name, meanwhile=meanwhile)
+        meanwhile = None if spec.cache_dir is None else get_ready_to_recall
+        aside = self._workers.aside
+        return msgspec.structs.replace(
+            spec,
+            name=spec.name or source.name,
+            fingerprint=await aside.carry(digest, source.name, meanwhile=meanwhile),
+            code=code,
+            reference=self._devices.reference(),
+            apart=self._apart(spec.devices),
+        )
 
-    async def _compiled(
-        self,
-        source: ModelSource,
-        request: CompileRequest,
-        devices: Sequence[Device],
-        identity: Identity,
-        *,
-        again: bool = False,
-    ) -> Compilation:
+    async def _compiled(self, spec: CompileSpec) -> Compilation:
         """A compilation; its model has the sizes that devices state of types of extensions."""
-        if source.model is not None:
-            await self._devices.check_extensions(source.model)
+        if isinstance(spec.source, Model):
+            await self._devices.check_extensions(spec.source)
         with collecting_later():
-            compilation = await compile_model(
-                source.source(),
-                devices,
-                preference=ExecutionPreference(request.preference),
-                priority=Priority(request.priority),
-                deadline=request.deadline,
-                fingerprint=identity.digest,
-                precision=request.precision,
-                pin=request.pin,
-                reference=self._devices.reference(),
-                verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
-                budget_ns=int(self.options.competition_budget_ms * 1e6),
-                quantum_ns=request.quantum_ns,
-                cache=self._cache(request, devices, identity),
-                apart=self._apart(devices),
-                optimise_after=request.optimise_after,
-                code=identity.code,
-                again=again,
-            )
-        _tell(source.name, compilation.report)
+            compilation = await compile_model(spec, self._cache(spec))
+        tell(spec.name or "", compilation.report)
         async with closed_on_failure(compilation.prepared):
             model = await self._devices.sized(compilation.model)
         return msgspec.structs.replace(compilation, model=model)
@@ -358,63 +343,37 @@ class Runtime:
         names = self._devices.names_of(devices) if self.options.contest_process else None
         return None if names is None else Apart(self._contests_once, names)
 
-    def _reviver(
-        self,
-        source: ModelSource,
-        request: CompileRequest,
-        devices: Sequence[Device],
-        identity: Identity,
-    ) -> Reviver | None:
+    def _reviver(self, spec: CompileSpec) -> Reviver | None:
         """What compiles a network again whose isolated device has died, where that is wanted."""
         services = self._devices.services
         if not self.options.revive or not services:
             return None
-        again = msgspec.structs.replace(request, deadline=None, optimise_after=None)
-        return reviving.Reviver(
-            services, functools.partial(self._compiled, source, again, devices, identity)
-        )
+        again = msgspec.structs.replace(spec, deadline=None, optimise_after=None)
+        return reviving.Reviver(services, functools.partial(self._compiled, again))
 
-    def _cache(
-        self, request: CompileRequest, devices: Sequence[Device], identity: Identity
-    ) -> CompilationCache | None:
-        """The cache that a compilation asks for; besides what keys say the plan depends on more."""
-        if request.cache_dir is None:
-            return None
+    def _cache(self, spec: CompileSpec) -> CompilationCache | None:
+        """The cache that a compilation asks for."""
         options = self.options
+        if spec.cache_dir is None:
+            return None
+        store = Store(
+            spec.cache_dir,
+            self._folder,
+            limit_bytes=options.cache_limit_bytes,
+            encrypt=options.encrypt_cache,
+        )
         return CompilationCache(
-            Store(
-                request.cache_dir,
-                self._folder,
-                limit_bytes=options.cache_limit_bytes,
-                encrypt=options.encrypt_cache,
-            ),
-            self._workers.aside,
-            token=request.token or identity.digest,
-            model_digest=identity.digest,
-            library_version=library_version(),
-            preference=ExecutionPreference(request.preference),
-            priority=Priority(request.priority),
-            versions=", ".join(f"{device.name} {device.version}" for device in devices),
-            conditions=[
-                [device.name for device in devices],
-                options.cores,
-                options.competition_budget_ms > 0,
-                request.precision,
-                request.preemption_quantum_ms,
-                request.pin,
-                sorted(identity.code.items()),
-            ],
-            deadline=request.deadline,
-            shared=self._shared_once,
+            store, self._workers.aside, spec, cores=options.cores, shared=self._shared_once
         )
 
     async def _net(
         self,
         compilation: Compilation,
-        request: CompileRequest,
-        name: str,
+        spec: CompileSpec,
         reviver: Reviver | None,
         again: Callable[[], Awaitable[Compilation]],
+        *,
+        is_pinned: bool,
     ) -> Net:
         upkeep = _Upkeep()
         async with closed_on_failure(compilation.prepared):
@@ -427,13 +386,13 @@ class Runtime:
                 on_close=functools.partial(self._closing, upkeep),
                 on_drop=functools.partial(self._dropped, upkeep),
                 start=self._tasks.start,
-                is_pinned=request.devices is not None,
-                tally=functools.partial(self.calls.of, name, Priority(request.priority)),
+                is_pinned=is_pinned,
+                tally=functools.partial(self.calls.of, spec.name or "", spec.priority),
             )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:
-            start = functools.partial(self._tasks.start, _optimise)
-            upkeep.add(start(weakref.ref(net), compilation.later))
+            start = functools.partial(self._tasks.start, bring_in)
+            upkeep.add(start(weakref.ref(net), compilation.later, net.model.name))
         if reviver is not None:
             upkeep.add(self._tasks.start(reviver.run, weakref.ref(net)))
         if compilation.run_ns is not None:
@@ -442,8 +401,8 @@ class Runtime:
             upkeep.add(functools.partial(self._recheckers.discard, checker))
             upkeep.add(self._tasks.start(checker.run))
         until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
-        if request.deadline is not None:
-            until = min(until, request.deadline)
+        if spec.deadline is not None:
+            until = min(until, spec.deadline)
         try:
             with contextlib.suppress(MissedDeadline):
                 await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)
@@ -467,10 +426,12 @@ class Runtime:
         )
 
     def _contests_once(self) -> ContestProcess:
-        if self._contests is None:
-            settings = msgspec.structs.replace(self.options, state_dir=self._folder)
-            self._contests = contest_process.ContestProcess(msgspec.json.encode(settings).decode())
-        return self._contests
+        with self._making:
+            if self._contests is None:
+                settings = msgspec.structs.replace(self.options, state_dir=self._folder)
+                told = msgspec.json.encode(settings).decode()
+                self._contests = contest_process.ContestProcess(told)
+            return self._contests
 
     def _errands_once(self) -> Errands:
         if self._errands is None:
@@ -557,19 +518,6 @@ class Runtime:
             logger.warning("%d executions still run on a device that does not stop", running)
 
 
-def _tell(name: str, report: Report) -> None:
-    """Lines of VLOG: what was tried, what was refused, who runs what, and how the cache did."""
-    for line in report.candidates:
-        vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
-    for refusal in report.rejections:
-        where = f"operation {refusal.operation}" if refusal.operation >= 0 else "the model"
-        vlog.compilation("%s: %s does not run %s: %s", name, refusal.device, where, refusal.reason)
-    for part in report.partitions:
-        count = len(part.operations)
-        vlog.compilation("%s: %s runs %d operations: %s", name, part.device, count, part.reason)
-    vlog.compilation("%s: cache: %s", name, report.cache_reason)
-
-
 class _Upkeep:
     """What ends with a network: the tasks that bring the best plan in, or a new one."""
 
@@ -584,16 +532,3 @@ class _Upkeep:
         """Cancel them."""
         for cancel in self._cancels:
             cancel()
-
-
-async def _optimise(reference: weakref.ref[Net], later: Callable[[], Awaitable[Report]]) -> None:
-    """Bring the best plan of a network in while the first one is in use, unless cancelled."""
-    try:
-        report = await later()
-    except Exception as error:
-        logger.warning("a network stays with its first plan: %s", error)
-        return
-    net = reference()
-    if net is not None:
-        _tell(net.model.name, report)
-        net.optimised(report)

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 import msgspec
 
 from nnasync import model as models
-from nnasync.compilation import REFERENCE, fingerprints
+from nnasync.clock import Deadline, now_ns
+from nnasync.compilation import REFERENCE, CompileSpec, fingerprints
 from nnasync.compilation.compiler import hold
 from nnasync.compilation.contest_messages import Ask, Talk, Trying, Unheld, read_ask
-from nnasync.compilation.terms import Terms
 from nnasync.drivers.service.connection import Frame
 from nnasync.errors import NNError
-from nnasync.hal import Model
+from nnasync.hal import ExecutionPreference, Model
 from nnasync.runtime import Options, open_runtime, run
 from nnasync.service import lifeline
 from nnasync.service.process import options_of
@@ -84,15 +84,22 @@ async def _hold(ask: Ask, model: Model, options: Options, talk: Talk) -> None:
     others = [] if REFERENCE in ask.devices else [REFERENCE]
     async with open_runtime(devices=[*ask.devices, *others], options=options) as runtime:
         devices = runtime.devices[: len(ask.devices)]
-        terms = Terms(
-            ask.question.model,
-            runtime.device(REFERENCE),
+        question, remaining_ns = ask.question, ask.remaining_ns
+        spec = CompileSpec(
+            source=model,
+            fingerprint=bytes.fromhex(question.model),
+            devices=devices,
+            preference=ExecutionPreference(question.preference),
+            priority=ask.priority,
+            precision=question.precision,
+            deadline=None if remaining_ns is None else Deadline(now_ns() + remaining_ns),
+            reference=runtime.device(REFERENCE),
             budget_ns=ask.budget_ns,
             patience_s=ask.patience_s,
             code=fingerprints(devices),
             trying=trying,
         )
-        await hold(ask, model, devices, terms, talk.send)
+        await hold(ask, spec, talk.send)
 
 
 @contextlib.contextmanager

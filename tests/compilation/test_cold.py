@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import cold
+from nnasync.compilation import contest
 from nnasync.engine import StopFlag
 from tests.compilation.rig import FakeEngine, ManualClock, competing, verdict_of, way
 from tests.compilation.rig import clock as clock
@@ -120,7 +120,7 @@ def test_making_caches_cold_writes_all_of_its_memory_and_lets_go(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    chill = cold.Chill()
+    chill = contest.Chill()
     for count in (1, 2):
         chill()
         assert chill.memory.nbytes >= 1 << 24

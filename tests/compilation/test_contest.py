@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import compile_model
+from nnasync.compilation import CompileSpec, compile_model
 from nnasync.compilation.samples import samples_of
 from nnasync.engine import StopFlag
 from nnasync.errors import GeneralFailure
@@ -330,13 +330,12 @@ async def test_who_hangs_is_given_up(clock: ManualClock) -> None:
     async with competing(hanging, FakeEngine("sound", clock), REFERENCE) as rt:
         try:
             compilation = await compile_model(
-                doubler(),
-                rt.devices,
-                preference=nn.Preference.FAST_SINGLE_ANSWER,
-                priority=nn.Priority.MEDIUM,
-                deadline=None,
-                fingerprint=bytes(32),
-                patience_s=0.05,
+                CompileSpec(
+                    source=doubler(),
+                    fingerprint=bytes(32),
+                    devices=rt.devices,
+                    patience_s=0.05,
+                )
             )
         finally:
             let_go.set()

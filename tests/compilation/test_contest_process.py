@@ -215,6 +215,23 @@ async def test_a_process_that_ended_meanwhile_is_started_again(tmp_path: Path) -
 
 
 @one_loop
+async def test_a_process_that_no_contest_needed_ends_with_the_runtime(tmp_path: Path) -> None:
+    with acme(tmp_path, FINE):
+        async with nn.open_runtime(devices=["acme", REFERENCE]) as runtime:
+            net = await runtime.compile(doubler(), deadline=nn.within(s=GUARD_S))
+            await net.close()
+            process = runtime._contests_once()
+            process.begin()
+            process.begin()
+            assert process._idle is not None
+            pid = process._idle.peer.pid
+            assert is_alive(pid)
+    assert not is_alive(pid)
+    process.begin()
+    assert process._idle is None
+
+
+@one_loop
 async def test_without_a_process_the_contest_is_held_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.ranking import close, crowding, near, winner
+from nnasync.compilation.ranking import close, crowding, near, rule_out, winner
+from nnasync.compilation.report import Fate
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Turn
 from nnasync.hal import ExecutionPreference
@@ -122,10 +123,36 @@ def test_the_reference_wins_where_no_engine_is_near_or_better_when_cold() -> Non
     assert won(standing("engine", 97, 155), standing(REFERENCE, 110, 60)) == "engine"
 
 
+def test_what_became_of_them_is_told_apart_from_the_words() -> None:
+    lines = [
+        standing("a", 100, 100),
+        standing("b", 103, 103),
+        standing("c", 200, 200),
+        standing("d", 50, 50, agrees=False),
+    ]
+    winner(lines, FAST)
+    assert [each.candidate().fate for each in lines] == [
+        Fate.CHOSEN,
+        Fate.EQUAL,
+        Fate.SLOWER,
+        Fate.DISAGREES,
+    ]
+
+
+def test_who_was_never_judged_is_not_said_to_be_slower() -> None:
+    """What is slower agrees, and may be kept as a quick plan before the best one."""
+    lines = [standing("a", 1, 1), standing("b", 1, 1), standing("c", 1, 1)]
+    for line, impression_ns, agrees in zip(lines, (1e3, 1e6, 1e6), (True, True, None), strict=True):
+        line.impression_ns, line.agrees = impression_ns, agrees
+    rule_out(lines)
+    assert [each.fate for each in lines] == [None, Fate.SLOWER, Fate.UNTRIED]
+    assert all("slower: about" in each.verdict for each in lines[1:])
+
+
 def test_who_disagrees_or_failed_is_not_near() -> None:
     wrong = standing("wrong", 50, 60, agrees=False)
     gone = standing("gone", 100, 50)
-    gone.verdict = "failed: gone"
+    gone.settle(Fate.FAILED, "failed: gone")
     right = standing("right", 100, 200)
     assert names(near([wrong, gone, right], FAST)) == ["right"]
     assert won(wrong, gone, right) == "right"

@@ -51,6 +51,14 @@ def test_a_verdict_is_found_again(tmp_path: Path) -> None:
     assert (found.chosen, found.candidates) == (1, LINES)
 
 
+def test_it_is_told_which_models_are_known(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path / "v")
+    assert not verdicts.know("m")
+    verdicts.keep(question(), 1, LINES)
+    assert verdicts.know("m")
+    assert not verdicts.know("other")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -140,6 +140,8 @@ async def test_a_plan_that_cannot_be_given_back_does_not_keep_the_others(
 
             class Plan:
                 bind = plan.bind
+                kept_in = plan.kept_in
+                reads_in_place = plan.reads_in_place
 
                 def trim(self) -> None:
                     trimmed.append(self)

@@ -142,7 +142,7 @@ async def test_a_death_while_the_better_plan_is_made_disturbs_nothing(
         rig.service.die()
         await until(lambda: rig.net.taken == [first, second])
     assert rig.net.improved == []
-    assert "keeps the plan it has" in caplog.text
+    assert "stays with its first plan" in caplog.text
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda error: type(error).__name__)

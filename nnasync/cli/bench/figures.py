@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnasync.cli.bench.contestant import Contestant
-from nnasync.compilation import Report
+from nnasync.compilation import Fate, Report
 from nnasync.hal import Struct
 
 __all__ = ["Figures", "figures_of", "where"]
@@ -64,5 +64,5 @@ def figures_of(contestant: Contestant, in_flight: int) -> Figures:
 def where(report: Report) -> tuple[str, str]:
     """Devices of a compiled model, joined by "+", and the lowering that was chosen."""
     devices = "+".join(dict.fromkeys(partition.device for partition in report.partitions))
-    chosen = [one.lowering for one in report.candidates if one.verdict.startswith("chosen")]
+    chosen = [one.lowering for one in report.candidates if one.fate is Fate.CHOSEN]
     return devices, chosen[0] if chosen else ""

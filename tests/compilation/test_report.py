@@ -6,8 +6,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.compilation import Candidate, Rejection, Report
-from nnasync.compilation.report import Fallback, Partition
-from nnasync.compilation.telling import ranges
+from nnasync.compilation.report import Fallback, Partition, ranges
 from nnasync.drivers.null import NullEngine
 from tests.rigs import REFERENCE, calculator, runtime
 

@@ -1,7 +1,10 @@
-"""What a compilation came to: the contender that was chosen, made into something that runs.
+"""A better plan follows: what runs at once, and what takes its place when it is there.
 
-It may be a first stage: then the compilation says what remains to be done, which the runtime does
-while the network is in use already.
+A contender that was chosen becomes a `Compilation`. Its `later` is there in three cases: the first
+device that took the model answers until the choice is made; a plan out of the cache that is loaded
+quickly answers until the best one is; a plan of several threads has its form with one loaded when
+the first answers are out. The runtime awaits `later` while the network is in use (`bring_in`). How
+calls change from one plan to the next is told in `plans.staged` and `plans.adaptive`.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
@@ -19,19 +23,20 @@ from nnasync.compilation.contenders import (
     Contender,
     EngineContender,
     PlanContender,
-    Wish,
 )
 from nnasync.compilation.manifest import Stage
 from nnasync.compilation.recalling import Found, Recall
 from nnasync.compilation.report import Compilation, Report
+from nnasync.compilation.spec import CompileSpec
 from nnasync.engine_device import EngineDevice, EnginePreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.plans.adaptive import AdaptivePlan
 from nnasync.plans.staged import StagedPlan
+from nnasync.tracing import vlog
 from nnasync.wakeup import in_thread
 
-__all__ = ["NO_CACHE", "Chosen", "recalled"]
+__all__ = ["NO_CACHE", "Chosen", "Upgradable", "bring_in", "recalled", "tell"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +51,13 @@ class Chosen:
     def __init__(
         self,
         choosing: Choosing,
-        wish: Wish,
+        spec: CompileSpec,
         report: Report,
         staged: StagedPlan | None = None,
     ) -> None:
         """`staged` is the contender's plan where another one may follow."""
         self._choosing = choosing
-        self._wish = wish
+        self._spec = spec
         self._report = report
         self._staged = staged
 
@@ -76,9 +81,9 @@ class Chosen:
             watchdog = device.workers.watchdog
             later = functools.partial(_follow, self._staged, best, patience_s, watchdog)
         compilation = Compilation(
-            self._wish.model, prepared, device, self._report, later, run_ns=median_ns
+            self._spec.model, prepared, device, self._report, later, run_ns=median_ns
         )
-        fallbacks = self._wish.fallbacks
+        fallbacks = self._spec.fallbacks
         if fallbacks is None:
             return compilation
         parts = self._report.partitions
@@ -144,10 +149,10 @@ def recalled(
             pin=manifest.pin,
         )
         choosing = Choosing(contender, manifest.reason, manifest.stages[number].median_ns)
-        return Chosen(choosing, found.wish, report, staged)
+        return Chosen(choosing, found.spec, report, staged)
 
     async def best() -> Chosen:
-        contender = await recall.load(following[0], found.wish, None)
+        contender = await recall.load(following[0], found.spec, None)
         if contender is None:
             return await choose()
         if isinstance(contender, EngineContender) and following[0].narrow is not None:
@@ -182,3 +187,40 @@ async def _complete(
         logger.info("%s has lost its plan for runs beside others", contender.name)
     else:
         plan.complete(narrow)
+
+
+class Upgradable(Protocol):
+    """A network, as far as it is brought a better plan."""
+
+    def optimised(self, report: Report) -> None:
+        """The best plan is in; this is its report."""
+
+
+async def bring_in(
+    network: Callable[[], Upgradable | None],
+    later: Callable[[], Awaitable[Report]],
+    name: str,
+) -> None:
+    """Bring the best plan of a network in while the first is in use, as long as it is there."""
+    try:
+        report = await later()
+    except Exception as error:
+        logger.warning("network %r stays with its first plan: %s", name, error)
+        return
+    net = network()
+    if net is not None:
+        tell(name, report)
+        net.optimised(report)
+
+
+def tell(name: str, report: Report) -> None:
+    """Lines of VLOG: what was tried, what was refused, who runs what, and how the cache did."""
+    for line in report.candidates:
+        vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
+    for refusal in report.rejections:
+        where = f"operation {refusal.operation}" if refusal.operation >= 0 else "the model"
+        vlog.compilation("%s: %s does not run %s: %s", name, refusal.device, where, refusal.reason)
+    for part in report.partitions:
+        count = len(part.operations)
+        vlog.compilation("%s: %s runs %d operations: %s", name, part.device, count, part.reason)
+    vlog.compilation("%s: cache: %s", name, report.cache_reason)
