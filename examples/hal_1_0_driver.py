@@ -86,7 +86,7 @@ def signing_key(path: Path) -> bytes:
 
 
 class Driver:
-    """The device: what `nnasync.versions.Device10` asks for."""
+    """The device: what `nnasync.versions.interfaces` lists for HAL 1.0."""
 
     name = "hal-1.0-example"
     feature_level = HalVersion.V1_0

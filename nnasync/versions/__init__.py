@@ -15,31 +15,15 @@ from nnasync.versions.answers import examine
 from nnasync.versions.device import Versioned
 from nnasync.versions.discovery import Discovered, admit
 from nnasync.versions.errands import Errand, Errands
-from nnasync.versions.interfaces import (
-    BurstPreparedModel12,
-    Device10,
-    Device11,
-    Device12,
-    OlderDevice,
-    OlderPreparedModel,
-    PreparedModel10,
-    PreparedModel12,
-)
+from nnasync.versions.interfaces import OlderDevice
 from nnasync.versions.slicing import Slice, View, slice_of, view_of
 
 __all__ = [
     "Answers",
-    "BurstPreparedModel12",
-    "Device10",
-    "Device11",
-    "Device12",
     "Discovered",
     "Errand",
     "Errands",
     "OlderDevice",
-    "OlderPreparedModel",
-    "PreparedModel10",
-    "PreparedModel12",
     "Slice",
     "Versioned",
     "View",

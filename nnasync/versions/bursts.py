@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from nnasync.burst import (
     Begin,
@@ -26,7 +26,6 @@ from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
 from nnasync.versions.errands import Answer
-from nnasync.versions.interfaces import BurstPreparedModel12
 
 __all__ = ["OwnBurst", "ServedBurst", "follow"]
 
@@ -104,7 +103,7 @@ class OwnBurst:
         self._requests, self._results = LocalChannel(), LocalChannel()
         self._device = BurstController(self._requests, self._results)
 
-    async def open(self, prepared: BurstPreparedModel12) -> None:
+    async def open(self, prepared: Any) -> None:
         """Have the device serve; raises what it raises."""
         context: BurstContext = await prepared.configure_execution_burst(
             self._device, self._requests, self._results

@@ -32,7 +32,7 @@ from nnasync.validation import (
     validate_priority,
 )
 from nnasync.versions.errands import Errands
-from nnasync.versions.interfaces import OlderDevice, OlderPreparedModel
+from nnasync.versions.interfaces import OlderDevice
 from nnasync.versions.prepared import VersionedPreparedModel
 from nnasync.versions.results import older_error
 from nnasync.versions.slicing import View, view_of
@@ -184,7 +184,7 @@ class Versioned(KnownDevice):
 
         return await self.errands.call(self.name, asked, at_ns(deadline))
 
-    def _adopted(self, found: OlderPreparedModel | None, model: Model | None) -> PreparedModel:
+    def _adopted(self, found: Any, model: Model | None) -> PreparedModel:
         if found is None:
             raise GeneralFailure(f"{self.name} says that it prepared a model, but gives none")
         title = model.name if model is not None else ""

@@ -28,10 +28,6 @@ from nnasync.hal import (
 from nnasync.validation import compliant_with, validate_request
 from nnasync.versions.bursts import OwnBurst, ServedBurst, follow
 from nnasync.versions.errands import Errand, Errands
-from nnasync.versions.interfaces import (
-    BurstPreparedModel12,
-    OlderPreparedModel,
-)
 from nnasync.versions.results import are_specified, checked_result, older_error
 
 __all__ = ["VersionedPreparedModel"]
@@ -48,7 +44,7 @@ class VersionedPreparedModel(PlainExecutions):
 
     def __init__(
         self,
-        inner: OlderPreparedModel,
+        inner: Any,
         model: Model | None,
         version: HalVersion,
         who: str,
@@ -56,7 +52,7 @@ class VersionedPreparedModel(PlainExecutions):
     ) -> None:
         """`model` is None where it was loaded from a cache: then the device alone checks."""
         self.model = model
-        self._inner: Any = inner
+        self._inner = inner
         self._version = version
         self._who = who
         self._errands = errands
@@ -98,7 +94,7 @@ class VersionedPreparedModel(PlainExecutions):
     ) -> BurstContext:
         """Serve a burst: over the device's own if it has any, else one execution at a time."""
         inner = self._open()
-        if self._version >= HalVersion.V1_2 and isinstance(inner, BurstPreparedModel12):
+        if self._version >= HalVersion.V1_2 and hasattr(inner, "configure_execution_burst"):
             burst = OwnBurst(
                 self._who,
                 self,

@@ -41,7 +41,7 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool, layout
 from nnasync.validation import minimum_version, validate_model, validate_request
-from nnasync.versions import Device10, Device11, Device12, Errands
+from nnasync.versions import Errands, OlderDevice
 from nnasync.versions.bursts import ServedBurst
 from nnasync.versions.errands import Errand
 from tests.rigs import GUARD_S, ManualWatchdog
@@ -393,6 +393,6 @@ def same(left: Sequence[Any], right: Sequence[Any]) -> bool:
     )
 
 
-def _conform(a: Fake10, b: Fake11, c: Fake12) -> tuple[Device10, Device11, Device12]:
-    """The type checker holds the fakes to the interfaces."""
-    return a, b, c
+def _conform(*fakes: Fake10 | Fake11 | Fake12) -> Sequence[OlderDevice]:
+    """The type checker holds the fakes to the interface."""
+    return fakes
