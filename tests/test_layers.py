@@ -25,7 +25,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"formats", "engine_device", "versions"},
     {"plans"},
     {"engine"},
-    {"bases"},
+    {"device_helpers"},
     {"device"},
     {"model"},
     {"validation"},

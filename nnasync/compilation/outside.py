@@ -12,11 +12,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from nnasync.bases import PlainExecutions, begun_at
 from nnasync.burst import Arguments, BurstCallback, BurstContext, Channel
 from nnasync.clock import now_ns
 from nnasync.compilation.outside_burst import FallbackBurst, shares_memory
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
+from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.engine_device import EnginePreparedModel
 from nnasync.engine_device.launched import Info
 from nnasync.engine_device.ordering import DependencyFailed

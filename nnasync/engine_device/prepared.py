@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from nnasync import hal
-from nnasync.bases import begun_at
 from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
+from nnasync.device_helpers import begun_at
 from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine_device.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine_device.burst_context import EngineBurstContext

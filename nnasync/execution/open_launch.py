@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.bases import begun_at
 from nnasync.clock import Alarm, Watchdog, now_ns
 from nnasync.device import ExecutionInfo
+from nnasync.device_helpers import begun_at
 from nnasync.engine_device.ordering import DependencyFailed
 from nnasync.errors import (
     BadState,

@@ -10,7 +10,7 @@ priority, cache files, timing, permission to relax.
 
 from __future__ import annotations
 
-from nnasync.bases import Answers
+from nnasync.device_helpers import Answers
 from nnasync.versions.answers import examine
 from nnasync.versions.device import Versioned
 from nnasync.versions.discovery import Discovered, admit

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import anyio
 
 from nnasync import hal
-from nnasync.bases import Answers
+from nnasync.device_helpers import Answers
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import (
     Capabilities,

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from nnasync import hal
-from nnasync.bases import Answers, KnownDevice
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, PreparedModel
+from nnasync.device_helpers import Answers, KnownDevice
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnasync.bases import Answers, ForwardingDevice, ForwardingLoweringDevice, KnownDevice
 from nnasync.device import Device, LoweringDevice
+from nnasync.device_helpers import Answers, ForwardingDevice, ForwardingLoweringDevice, KnownDevice
 from nnasync.hal import HalVersion
 from nnasync.versions.answers import PATIENCE_S, examine
 from nnasync.versions.device import Versioned

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from nnasync import hal
-from nnasync.bases import PlainExecutions
 from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
 from nnasync.clock import now_ns
+from nnasync.device_helpers import PlainExecutions
 from nnasync.errors import BadState, DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.fences import Fence, merge
 from nnasync.hal import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 
-from nnasync.bases import Answers, KnownDevice
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Lowering, PreparedModel
+from nnasync.device_helpers import Answers, KnownDevice
 from nnasync.drivers.service.buffers import RemoteBuffer
 from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.messages import (

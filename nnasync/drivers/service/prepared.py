@@ -6,9 +6,9 @@ import functools
 import weakref
 from collections.abc import Sequence
 
-from nnasync.bases import PlainExecutions, begun_at
 from nnasync.burst import BurstCallback, Channel
 from nnasync.clock import now_ns
+from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.launched import RemoteExecution

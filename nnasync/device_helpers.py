@@ -1,4 +1,4 @@
-"""Bases for devices and prepared models that pass on, or know, or do alike what they are asked.
+"""Helpers for devices and prepared models that pass on, or know, or do alike what they are asked.
 
 The contract is in `device`; whoever implements it may take from here what others would write the
 same way. A method that `passed_on` makes has the signature and the words of the contract, so that a

@@ -1,4 +1,4 @@
-"""What devices and prepared models take from their bases: all of the contract, and unchanged."""
+"""What devices and prepared models take from their helpers: all of the contract, unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nnasync.bases import (
+from nnasync.device import Device, LoweringDevice, PreparedModel
+from nnasync.device_helpers import (
     Answers,
     ForwardingDevice,
     ForwardingLoweringDevice,
@@ -16,7 +17,6 @@ from nnasync.bases import (
     PlainExecutions,
     begun_at,
 )
-from nnasync.device import Device, LoweringDevice, PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.hal import (
     DEFAULT_CONFIG,
