@@ -7,17 +7,21 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Model
+from nnasync.hal import Model, StatePair
 from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
+    from nnasync import validation
     from nnasync.importers import description
 else:
+    validation = deferred("nnasync.validation")
     description = deferred("nnasync.importers.description")
 
-__all__ = ["LOADERS", "check_suffix", "describe", "load"]
+__all__ = ["LOADERS", "check_suffix", "describe", "load", "with_states"]
 
 LOADERS: Mapping[str, str] = {
     ".nnm": "nnasync.model:load_nnm",
@@ -32,6 +36,7 @@ def load(
     *,
     signature: str | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
+    state: Mapping[str, str] | None = None,
 ) -> Model:
     """The model in a file: `.tflite`, `.onnx` or `.nnm`.
 
@@ -40,6 +45,9 @@ def load(
 
     It blocks while the file is read and converted, up to seconds for a large one: a coroutine gives
     the path to `Runtime.compile` instead, which loads it in a thread.
+
+    `state` names outputs that are the next values of inputs, as `{"next": "state"}`: both become a
+    state, which bursts carry, and calls neither take nor give it.
 
     A file with operators that are not translated is kept whole, for ONNX Runtime or LiteRT. Raises
     ModelError where it is broken or nothing runs it, InvalidArgument for another suffix, a missing
@@ -52,7 +60,7 @@ def load(
     if given and check_suffix(path) != ".tflite":
         raise InvalidArgument(f"{os.fspath(path)}: {'= and '.join(given)}= is for .tflite files")
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
-    model = loader(path, **given)
+    model = with_states(loader(path, **given), state or {})
     main = model.main
     vlog.model(
         "loaded %s: %d operations, %d operands, %d referenced subgraphs",
@@ -62,6 +70,31 @@ def load(
         len(model.referenced),
     )
     return model
+
+
+def with_states(model: Model, state: Mapping[str, str]) -> Model:
+    """A model whose outputs by these names are the next values of inputs.
+
+    Raises InvalidArgument for names that it does not have, ModelError where the two differ in type
+    or shape, or are a state already.
+    """
+    if not state:
+        return model
+    inputs, outputs = (
+        {model.main.operands[index].name: place for place, index in enumerate(indexes)}
+        for indexes in (model.main.input_indexes, model.main.output_indexes)
+    )
+    pairs = []
+    for new, old in state.items():
+        if new not in outputs or old not in inputs:
+            raise InvalidArgument(
+                f"state: no output {new!r} with an input {old!r}; inputs are {', '.join(inputs)},"
+                f" outputs {', '.join(outputs)}"
+            )
+        pairs.append(StatePair(input=inputs[old], output=outputs[new]))
+    found = msgspec.structs.replace(model, state=(*model.state, *pairs))
+    validation.validate_model(found)
+    return found
 
 
 def describe(path: str | os.PathLike[str]) -> description.Description:

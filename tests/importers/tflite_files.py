@@ -202,7 +202,11 @@ def operator_table(b: Any, index: int, op: Op) -> int:
     options = None
     if op.options_type:
         values = {
-            name: vector(b, value, 4, b.PrependInt32) if isinstance(value, tuple) else value
+            name: vector(b, value, 4, b.PrependInt32)
+            if isinstance(value, tuple)
+            else b.CreateString(value)
+            if isinstance(value, str)
+            else value
             for name, value in op.options.items()
         }
         getattr(tflite, f"{op.options_type}Start")(b)

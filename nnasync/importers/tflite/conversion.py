@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync.errors import ModelError
-from nnasync.hal import Model
+from nnasync.hal import Array, Model
 from nnasync.importers.tflite.converter import Converter
 from nnasync.importers.tflite.folding import fold, may_fold
 from nnasync.importers.tflite.interface import Interface
 from nnasync.importers.tflite.operators import OPERATORS
 from nnasync.importers.tflite.reader import File, Graph, OperatorInfo
 from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.variables import finish_variables
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder, Value
 from nnasync.model.control_flow import ControlFlow
@@ -36,6 +37,7 @@ def convert(file: File, interface: Interface, pool: Pool, name: str) -> Model:
     for port in interface.inputs:
         tensors.add_input(port.tensor, port.name, port.shape)
     conversion.run(tensors)
+    finish_variables(tensors)
     for port in interface.outputs:
         tensors.add_output(port.tensor, port.name)
     return builder.build()
@@ -51,7 +53,7 @@ class _Conversion:
 
     def tensors(self, number: int, builder: ControlFlow) -> Tensors:
         """The tensors of a subgraph that is to be built there."""
-        return Tensors(self._file.graphs[number], self._pool, builder, self._part)
+        return Tensors(self._graph(number), self._pool, builder, self._part, self._first)
 
     def run(self, tensors: Tensors) -> None:
         """Convert all operators in their order; raises ModelError that names one."""
@@ -63,9 +65,7 @@ class _Conversion:
                 raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
 
     def _part(self, number: int, builder: ControlFlow, inputs: Sequence[Value]) -> list[Value]:
-        if not 0 <= number < len(self._file.graphs):
-            raise ModelError(f"refers to subgraph {number} of {len(self._file.graphs)}")
-        graph = self._file.graphs[number]
+        graph = self._graph(number)
         if len(graph.inputs) != len(inputs):
             raise ModelError(f"subgraph {number} has {len(graph.inputs)} inputs")
         self._depth += 1
@@ -77,6 +77,27 @@ class _Conversion:
         self.run(tensors)
         self._depth -= 1
         return [tensors.required(index) for index in graph.outputs]
+
+    def _graph(self, number: int) -> Graph:
+        if not 0 <= number < len(self._file.graphs):
+            raise ModelError(f"refers to subgraph {number} of {len(self._file.graphs)}")
+        return self._file.graphs[number]
+
+    def _first(self, number: int) -> dict[str, Array]:
+        """What a subgraph assigns to variables; raises ModelError where it needs a run for that."""
+        tensors = self.tensors(number, ModelBuilder())
+        first: dict[str, Array] = {}
+        for operator in tensors.graph.operators:
+            if operator.name == "ASSIGN_VARIABLE":
+                numbers = tensors.numbers(operator.inputs[1])
+                if numbers is None:
+                    raise ModelError("assigns a value that is no constant")
+                first[tensors.variables.name(operator)] = numbers
+            elif operator.name == "VAR_HANDLE":
+                _converter(tensors.graph, operator).convert(tensors, operator)
+            elif not fold(tensors, operator):
+                raise ModelError(f"needs {operator.name} before the first run")
+        return first
 
 
 def untranslated(file: File, number: int) -> list[str]:

@@ -17,6 +17,7 @@ from nnasync.importers.tflite import (
     recurrent,
     reduction,
     strided_slice,
+    variables,
     windows,
 )
 from nnasync.importers.tflite.converter import Converter
@@ -32,6 +33,7 @@ _FAMILIES = (
     recurrent,
     reduction,
     strided_slice,
+    variables,
     windows,
     extension,
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 from nnasync.importers.tflite.converter import (
     BOOLEANS,
@@ -18,10 +21,13 @@ from nnasync.importers.tflite.converter import (
 )
 from nnasync.importers.tflite.reader import OperatorInfo
 from nnasync.importers.tflite.tensors import Tensors
+from nnasync.model.graph import int32_array
 
 __all__ = ["CONVERTERS"]
 
 _T = OperationType
+_MOST_ENTRIES = 1 << 20
+"""Longest axis that is turned round."""
 
 
 def _with_axes(kinds: Kinds) -> Kinds:
@@ -54,11 +60,20 @@ def _index_of(type: OperationType) -> Convert:
 
 
 def _largest(tensors: Tensors, operator: OperatorInfo) -> None:
-    """The k largest numbers along the last axis, and where they are."""
+    """The k largest numbers along the last axis, and where they are.
+
+    Of equal numbers TFLite takes the first and the HAL the last, so the axis is turned round.
+    """
     x, (count,) = tensors.input(operator, 0), tensors.constant(operator, 1)
+    size, build = x.shape[-1], tensors.builder.operation
+    if not 0 < size <= _MOST_ENTRIES:
+        raise ModelError(f"orders an axis of {size} entries")
+    turned = int32_array(np.arange(size)[::-1])
+    y = build(_T.GATHER, x, len(x.shape) - 1, turned, like=x)
     stated = [tensors.described(index) for index in operator.outputs]
-    values = tensors.builder.operation_outputs(_T.TOPK_V2, x, count, outputs=stated)
-    tensors.define_all(operator, values)
+    values, places = tensors.builder.operation_outputs(_T.TOPK_V2, y, count, outputs=stated)
+    last = int32_array([size - 1])
+    tensors.define_all(operator, [values, build(_T.SUB, last, places, 0)])
 
 
 def _softmax(tensors: Tensors, operator: OperatorInfo) -> None:

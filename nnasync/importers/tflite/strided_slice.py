@@ -44,16 +44,13 @@ def part_of(operator: OperatorInfo, specification: list[list[int]], rank: int) -
         elif new & bit:
             added.append(len(slices) - len(dropped) + len(added))
         else:
+            first = None if begin_mask & bit else begin
+            last = None if end_mask & bit else end
             if shrink & bit:
                 dropped.append(len(slices))
-                end, stride = begin + 1 or None, 1
-            slices.append(
-                (
-                    None if begin_mask & bit and not shrink & bit else begin,
-                    None if end_mask & bit and not shrink & bit else end,
-                    stride,
-                )
-            )
+                first, stride = first or 0, 1
+                last = first + 1 or None
+            slices.append((first, last, stride))
     slices += [(None, None, 1)] * (rank - len(slices))
     if len(slices) != rank:
         raise ModelError(f"names {len(slices)} dimensions of a tensor of rank {rank}")

@@ -19,7 +19,15 @@ from nnasync.model import ModelBuilder, Value
 from nnasync.model.control_flow import ControlFlow
 from nnasync.model.graph import Input, int32_array
 
-__all__ = ["DTYPES", "TENSOR_TYPES", "Part", "Tensors", "dequantized_numbers", "labelled"]
+__all__ = [
+    "DTYPES",
+    "TENSOR_TYPES",
+    "Part",
+    "Tensors",
+    "Variables",
+    "dequantized_numbers",
+    "labelled",
+]
 
 TENSOR_TYPES: dict[str, OperandType] = {
     "FLOAT32": OperandType.TENSOR_FLOAT32,
@@ -45,6 +53,27 @@ Part = Callable[[int, ControlFlow, Sequence[Value]], list[Value]]
 """Converts another subgraph, by its number, with these inputs; gives its outputs."""
 
 
+FirstValues = Callable[[int], Mapping[str, Array]]
+"""The first values of variables that a subgraph, by its number, assigns."""
+
+
+class Variables:
+    """The resource variables of a graph by name: first values, states, and values so far."""
+
+    def __init__(self) -> None:
+        self.handles: dict[int, str] = {}
+        self.first: dict[str, Array] = {}
+        self.states: list[tuple[str, Value]] = []
+        self.current: dict[str, Value] = {}
+
+    def name(self, operator: OperatorInfo) -> str:
+        """The name of the variable whose handle is an operator's first input."""
+        handle = operator.inputs[0] if operator.inputs else -1
+        if handle not in self.handles:
+            raise ModelError("takes a handle that is not known before the run")
+        return self.handles[handle]
+
+
 class Tensors:
     """Finds or makes the value of each tensor; converters read from it and write to it.
 
@@ -52,10 +81,19 @@ class Tensors:
     are masked where a number depends on a dimension that is open.
     """
 
-    def __init__(self, graph: Graph, pool: Pool, builder: ControlFlow, part: Part) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        pool: Pool,
+        builder: ControlFlow,
+        part: Part,
+        first_values: FirstValues,
+    ) -> None:
         self.graph = graph
         self.builder = builder
         self.part = part
+        self.first_values = first_values
+        self.variables = Variables()
         self.numbers_of: dict[int, Array] = {}
         self._pool = pool
         self._values: dict[int, Value] = {}

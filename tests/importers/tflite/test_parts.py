@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.engine import StopFlag
 from nnasync.errors import ModelError
-from nnasync.hal import OperationType
+from nnasync.hal import ExecutionPreference, OperationType, dtype_of
 from nnasync.importers.tflite import load, translate, wrap
 from tests.importers.tflite.judge import Network, compare, litert, reference
 from tests.importers.tflite_files import G, Op, T, floats, graphs_file, tflite_file, weights
@@ -153,3 +155,48 @@ def test_arithmetic_of_shapes_is_done_while_a_file_is_read(
     assert [operation.type for operation in model.main.operations] == [OperationType.RESHAPE]
     values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     assert reference(model, [values])[0].tolist() == values.reshape(2, 6).tolist()
+
+
+def accumulator(*, first: float) -> bytes:
+    """A network that adds its input to a variable, which CALL_ONCE sets first."""
+    handle, value = T("RESOURCE", ()), floats(1, 2)
+    constant = T("FLOAT32", (1, 2), np.full((1, 2), first, np.float32))
+    name = ("VarHandleOptions", {"SharedName": "total"})
+    init = G(
+        [handle, constant],
+        [Op("VAR_HANDLE", (), (0,), *name), Op("ASSIGN_VARIABLE", (0, 1), ())],
+        [],
+        [],
+    )
+    ops = [
+        Op("CALL_ONCE", (), (), "CallOnceOptions", {"InitSubgraphIndex": 1}),
+        Op("VAR_HANDLE", (), (1,), *name),
+        Op("READ_VARIABLE", (1,), (2,)),
+        Op("ADD", (0, 2), (3,), "AddOptions"),
+        Op("ASSIGN_VARIABLE", (1, 3), ()),
+    ]
+    return graphs_file([G([value, handle, value, value], ops, [0], [3]), init])
+
+
+@pytest.mark.parametrize("first", [0.0, 2.5])
+def test_resource_variables_are_states(tmp_path: Path, first: float) -> None:
+    path = saved(tmp_path, accumulator(first=first))
+    model = translate(path)
+    assert len(model.state) == (2 if first else 1)
+    plan = ReferenceEngine().compile(model, ExecutionPreference.SUSTAINED_SPEED)
+    operands = [model.main.operands[index] for index in model.main.input_indexes]
+    given = [np.zeros(each.dimensions, dtype_of(each.type)) for each in operands]
+    results = [np.zeros_like(each) for each in given]
+    call, expected = plan.bind(given, results), np.full((1, 2), first, np.float32)
+    for step in range(3):
+        given[0][...] = step + 1
+        expected += step + 1
+        assert call.run(StopFlag())
+        np.testing.assert_array_equal(results[0], expected)
+        for pair in model.state:
+            given[pair.input][...] = results[pair.output]
+
+
+def test_variables_are_not_left_in_litert(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="VAR_HANDLE.*would stay in LiteRT"):
+        wrap(saved(tmp_path, accumulator(first=0)))

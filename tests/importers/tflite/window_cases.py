@@ -109,7 +109,7 @@ def transposed(type: str, *, many: bool = False) -> Make:
         ]
         options = {"Padding": int(not same), "StrideW": s, "StrideH": s}
         op = Op("TRANSPOSE_CONV", (0, 1, 2, 4), (3,), "TransposeConvOptions", options)
-        return Network(tensors, [op], low=-1, high=1)
+        return Network(tensors, [op], low=-1, high=1, step=int(type == "UINT8"))
 
     return make
 
