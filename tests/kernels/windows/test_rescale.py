@@ -73,6 +73,25 @@ def test_bit_exact_at_every_sum_near_a_change_of_the_output(
     np.testing.assert_array_equal(got, ruled(sums, multiplier, output, fused, halves))
 
 
+def test_one_channel_of_four_has_no_exact_float32_factors() -> None:
+    multipliers, biases = (
+        np.array([0.05, 0.06, 0.07, 0.0017576797444247261]),
+        np.array([0, 0, 0, 160]),
+    )
+    output = Tensor(type=TYPES[0], shape=(4,), scale=0.05, zero_point=158)
+    rescale = Rescale(multipliers, biases, output, 0, np.dtype(np.float32), halves=Halves.UP)
+    sums = np.repeat(np.arange(-20_000, 40_000)[:, None], 4, axis=1)
+    floats = sums.astype(np.float32)
+    scratch = [
+        np.empty(spec.shape, spec.dtype) for spec in rescale.scratch(sums.shape, floats.dtype)
+    ]
+    target = np.empty(sums.shape, output.dtype)
+    sequence(rescale.calls(floats, target, scratch))()
+    for channel, (multiplier, bias) in enumerate(zip(multipliers, biases, strict=True)):
+        expected = ruled(sums[:, channel] + bias, multiplier, output, 0, Halves.UP)
+        np.testing.assert_array_equal(target[:, channel], expected)
+
+
 @pytest.mark.parametrize("halves", Halves)
 def test_all_sums_of_a_range(halves: Halves) -> None:
     output = Tensor(type=TYPES[0], shape=(1,), scale=0.1, zero_point=100)
