@@ -88,7 +88,7 @@ class Fuzzer:
 
 def all_samples() -> list[Sample]:
     """Our own, and official ones where they are at hand."""
-    return own_samples() + (official_samples(SHARED) if SHARED.is_dir() else [])
+    return [*own_samples(), *(official_samples(SHARED) if SHARED.is_dir() else [])]
 
 
 def source_of(seed: int, number: int) -> random.Random:

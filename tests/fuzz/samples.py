@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -457,14 +458,15 @@ def without_samples(operations: Iterable[Operation]) -> list[str]:
     return found
 
 
-def own_samples() -> list[Sample]:
+@functools.cache
+def own_samples() -> tuple[Sample, ...]:
     """Models of each operation by its signatures, with control flow, states and a small network."""
     source = random.Random(7)
     found = [Sample(model, {}) for model in (example(), branching(), looping(), _network())]
     for operation in (*OPERATIONS.values(), *EXTENSION_OPERATIONS.values()):
         made = _of_operation(operation, source)
         found += [sample for sample in made if isinstance(sample, Sample)]
-    return found
+    return tuple(found)
 
 
 def _network() -> Model:

@@ -28,8 +28,6 @@ from tests.fuzz.fuzz_models import Decisions, Fuzzer, described, fuzz, main, sou
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.samples import Sample, official_samples, own_samples, without_samples
 
-SAMPLES = own_samples()
-SMALL = Sample(next(s.model for s in SAMPLES if s.model.name == "RELU"), {})
 LARGE = (2**16, 2**31 - 1, 2**31, 2**32 - 1)
 
 
@@ -49,7 +47,7 @@ def same(seed: int = 0) -> Mutator:
 
 def test_samples_use_every_operation() -> None:
     assert without_samples((*OPERATIONS.values(), *EXTENSION_OPERATIONS.values())) == []
-    used = {(s.model.name, o.type) for s in SAMPLES for o in s.model.main.operations}
+    used = {(s.model.name, o.type) for s in own_samples() for o in s.model.main.operations}
     assert {type for _, type in used} >= set(OPERATIONS)
     assert {name for name, _ in used} >= {op.name for op in EXTENSION_OPERATIONS.values()}
     assert {hal.OperationType.IF, hal.OperationType.WHILE} <= {type for _, type in used}
@@ -65,7 +63,7 @@ def test_an_operation_without_a_sample_says_what_to_do() -> None:
 
 
 def test_samples_run_as_they_are(session: Session) -> None:
-    for sample in SAMPLES:
+    for sample in own_samples():
         outcomes = (session.attempt(sample, same(seed)) for seed in range(4))
         assert Outcome.RAN in outcomes, sample.model.name
 
@@ -76,12 +74,12 @@ def test_samples_run_as_they_are(session: Session) -> None:
 @given(st.randoms(use_true_random=False))
 def test_changed_models_run_or_are_refused(session: Session, source: random.Random) -> None:
     mutator = Mutator(source)
-    sample = mutator.sample(source.choice(SAMPLES), SAMPLES)
+    sample = mutator.sample(source.choice(own_samples()), own_samples())
     session.attempt(sample, mutator)
 
 
 def test_seeds(session: Session, tmp_path: Path) -> None:
-    fuzzer = Fuzzer(session, tmp_path, SAMPLES)
+    fuzzer = Fuzzer(session, tmp_path, own_samples())
     outcomes = [fuzzer.run(source_of(0, number)) for number in range(1000)]
     for outcome in Outcome:
         assert outcomes.count(outcome) > 10
@@ -96,7 +94,7 @@ def test_official_models(shared: Path, session: Session, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("number", LARGE)
 def test_huge_dimensions_run_in_little_memory_or_are_refused(session: Session, number: int) -> None:
-    for sample in SAMPLES[::3]:
+    for sample in own_samples()[::3]:
         operands = [o for o in sample.model.main.operands if not hal.is_constant(o)]
         for old in {n for operand in operands for n in operand.dimensions}:
             session.attempt(resized(sample, old, number), same())
@@ -117,8 +115,10 @@ def resized(sample: Sample, old: int, new: int) -> Sample:
 
 
 def test_a_seed_s_runs_are_always_the_same() -> None:
+    samples = own_samples()
+
     def changed() -> list[Model]:
-        return [Mutator(source_of(3, n)).sample(SAMPLES[n], SAMPLES).model for n in range(50)]
+        return [Mutator(source_of(3, n)).sample(samples[n], samples).model for n in range(50)]
 
     assert list(map(repr, changed())) == list(map(repr, changed()))
 
@@ -173,9 +173,10 @@ def takes_memory(plan: ReferencePlan) -> None:
     ],
 )
 def test_findings(what: Any, message: str) -> None:
+    small = Sample(next(s.model for s in own_samples() if s.model.name == "RELU"), {})
     with Session(Broken(what)) as session, pytest.raises(Finding, match=message) as raised:
         for seed in range(100):
-            session.attempt(SMALL, same(seed))
+            session.attempt(small, same(seed))
     assert message.split(":")[0] in described(raised.value) or "took" in message
     assert not tracemalloc.is_tracing()
 
