@@ -33,7 +33,6 @@ import nnasync as nn
 from benchmarks._report import arguments, median, publish, table
 from nnasync.burst import Arguments, BurstRequest
 from nnasync.drivers.service import connect, messages
-from nnasync.drivers.service.bursts import PUT, REQUEST
 from nnasync.drivers.service.connection import Connection, close_all
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
 from nnasync.drivers.service.models import Offer
@@ -158,11 +157,12 @@ class Hostile:
         """One thing of many on the control socket."""
         m, random_ = messages, self._random
         number = random_.randrange(1000, 2**31)
-        form = encode(m.Form(*self._arguments(), (3,)))
-        config = ExecutionConfig(loop_timeout_ns=0)
+        form = encode(Arguments(*self._arguments(), (3,)))
         match random_.randrange(40):
             case 0:
-                self._send(connection, m.Execute(number, 2, b"\x91" * (3 << 20), config, True))
+                self._send(
+                    connection, m.Launch(number, 1, 2, b"\x91" * (3 << 20), ExecutionConfig(), 0)
+                )
             case 1:
                 memory = PoolForm("ashmem", 2**40, 0, True)
                 self._send(connection, m.OfferMemory(number, memory), [self._pool.fd])
@@ -171,14 +171,14 @@ class Hostile:
                 self._send(connection, m.GetStatus(number), fds)
                 close_all(fds)
             case 3:
-                stale = encode(m.Form(*self._arguments(), (-random_.getrandbits(62),)))
-                self._send(connection, m.Execute(number, 2, stale, config, False))
+                stale = encode(Arguments(*self._arguments(), (-random_.getrandbits(62),)))
+                self._send(connection, m.Launch(number, 1, 2, stale, ExecutionConfig(), 0))
             case 4:
                 self._send(connection, m.Prepare(number, 1, number, *WISH, 2**62, 0, 0, b""))
             case 5 if random_.random() < 0.05:
                 connection.socket.send(random_.randbytes(64))
             case each if each < 25:
-                launch = m.Launch(number, number, 2, form, config, 0)
+                launch = m.Launch(number, number, 2, form, ExecutionConfig(), 0)
                 self._send(connection, launch)
                 self._launched.append(number)
                 if len(self._launched) > MOST_LAUNCHED:
@@ -201,18 +201,17 @@ class Hostile:
         self._send(connection, messages.OpenBurst(number, number, 2), fds)
         requests.close()
         results.close()
-        arguments = encode(Arguments(*self._arguments(), (0,)))
+        arguments = encode(Arguments(*self._arguments(), (3,)))
         random_ = random.Random(number)
 
         def flood() -> None:
             with writer, reader, contextlib.suppress(NNError):
-                writer.try_write(PUT + encode(messages.BurstMemory(0, 3)))
                 serial = 0
                 while self.goes_on:
                     serial += 1
-                    packet = REQUEST + encode(BurstRequest(serial, arguments))
+                    packet = encode(BurstRequest(serial, arguments))
                     if random_.random() < 0.5:
-                        packet = random_.choice([packet[:-3], b"garbage", b"r" + b"\x91" * 4000])
+                        packet = random_.choice([packet[:-3], b"garbage", b"\x91" * 4000])
                     if not writer.try_write(packet):
                         time.sleep(0.001)
                         continue

@@ -105,7 +105,9 @@ class InlineBurstContext(BurstContext, Protocol):
 class PromptBurstContext(BurstContext, Protocol):
     """The context of a device next door, whose answer may come while the client looks for it."""
 
-    def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
+    def exchange(
+        self, serial: int, arguments: bytes, config: ExecutionConfig
+    ) -> BurstResult | None:
         """Send a request past the channel and look for its answer for a short while.
 
         None: the answer comes through the channel, perhaps before this returns. Raises what keeps
@@ -138,7 +140,7 @@ class Begin(Protocol):
         behind: Fence | None,
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
-    ) -> Callable[[], None] | None:
+    ) -> Callable[[], object] | None:
         """Begin."""
 
 

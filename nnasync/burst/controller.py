@@ -8,22 +8,24 @@ from collections.abc import Callable, Sequence
 
 from nnasync.burst.contract import BurstContext, Channel, Outcome, PromptBurstContext
 from nnasync.burst.messages import (
+    KINDS,
     UNDECODABLE,
     Arguments,
     BurstCancel,
-    BurstRequest,
     BurstResult,
     decode_result,
     encode,
+    request_of,
 )
 from nnasync.errors import (
     BY_STATUS,
+    REASONS,
     BadState,
-    DeviceDied,
     GeneralFailure,
     InvalidArgument,
     NNError,
     OutputInsufficientSize,
+    because,
 )
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -87,11 +89,11 @@ class BurstController:
         self._serial = serial = self._serial + 1
         self._waiting[serial] = done
         try:
-            packet = BurstRequest(serial, arguments, config.measure, config.deadline_ns)
-            self._channel.send(encode(packet))
+            self._channel.send(encode(request_of(serial, arguments, config)))
         except BaseException:
-            self._waiting.pop(serial, None)
-            raise
+            # The end of the burst, or of the device, may have answered it already.
+            if self._waiting.pop(serial, None) is not None:
+                raise
         return serial
 
     def ask(self, arguments: bytes, config: ExecutionConfig = DEFAULT_CONFIG) -> Outcome | int:
@@ -100,10 +102,9 @@ class BurstController:
         if prompt is None:
             raise BadState("the device of this burst gives no prompt answers")
         self._serial = serial = self._serial + 1
-        packet = encode(BurstRequest(serial, arguments, config.measure, config.deadline_ns))
         self._waiting[serial] = None
         try:
-            result = prompt.exchange(serial, arguments, packet)
+            result = prompt.exchange(serial, arguments, config)
         except BaseException:
             with self._lock:
                 self._waiting.pop(serial, None)
@@ -220,8 +221,13 @@ def _outcome(result: BurstResult) -> Outcome:
 
 
 def _error(result: BurstResult) -> NNError:
-    if result.has_died:
-        return DeviceDied(result.message)
+    error = _kind_of_error(result)
+    return because(result.reason, error) if result.reason in REASONS else error
+
+
+def _kind_of_error(result: BurstResult) -> NNError:
+    if result.kind in KINDS:
+        return KINDS[result.kind](result.message)
     if result.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
         return OutputInsufficientSize(result.message, result.output_shapes)
     try:

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import msgspec
 
-from nnasync.hal import NEVER_NS, NOT_AVAILABLE, OutputShape, RequestArgument
+from nnasync.errors import BadState, Cancelled, DeviceDied, ModelError, NNError
+from nnasync.hal import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    NEVER_NS,
+    NOT_AVAILABLE,
+    ExecutionConfig,
+    OutputShape,
+    RequestArgument,
+)
 from nnasync.hal.decoders import msgpack_decoder
 
 __all__ = [
+    "KINDS",
     "MAX_MESSAGE_BYTES",
     "UNDECODABLE",
     "Arguments",
@@ -25,9 +34,17 @@ __all__ = [
     "decode_request",
     "decode_result",
     "encode",
+    "request_of",
+    "result_of",
 ]
 
 MAX_MESSAGE_BYTES = 1 << 20
+_LONGEST_TEXT = 4000
+
+KINDS: dict[str, type[NNError]] = {
+    kind.__name__: kind for kind in (BadState, Cancelled, DeviceDied, ModelError)
+}
+"""Classes of errors that travel as the status of another class."""
 
 
 class Arguments(msgspec.Struct, frozen=True, array_like=True):
@@ -51,10 +68,14 @@ class BurstRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     arguments: bytes
     measure: bool = False
     deadline_ns: int = NEVER_NS
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
 
 
 class BurstResult(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to the request of the same serial number."""
+    """The answer to the request of the same serial number.
+
+    `kind` is the class of an error that travels as the status of another class.
+    """
 
     serial: int
     status: int = 0
@@ -62,7 +83,28 @@ class BurstResult(msgspec.Struct, frozen=True, array_like=True):
     output_shapes: tuple[OutputShape, ...] = ()
     time_on_device_ns: int = NOT_AVAILABLE
     time_in_driver_ns: int = NOT_AVAILABLE
-    has_died: bool = False
+    kind: str = ""
+    reason: str = ""
+
+
+def result_of(serial: int, error: NNError) -> BurstResult:
+    """The answer that a request failed."""
+    kinds = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in KINDS)
+    return BurstResult(
+        serial,
+        int(error.status),
+        str(error)[:_LONGEST_TEXT],
+        getattr(error, "output_shapes", ()),
+        kind=next(kinds, ""),
+        reason=error.reason,
+    )
+
+
+def request_of(serial: int, arguments: bytes, config: ExecutionConfig) -> BurstRequest:
+    """A request with what it may take."""
+    return BurstRequest(
+        serial, arguments, config.measure, config.deadline_ns, config.loop_timeout_ns
+    )
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -70,8 +112,8 @@ decode_arguments = msgpack_decoder(Arguments).decode
 decode_request = msgpack_decoder(BurstRequest | BurstCancel).decode
 decode_result = msgpack_decoder(BurstResult).decode
 
-_HEAD = b"\x97\xcf"
-"""Seven fields follow, of which the first is a number of eight bytes."""
+_HEAD = b"\x98\xcf"
+"""Eight fields follow, of which the first is a number of eight bytes."""
 _HEAD_BYTES = 10
 
 

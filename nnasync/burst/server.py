@@ -18,10 +18,12 @@ from nnasync.burst.messages import (
     MAX_MESSAGE_BYTES,
     UNDECODABLE,
     BurstCancel,
+    BurstRequest,
     BurstResult,
     ResultEncoder,
     decode_arguments,
     decode_request,
+    result_of,
 )
 from nnasync.errors import (
     DeviceUnavailable,
@@ -31,7 +33,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence, merge
-from nnasync.hal import ExecutionConfig, Memory, Request
+from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Memory, Request
 
 __all__ = ["BurstServer"]
 
@@ -51,11 +53,14 @@ class BurstServer:
         *,
         run_now: RunNow | None = None,
         used: Callable[[], object] = lambda: None,
+        ordered: bool = True,
     ) -> None:
-        """`run_now` is asked first where nothing of the burst is under way.
+        """`run_now` is asked first where nothing stands before a request.
 
-        `used` is called for each request that is carried out.
+        `used` is called for each request that is carried out. Unless they are `ordered`, requests
+        do not wait for one another.
         """
+        self._ordered = ordered
         self._begin = begin
         self._run_now = run_now
         self._used = used
@@ -64,7 +69,7 @@ class BurstServer:
         self._memories: dict[int, Memory] = {}
         self._known: OrderedDict[bytes, tuple[Request, tuple[int, ...]]] = OrderedDict()
         self._held: set[Fence] = set()
-        self._cancels: dict[int, Callable[[], None]] = {}
+        self._cancels: dict[int, Callable[[], object]] = {}
         self._encoder = ResultEncoder()
         self._lock = threading.Lock()
         self._closed = False
@@ -86,8 +91,8 @@ class BurstServer:
                 )
             known = self._known.get(packet.arguments)
             request = self._request(packet.arguments) if known is None else known[0]
-            config = ExecutionConfig(packet.measure, packet.deadline_ns)
-            if self._run_now is not None and not (self._held or self._cancels):
+            config = _config_of(packet)
+            if self._run_now is not None and not (self._ordered and (self._held or self._cancels)):
                 result = self._run_now(request, config)
                 if result is not None:
                     self.answer(serial, result)
@@ -145,8 +150,7 @@ class BurstServer:
 
     def _encoded(self, serial: int, outcome: Outcome) -> bytes:
         if isinstance(outcome, NNError):
-            shapes = getattr(outcome, "output_shapes", ())
-            result = BurstResult(serial, outcome.status, str(outcome), shapes)
+            result = result_of(serial, outcome)
         else:
             timing = outcome.timing
             result = BurstResult(
@@ -173,7 +177,7 @@ class BurstServer:
 
     def _behind(self) -> Fence | None:
         """What the next execution waits for: all before it, also behind one that failed."""
-        if not self._held:
+        if not (self._ordered and self._held):
             return None
         with self._lock:
             held = tuple(self._held)
@@ -203,6 +207,14 @@ class BurstServer:
             if len(self._known) > MAX_REMEMBERED_REQUESTS:
                 self._known.popitem(last=False)
         return request
+
+
+def _config_of(packet: BurstRequest) -> ExecutionConfig:
+    """How a request is to be executed; its loops end."""
+    loop_timeout_ns = packet.loop_timeout_ns
+    if not 0 <= loop_timeout_ns <= MAXIMUM_LOOP_TIMEOUT_NS:
+        loop_timeout_ns = min(max(loop_timeout_ns, 0), MAXIMUM_LOOP_TIMEOUT_NS)
+    return ExecutionConfig(packet.measure, packet.deadline_ns, loop_timeout_ns)
 
 
 class _Execution:

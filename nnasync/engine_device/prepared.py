@@ -289,13 +289,23 @@ class EnginePreparedModel:
         return self.serve_burst(callback, request_channel, result_channel)
 
     def serve_burst(
-        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
+        self,
+        callback: BurstCallback,
+        request_channel: Channel,
+        result_channel: Channel,
+        *,
+        ordered: bool = True,
     ) -> EngineBurstContext:
-        """The same, at once and from any thread."""
+        """The same, at once and from any thread; unless `ordered`, requests run side by side."""
         self._open_plan()
         heat = Heat(self._workers)
         server = bursts.BurstServer(
-            self._begin, callback, result_channel, run_now=self.run_now, used=heat.touch
+            self._begin,
+            callback,
+            result_channel,
+            run_now=self.run_now,
+            used=heat.touch,
+            ordered=ordered,
         )
         request_channel.listen(server.receive)
         context = EngineBurstContext(server, self.run_now, heat)

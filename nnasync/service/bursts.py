@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from nnasync.burst import BurstContext
 from nnasync.device import Device
-from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.connection import close_all
-from nnasync.drivers.service.messages import BurstMemory, FreeBurstMemory, decode
 from nnasync.drivers.service.placement import SHORT_NS, Placement
 from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
@@ -28,7 +27,6 @@ __all__ = ["ServedBurst"]
 
 logger = logging.getLogger(__name__)
 
-_MOST_SLOTS = 1024
 _PATIENCE_S = 3.0
 """Memory is announced on the socket, which is read a second later at the most (`pace`)."""
 _RUNS = 64
@@ -46,12 +44,15 @@ class ServedBurst:
         account: Account,
         *,
         polls: bool,
+        ordered: bool,
         check_tokens: Callable[[Sequence[int]], object],
     ) -> None:
         """Takes the descriptors over; raises InvalidArgument for what are no queues.
 
-        `check_tokens` raises InvalidArgument for tokens that are not of the client's buffers.
+        Unless it is `ordered`, its requests are plain executions. `check_tokens` raises
+        InvalidArgument for tokens that are not of the client's buffers.
         """
+        self.ordered = ordered
         if len(fds) != 2 * Handover.COUNT:
             close_all(fds)
             raise InvalidArgument(f"{len(fds)} descriptors came for the two queues of a burst")
@@ -71,7 +72,7 @@ class ServedBurst:
         self._account = account
         self._rests = threading.Event()
         self._patience_s = _PATIENCE_S
-        self._slots: dict[int, Memory] = {}
+        self._forgotten: deque[int] = deque()
         self._receive: Callable[[bytes], None] | None = None
         self._context: BurstContext | None = None
         self._closed = False
@@ -124,8 +125,6 @@ class ServedBurst:
         self._writer.close()
         if self._context is not None:
             self._context.close()
-        # The parts of a burst know each other: what it maps shall not wait for the collector.
-        self._slots.clear()
 
     def _rest(self, cost_ns: float) -> None:
         """Pay for the reading; rest where others are to have their share of that first."""
@@ -134,49 +133,33 @@ class ServedBurst:
             self._rests.wait(seconds)
 
     def _take(self, packet: bytes) -> None:
-        """Do what a packet of the client asks for."""
-        kind, rest = packet[:1], packet[1:]
-        if kind == REQUEST:
-            receive = self._receive
-            if receive is None:
-                raise BadState("the burst is closed")
-            receive(rest)
-            return
-        try:
-            if kind == PUT:
-                self._put(decode(rest, BurstMemory))
-            elif kind == FREE:
-                self._free(decode(rest, FreeBurstMemory).slot)
-            else:
-                raise InvalidArgument(f"a burst has no packets of the kind {kind!r}")
-        except NNError as error:
-            # Whoever names the slot is told that it is empty.
-            self._account.fine()
-            logger.info("a client said something that makes no sense: %s", error)
+        """Have a packet of the client answered."""
+        receive, context = self._receive, self._context
+        if receive is None or context is None:
+            raise BadState("the burst is closed")
+        while self._forgotten:
+            context.free_memory(self._forgotten.popleft())
+        receive(packet)
 
-    def _put(self, message: BurstMemory) -> None:
-        if message.slot < 0 or len(self._slots) >= _MOST_SLOTS:
-            raise InvalidArgument(f"a burst has {_MOST_SLOTS} slots, which begin at 0")
-        try:
-            self._slots[message.slot] = self._memories.awaited(message.memory, self._patience_s)
-        except InvalidArgument:
-            # Once is an error; who goes on like that shall not keep a thread waiting.
-            self._patience_s = 0.0
-            raise
-
-    def _free(self, slot: int) -> None:
-        self._slots.pop(slot, None)
-        if self._context is not None:
-            self._context.free_memory(slot)
+    def forget(self, memory: int) -> None:
+        """Let go of a memory that no later request names."""
+        context = self._context
+        if context is not None:
+            context.free_memory(memory)
+        # A request that was being read just now may have named it.
+        self._forgotten.append(memory)
 
     # -- what the server half sees
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
-        """The memory behind each slot."""
+        """The memories of these numbers, which the client announced."""
         try:
-            return tuple(self._slots[slot] for slot in slots)
-        except KeyError as error:
-            raise InvalidArgument(f"burst memory slot {error} is not in use") from None
+            return tuple(self._memories.awaited(slot, self._patience_s) for slot in slots)
+        except InvalidArgument:
+            # Once is an error; a client that goes on like that shall not keep a thread waiting.
+            self._patience_s = 0.0
+            self._account.fine()
+            raise
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raise InvalidArgument unless each stands for a buffer of this client."""

@@ -19,13 +19,10 @@ from nnasync.drivers.service.messages import (
     Allocated,
     Answer,
     CancelLaunch,
-    CheckMemories,
     CloseBuffer,
     CloseBurst,
     ClosePrepared,
     CopyBuffer,
-    Execute,
-    Executed,
     ForgetLaunch,
     ForgetMemory,
     ForgetModel,
@@ -60,6 +57,7 @@ from nnasync.message_queue import Handover
 from nnasync.scheduler import NEVER_NS
 from nnasync.service.account import Account
 from nnasync.service.bursts import ServedBurst
+from nnasync.service.executions import Start, executions_of
 from nnasync.service.limits import Limits
 from nnasync.service.memories import Memories, Usage, read_bytes
 from nnasync.service.tracing import Tracing
@@ -84,9 +82,12 @@ class Holdings:
         limits: Limits,
         send: Callable[..., None],
         account: Account,
+        start: Start,
         *,
         trusts: bool,
     ) -> None:
+        """`start` begins a task of the session; `send` may be called from any thread."""
+        self._start = start
         self._account = account
         self._device = device
         self._limits = limits
@@ -113,8 +114,6 @@ class Holdings:
             Prepare: self._prepare,
             PrepareFromCache: self._prepare_from_cache,
             ClosePrepared: self._close_prepared,
-            CheckMemories: self._check_memories,
-            Execute: self._execute,
             Launch: self._launch,
             LaunchInfo: self._launch_info,
             OpenBurst: self._open_burst,
@@ -135,6 +134,8 @@ class Holdings:
                 self._memories.offer(message, frame)
             case ForgetMemory():
                 self._memories.forget(message)
+                for burst in tuple(self._bursts.values()):
+                    burst.forget(message.memory)
             case ForgetModel():
                 _, size = self._models.pop(message.model, (None, 0))
                 self._usage.give(size)
@@ -307,22 +308,6 @@ class Holdings:
 
     # -- executions
 
-    def _check_memories(self, message: CheckMemories, frame: Frame) -> Work:
-        for number in message.memories:
-            self._memories.pool(number)
-        return self._ping(Ping(message.call), frame)
-
-    def _execute(self, message: Execute, _frame: Frame) -> Work:
-        prepared = self._prepared_model(message.prepared)
-        request = self._request(message.form)
-        run = prepared.execute_synchronously if message.synchronously else prepared.execute
-
-        async def work() -> Executed:
-            result = await run(request, _bounded(message.config))
-            return Executed(result.output_shapes, result.timing)
-
-        return work
-
     def _launch(self, message: Launch, frame: Frame) -> Work:
         _check_new(message.launch, self._launches, "launch")
         self._limits.check("launches", len(self._launches))
@@ -394,7 +379,9 @@ class Holdings:
 
     def _open_burst(self, message: OpenBurst, frame: Frame) -> Work:
         _check_new(message.burst, self._bursts, "burst")
-        self._limits.check("bursts", len(self._bursts))
+        kind = "bursts" if message.ordered else "queues"
+        alike = sum(each.ordered is message.ordered for each in self._bursts.values())
+        self._limits.check(kind, alike)
         prepared = self._prepared_model(message.prepared)
         self._usage.take(0, 2 * Handover.COUNT)
         try:
@@ -405,6 +392,7 @@ class Holdings:
                 fds,
                 self._account,
                 polls=message.polls,
+                ordered=message.ordered,
                 check_tokens=self._check_tokens,
             )
         except BaseException:
@@ -414,7 +402,10 @@ class Holdings:
 
         async def work() -> None:
             try:
-                context = await prepared.configure_execution_burst(burst, burst, burst)
+                if message.ordered:
+                    context = await prepared.configure_execution_burst(burst, burst, burst)
+                else:
+                    context = executions_of(prepared, burst, self._start)
                 burst.begin(context, self._device)
             except BaseException:
                 self._end_burst(message.burst)

@@ -12,8 +12,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Numbers of things per client; `clients` is for all of them together.
 
     Constants are copied, memory of requests is mapped: `bytes` counts both, and what descriptions
-    take once they are read. `queued` is of executions, whichever way they came; `preparing` of
-    compilations that run at once, others wait; `descriptors` of open file descriptors that came.
+    take once they are read. `queued` is of executions, whichever way they came; `queues` of what
+    carries plain ones, which is opened once a prepared model; `preparing` of compilations that run
+    at once, others wait; `descriptors` of open file descriptors that came.
     """
 
     clients: int = 64
@@ -24,6 +25,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     calls: int = 256
     launches: int = 256
     bursts: int = 64
+    queues: int = 160
     buffers: int = 256
     queued: int = 256
     preparing: int = 2

@@ -5,10 +5,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from nnasync.burst import Arguments
 from nnasync.drivers.service.connection import Frame
-from nnasync.drivers.service.messages import ForgetMemory, Form, OfferMemory, PoolForm, decode
+from nnasync.drivers.service.messages import ForgetMemory, OfferMemory, PoolForm, decode
 from nnasync.drivers.service.models import pool_of
-from nnasync.errors import GeneralFailure, InvalidArgument, NNError, ResourceExhaustedTransient
+from nnasync.errors import (
+    GeneralFailure,
+    InvalidArgument,
+    NNError,
+    ResourceExhaustedTransient,
+    because,
+)
 from nnasync.fences import fresh
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool, Unusable
@@ -82,17 +89,20 @@ class Memories:
             frame.fds.append(fd)
             self._limits.check("memories", len(self._pools))
         except NNError as error:
-            self._refuse(message.memory, fresh(error))
+            self._refuse(message.memory, fresh(because("memory", error)))
             raise
         self._keep(message.memory, self._mapped(message.pool, fd))
         frame.close()
 
     def forget(self, message: ForgetMemory) -> None:
         """Drop memory; what still runs on it keeps it."""
-        self._refused.pop(message.memory, None)
-        pool = self._pools.pop(message.memory, None)
+        number = message.memory
+        self._refused.pop(number, None)
+        pool = self._pools.pop(number, None)
         if isinstance(pool, Pool):
             self._usage.give(pool.size, 1)
+            # A thread that reads a stale request is not to wait for it as for what is on its way.
+            self._refuse(number, InvalidArgument(f"memory {number} was given back"))
         requests = self._requests
         for key in [key for key, (_, used) in requests.items() if message.memory in used]:
             del requests[key]
@@ -105,9 +115,8 @@ class Memories:
         if pool is not None:
             return pool
         if len(self._pools) >= self._limits.memories:
-            raise ResourceExhaustedTransient(
-                f"this client has {len(self._pools)} memories, the most it may have"
-            )
+            text = f"this client has {len(self._pools)} memories, the most it may have"
+            raise because("memory", ResourceExhaustedTransient(text))
         raise InvalidArgument(f"memory {number} is not known to the service")
 
     def awaited(self, number: int, patience_s: float) -> Memory:
@@ -122,13 +131,13 @@ class Memories:
         if known is not None:
             return known[0]
         try:
-            form: Form = decode(encoded, Form)
+            form: Arguments = decode(encoded, Arguments)
         except GeneralFailure as error:
             raise InvalidArgument(f"no legal request: {error}") from error
-        pools = tuple(self.pool(each) if each > 0 else -each for each in form.pools)
+        pools = tuple(self.pool(each) if each > 0 else -each for each in form.slots)
         request = Request(form.inputs, form.outputs, pools)
         if len(encoded) <= _REMEMBERED_BYTES:
-            self._requests[encoded] = (request, form.pools)
+            self._requests[encoded] = (request, form.slots)
             if len(self._requests) > _REMEMBERED_REQUESTS:
                 self._requests.popitem(last=False)
         return request
@@ -155,7 +164,7 @@ class Memories:
         except GeneralFailure as error:
             return Unusable(form.kind, form.size, str(error))
         except NNError as error:
-            return fresh(error)
+            return fresh(because("memory", error))
 
     def _keep(self, number: int, pool: Memory | Exception) -> None:
         with self._came:

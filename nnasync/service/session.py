@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -71,7 +71,9 @@ class Session:
         self._wakeup = Wakeup.current()
         self._connection = Connection(sock, "a client", self._blocked)
         self._account = Account(device, limits, crowd)
-        self._holdings = Holdings(device, limits, self.send, self._account, trusts=trusts)
+        self._holdings = Holdings(
+            device, limits, self.send, self._account, self._start, trusts=trusts
+        )
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._to_write = anyio.Event()
         self._written = anyio.Event()
@@ -170,6 +172,10 @@ class Session:
             except NNError:
                 self._ended = True  # The reader sees the end as well.
             self._written.set()
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin a task of the session."""
+        self._tasks.start_soon(work)
 
     def _blocked(self) -> None:
         self._wakeup.post(lambda: self._to_write.set())

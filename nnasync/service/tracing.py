@@ -20,7 +20,6 @@ import anyio
 
 from nnasync.device import Device
 from nnasync.drivers.service.messages import (
-    Execute,
     Launch,
     Message,
     OfferModel,
@@ -44,7 +43,6 @@ _LOOK_EVERY_S = 0.02
 _LOOKS = 50
 
 _PHASES: dict[type, Phase] = {
-    Execute: Phase.EXECUTION,
     Launch: Phase.EXECUTION,
     OfferModel: Phase.PREPARATION,
     Prepare: Phase.COMPILATION,

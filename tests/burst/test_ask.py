@@ -36,15 +36,17 @@ class Prompt:
         self.controller = BurstController(self.requests, self.results)
         self.controller.attach(self)
         self.does = exchange
-        self.packets: list[bytes] = []
+        self.asked_with: list[tuple[int, ExecutionConfig]] = []
         self.told: list[bytes] = []
         self.requests.listen(self.told.append)
         self.closed = 0
         self.arguments = self.controller.encode(request(Block()))
 
-    def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
+    def exchange(
+        self, serial: int, arguments: bytes, config: ExecutionConfig
+    ) -> BurstResult | None:
         assert arguments == self.arguments
-        self.packets.append(packet)
+        self.asked_with.append((serial, config))
         return self.does(serial)
 
     def free_memory(self, slot: int) -> None:
@@ -79,8 +81,7 @@ def test_an_answer_at_once() -> None:
     prompt = Prompt(BurstResult)
     assert prompt.controller.is_prompt
     assert prompt.ask() == ExecutionResult()
-    (packet,) = prompt.packets
-    assert burst.messages.decode_request(packet) == burst.BurstRequest(1, prompt.arguments, True, 7)
+    assert prompt.asked_with == [(1, ExecutionConfig(measure=True, deadline_ns=7))]
     assert prompt.told == []
     prompt.check_nothing_is_kept()
 

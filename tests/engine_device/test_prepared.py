@@ -522,7 +522,7 @@ async def test_cancelling_a_call_of_a_burst(rigs: Rigs, client: Client) -> None:
     first, second = (client.send(row) for row in rows)
     await reached(engine, lambda now: now.waiting == 1)
     client.controller.cancel(first.serial)
-    assert isinstance(await first.outcome(), GeneralFailure)
+    assert isinstance(await first.outcome(), Cancelled)
     assert engine.gate is not None
     engine.gate.open_wide()
     assert isinstance(await second.outcome(), ExecutionResult)

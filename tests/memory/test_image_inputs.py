@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync.burst import Arguments
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service.messages import Execute, Form, OfferMemory, PoolForm, encode
+from nnasync.drivers.service.messages import Launch, OfferMemory, PoolForm, encode
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, DataLocation, ExecutionConfig, OperandType, Request, RequestArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, statistics
@@ -311,12 +312,8 @@ async def test_what_a_hostile_client_says_of_an_image(form: PoolForm) -> None:
         link = it.device.link
         with picture() as image:
             link.tell(OfferMemory(999, form), [image.fd])
-        request = encode(Form((WHOLE,), (WHOLE,), (999,)))
-        call = link.begin(
-            lambda n: Execute(
-                n, prepared.number, request, ExecutionConfig(False, 2**62, 10**9), True
-            )
-        )
+        request = encode(Arguments((WHOLE,), (WHOLE,), (999,)))
+        call = link.begin(lambda n: Launch(n, 1000, prepared.number, request, ExecutionConfig(), 0))
         with pytest.raises(GeneralFailure, match="cannot be used"):
             await link.wait(call)
         await prepared.close()

@@ -29,7 +29,6 @@ import msgspec
 import nnasync as nn
 from nnasync.burst import Arguments, BurstCancel, BurstRequest
 from nnasync.drivers.service import ServiceDevice, connect, messages
-from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
 from nnasync.drivers.service.connection import Connection, close_all
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
 from nnasync.drivers.service.models import Offer
@@ -64,8 +63,7 @@ def samples(pool: Pool) -> list[Any]:
     """Messages that are right, with small numbers so that they meet one another."""
     m = messages
     request = request_on(pool)
-    form = encode(m.Form(request.inputs, request.outputs, (3,)))
-    config = ExecutionConfig(True, 2**62, 10**6)
+    form = encode(Arguments(request.inputs, request.outputs, (3,)))
     memory = PoolForm("ashmem", 64, 0, True)
     return [
         Offer(rigs.doubler()).message(1, 1),
@@ -77,15 +75,14 @@ def samples(pool: Pool) -> list[Any]:
         m.PrepareFromCache(4, 3, 2**62, 1, 0, b"x" * 32),
         m.OfferMemory(3, memory),
         m.ForgetMemory(3),
-        m.CheckMemories(17, (3, 4)),
-        m.Execute(5, 2, form, config, True),
-        m.Execute(6, 2, form, ExecutionConfig(True, 0, 10**6), False),
-        m.Launch(7, 4, 2, form, config, 0),
-        m.Launch(12, 6, 2, form, config, 1),
+        m.Launch(5, 9, 2, form, ExecutionConfig(True, 0, 10**6), 0),
+        m.Launch(7, 4, 2, form, ExecutionConfig(True, 2**62, 10**6), 0),
+        m.Launch(12, 6, 2, form, ExecutionConfig(True, 2**62, 10**6, 10**6), 1),
         m.LaunchInfo(8, 4),
         m.CancelLaunch(4),
         m.ForgetLaunch(4),
         m.OpenBurst(9, 5, 2),
+        m.OpenBurst(6, 8, 2, False, False),
         m.CloseBurst(5),
         m.Cancel(5),
         m.Allocate(13, 7, BufferDesc((1, 4)), (2,), (BufferRole(0, 0),), ()),
@@ -108,18 +105,17 @@ def sense(pool: Pool) -> list[tuple[Any, bool]]:
     ]
 
 
-def packets(pool: Pool) -> list[tuple[bytes, Any]]:
-    """Packets of a burst that are right."""
+def packets(pool: Pool) -> list[Any]:
+    """Packets of a burst that are right, or name memory that is not there."""
     request = request_on(pool)
-    arguments = encode(Arguments(request.inputs, request.outputs, (0,)))
+    arguments = encode(Arguments(request.inputs, request.outputs, (3,)))
+    stale = encode(Arguments(request.inputs, request.outputs, (4,)))
     return [
-        (PUT, messages.BurstMemory(0, 3)),
-        (PUT, messages.BurstMemory(1, 3)),
-        (FREE, messages.FreeBurstMemory(1)),
-        (REQUEST, BurstRequest(1, arguments)),
-        (REQUEST, BurstRequest(2, arguments, True, 2**62)),
-        (REQUEST, BurstRequest(3, arguments, False, 0)),
-        (REQUEST, BurstCancel(2)),
+        BurstRequest(1, arguments),
+        BurstRequest(2, arguments, True, 2**62),
+        BurstRequest(3, arguments, False, 0, 10**6),
+        BurstRequest(4, stale),
+        BurstCancel(2),
     ]
 
 
@@ -305,7 +301,7 @@ class Fuzz:
         writer, requests = QueueWriter.create(1 << 14)
         reader, results = QueueReader.create(1 << 14)
         with writer, reader, requests, results:
-            message = messages.OpenBurst(104, 5, 2)
+            message = messages.OpenBurst(104, 5, 2, True, self._random.random() < 0.5)
             self._say(connection, message, [*requests.descriptors, *results.descriptors])
             await self._answered(connection, 104)
             for each in (requests, results):
@@ -326,10 +322,10 @@ class Fuzz:
 
     def _write_something(self, writer: QueueWriter) -> None:
         self.counts["packets"] += 1
-        kind, message = self._random.choice(self._packets)
+        message = self._random.choice(self._packets)
         choice = self._random.random()
         if choice < 0.95:
-            data = kind + mutated(message, self._random)
+            data = mutated(message, self._random)
         else:
             data = self._random.randbytes(self._random.randrange(0, 60))
         writer.try_write(data)
@@ -337,7 +333,7 @@ class Fuzz:
     async def _last_result(self, writer: QueueWriter, reader: QueueReader) -> None:
         """Wait until the burst has gone through all of it, or has ended."""
         self.counts["packets"] += 1
-        write(writer, REQUEST + encode(BurstRequest(_LAST, b"")))
+        write(writer, encode(BurstRequest(_LAST, b"")))
         serial = 0
         while serial != _LAST:
             serial = msgspec.msgpack.decode(await read(reader))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import anyio
 import numpy as np
 
 import nnasync as nn
+from nnasync.device import Device
 from nnasync.drivers.service import ServiceDevice
 from nnasync.drivers.service.process import Peer
 from nnasync.hal import DataLocation, Request, RequestArgument
@@ -61,15 +62,16 @@ async def served(
     trusts: bool = False,
     connections: int = 1,
     options: nn.Options = rigs.POOL,
+    wrapped: Callable[[Device], Device] = lambda device: device,
 ) -> AsyncIterator[Served]:
-    """A client's device; the service is a runtime of its own."""
+    """A client's device; the service is a runtime of its own, and serves its device `wrapped`."""
     source = Pairs(connections)
     try:
         async with (
             rigs.runtime(engine, options=options) as runtime,
             anyio.create_task_group() as tasks,
         ):
-            inner = runtime.devices[0]
+            inner = wrapped(runtime.devices[0])
             for _, theirs in source.pairs:
                 if trusts:
                     tasks.start_soon(serve_connected, inner, theirs, limits)

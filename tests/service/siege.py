@@ -203,7 +203,11 @@ class Tally:
         result = msgspec.msgpack.decode(message, type=BurstResult)
         error = None
         if result.status:
-            error = nn.DeviceDied("") if result.has_died else nn.GeneralFailure(result.message)
+            error = (
+                nn.DeviceDied("")
+                if result.kind == "DeviceDied"
+                else nn.GeneralFailure(result.message)
+            )
         # Who answers twice finds no number any more, and -1 is never pending.
         number = self._numbers.pop(result.serial, -1)
         self._wakeup.post(lambda: self._ledger.answer(number, error))

@@ -23,7 +23,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstController, LocalChannel
+from nnasync.burst import Arguments, BurstController, LocalChannel
 from nnasync.clock import Deadline
 from nnasync.device import PreparedModel
 from nnasync.drivers.service import ServiceDevice, connect, supervisor
@@ -32,8 +32,6 @@ from nnasync.drivers.service.messages import (
     MAGIC,
     PROTOCOL,
     Answer,
-    Execute,
-    Form,
     GetStatus,
     Hello,
     Launch,
@@ -268,10 +266,10 @@ async def test_whatever_times_a_message_bears_it_is_answered(value: int) -> None
         bad, slot = await greeted(it), Slot()
         prepared: Any = await prepared_by(it.device)
         await prepared.execute(slot.request)
-        form = encode(Form(slot.request.inputs, slot.request.outputs, (1,)))
+        form = encode(Arguments(slot.request.inputs, slot.request.outputs, (1,)))
         messages = [
-            Execute(2, 9, form, ExecutionConfig(True, value, value), True),
-            Execute(3, value, form, ExecutionConfig(True, value, 0), False),
+            Launch(2, 7, 9, form, ExecutionConfig(True, value, value), 0),
+            Launch(3, 8, value, form, ExecutionConfig(True, value, 0), 0),
             Launch(4, value, 9, form, ExecutionConfig(True, value, value, value), 0),
             Launch(5, 6, 9, form, ExecutionConfig(True, value, value, value), value),
         ]
@@ -344,15 +342,13 @@ async def test_sizes_of_memory_that_cannot_be(size: int, offset: int) -> None:
         prepared: Any = await prepared_by(it.device)
         pool = Pool.allocate(64)
         request = request_on(pool)
-        form = encode(Form(request.inputs, request.outputs, (999,)))
+        form = encode(Arguments(request.inputs, request.outputs, (999,)))
         it.device.link.tell(OfferMemory(999, PoolForm("ashmem", size, offset, True)), [pool.fd])
         with pytest.raises(
             (errors.GeneralFailure, errors.InvalidArgument, errors.ResourceExhausted)
         ):
             await it.device.link.call(
-                lambda n: Execute(
-                    n, prepared.number, form, ExecutionConfig(False, 2**62, 10**9), True
-                )
+                lambda n: Launch(n, 1000, prepared.number, form, ExecutionConfig(), 0)
             )
         assert await it.device.get_status() is DeviceStatus.AVAILABLE
 
@@ -438,7 +434,7 @@ CLIENT = """
 import os, resource, sys
 import anyio
 from nnasync import errors
-from nnasync.burst import BurstController, LocalChannel
+from nnasync.burst import Arguments, BurstController, LocalChannel
 from nnasync.drivers.service import connect, isolate
 from tests import rigs
 from tests.service.rig import Slot
@@ -480,6 +476,7 @@ async def main():
     again = await device.prepare_model(rigs.doubler())
     print(await told(again.execute(slot.request)), await told(burst(again)))
     print(await told(again.execute_fenced(slot.request)))
+    await again.close()
     while len(os.listdir("/proc/self/fd")) > before:  # Threads of bursts close theirs at their end.
         await device.get_status()
     await device.close()

@@ -15,12 +15,18 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstController, BurstRequest, BurstResult, LocalChannel, Outcome
+from nnasync.burst import (
+    Arguments,
+    BurstController,
+    BurstRequest,
+    BurstResult,
+    LocalChannel,
+    Outcome,
+)
 from nnasync.clock import Alarm
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import bursts as senders
-from nnasync.drivers.service.bursts import FREE, PUT, REQUEST
-from nnasync.drivers.service.messages import BurstMemory, OpenBurst, encode
+from nnasync.drivers.service.messages import OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, holdings
 from nnasync.service.bursts import ServedBurst
@@ -132,12 +138,10 @@ async def test_queues_that_are_none() -> None:
     [
         b"",
         b"?",
-        REQUEST,
-        REQUEST + b"\xff" * 90,
-        PUT,
-        PUT + encode(BurstMemory(-1, 1)),
-        FREE + b"\xc1",
-        PUT + b"\x92\xcf" + b"\xff" * 8 + b"\x01",
+        b"\xff" * 90,
+        encode(BurstRequest(1, encode(Arguments((), (), (-1,))))),
+        encode(BurstRequest(1, b"\x93\x90\x90\x91\xcf" + b"\xff" * 8)),
+        b"\x92\xcf" + b"\xff" * 8 + b"\x01",
     ],
 )
 async def test_packets_that_make_no_sense(packet: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +155,7 @@ async def test_packets_that_make_no_sense(packet: bytes, monkeypatch: pytest.Mon
                 fds = [*requests.descriptors, *results.descriptors]
                 await it.device.link.call(lambda n: OpenBurst(n, 900, prepared.number), fds)
             assert writer.try_write(packet)
-            assert writer.try_write(REQUEST + b"\xff")
+            assert writer.try_write(b"\xff")
             with anyio.fail_after(rigs.GUARD_S):
                 assert await read(reader)
 

@@ -16,21 +16,29 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import msgspec
+import numpy as np
 import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstRequest
+from nnasync.burst import Arguments, BurstRequest
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import ServiceDevice, connect, isolate, messages
 from nnasync.drivers.service import connection as connection_module
-from nnasync.drivers.service.bursts import PUT, REQUEST
 from nnasync.drivers.service.connection import Connection
 from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, encode
 from nnasync.drivers.service.models import Offer
 from nnasync.engine_device import EngineDevice
 from nnasync.engine_device.caching import library_version
-from nnasync.hal import DEFAULT_CONFIG, ExecutionPreference, Priority
+from nnasync.hal import (
+    DataLocation,
+    ExecutionConfig,
+    ExecutionPreference,
+    Priority,
+    Request,
+    RequestArgument,
+)
+from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, for_service, listening, serve
 from nnasync.service.account import FINE_NS, Account
@@ -189,7 +197,7 @@ async def test_what_makes_no_sense_is_fined(
     async with house(rigs.REFERENCE, tmp_path, 0) as it:
         connection = await it.stranger()
         right = encode(messages.GetStatus(1))
-        no_model = encode(messages.Execute(2, 77, b"\x93\x90\x90\x90", DEFAULT_CONFIG, False))
+        no_model = encode(messages.Launch(2, 5, 77, b"\x93\x90\x90\x90", ExecutionConfig(), 0))
         no_call = encode(["GetStatus", 3, "more than it has"])
         for message, fines in ((right, 0), (no_model, 1), (no_call, 2), (right, 2)):
             connection.send(message)
@@ -263,7 +271,7 @@ async def test_a_description_counts_for_what_it_is_when_it_is_read(tmp_path: Pat
     async with house(rigs.REFERENCE, tmp_path, 1, limits=Limits(bytes=1 << 20)) as it:
         connection = await it.stranger()
         form = b"\x91" * 100_000
-        connection.send(encode(messages.Execute(1, 1, form, DEFAULT_CONFIG, False)))
+        connection.send(encode(messages.Launch(1, 5, 1, form, ExecutionConfig(), 0)))
         (answer,) = await answers(connection, 1)
         assert answer.value.kind == "ResourceExhaustedPersistent"
         connection.close()
@@ -311,8 +319,8 @@ async def test_memory_that_never_comes_is_waited_for_once(
         for message in (model, prepare):
             connection.send(encode(message))
             await answers(connection, 1)
-        writer, requests = QueueWriter.create(1 << 12)
-        reader, results = QueueReader.create(1 << 12)
+        writer, requests = QueueWriter.create(1 << 14)
+        reader, results = QueueReader.create(1 << 14)
         with writer, reader, requests, results:
             fds = [*requests.descriptors, *results.descriptors]
             connection.send(encode(messages.OpenBurst(3, 1, 1)), fds)
@@ -320,11 +328,11 @@ async def test_memory_that_never_comes_is_waited_for_once(
             requests.close()
             results.close()
             for memory in range(1000, 1100):
-                writer.try_write(PUT + encode(messages.BurstMemory(0, memory)))
-            writer.try_write(REQUEST + encode(BurstRequest(7, b"\x93\x90\x90\x91\x00")))
-            result = msgspec.msgpack.decode(await read(reader))
-            assert result[0] == 7
-            assert "slot 0 is not in use" in result[2]
+                writer.try_write(encode(BurstRequest(memory, encode(Arguments((), (), (memory,))))))
+            for memory in range(1000, 1100):
+                result = msgspec.msgpack.decode(await read(reader))
+                assert result[0] == memory
+                assert f"memory {memory} is not known" in result[2]
         assert waited == [0.5] + [0.0] * 99
         connection.close()
 
@@ -355,9 +363,28 @@ def idle_threads(pid: int) -> int:
     return found
 
 
+ROWS, WIDTH = 64, 1024
+
+
+def long_model() -> nn.Model:
+    """A product that takes some milliseconds: too long for a thread that hears of requests."""
+    builder = nn.ModelBuilder("long")
+    x = builder.input("x", (ROWS, WIDTH))
+    weights = np.zeros((WIDTH, WIDTH), np.float32)
+    builder.output("y", builder.fully_connected(x, weights, np.zeros(WIDTH, np.float32)))
+    return builder.build()
+
+
+def long_request() -> Request:
+    size = 4 * ROWS * WIDTH
+    inputs = (RequestArgument(location=DataLocation(0, 0, size)),)
+    outputs = (RequestArgument(location=DataLocation(0, size, size)),)
+    return Request(inputs, outputs, (Pool.allocate(2 * size),))
+
+
 async def executed_by_idle(device: Any, prepared: Any) -> bool:
     """Whether a thread of that kind is there when an execution has ended."""
-    await prepared.execute(Slot().request)
+    await prepared.execute(long_request())
     return idle_threads(device.pid) == 1
 
 
@@ -365,13 +392,13 @@ async def test_and_so_it_has_in_a_process_of_its_own() -> None:
     """As long as it is alone: a thread that gets no core may hold the interpreter lock."""
     device: Any = await isolate(rigs.REFERENCE)
     try:
-        low = await device.prepare_model(rigs.doubler(), WISH, Priority.LOW)
-        await low.execute(Slot().request)
+        low = await device.prepare_model(long_model(), WISH, Priority.LOW)
+        await low.execute(long_request())
         assert idle_threads(device.pid) == 1
-        medium = await device.prepare_model(rigs.doubler(), WISH, Priority.MEDIUM)
-        await medium.execute(Slot().request)
+        medium = await device.prepare_model(long_model(), WISH, Priority.MEDIUM)
+        await medium.execute(long_request())
         for work in (medium, low, medium):
-            await work.execute(Slot().request)
+            await work.execute(long_request())
         await rigs.until(lambda: idle_threads(device.pid) == 0)
         await medium.close()
         with anyio.fail_after(rigs.GUARD_S):

@@ -503,14 +503,15 @@ _DECODE = """
 import sys, threading
 sys.setswitchinterval(1e-6)
 import nnasync as nn
-from nnasync.drivers.service.messages import Form, FromService, ModelForm, decode, encode
+from nnasync.burst import Arguments
+from nnasync.drivers.service.messages import FromService, ModelForm, decode, encode
 from nnasync.drivers.service.models import Offer
 builder = nn.ModelBuilder("m")
 x = builder.input("x", (1, 4))
 builder.output("y", builder.add(x, x))
 messages = [
     (Offer(builder.build()).message(1, 1).form, ModelForm),
-    (encode(Form((), (), ())), Form),
+    (encode(Arguments((), (), ())), Arguments),
     (encode(["answer", 1, b""]), FromService),
 ]
 start = threading.Barrier(24)

@@ -168,7 +168,7 @@ async def test_memory_that_is_handed_over_again_is_so_for_all_requests(anyio_bac
         other = request_on(slot.pool)
         for request in (slot.request, other):
             await prepared.execute(request)
-        prepared._memories.renew(slot.request)
+        prepared._memories.renew_pool(slot.pool)
         for request in (slot.request, other):
             slot.y[...] = 0
             await prepared.execute(request)

@@ -14,7 +14,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.burst import Arguments, BurstController, LocalChannel, Outcome
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.launched import RemoteExecution
 from nnasync.drivers.service.link import Link
@@ -23,11 +23,10 @@ from nnasync.drivers.service.messages import (
     PROTOCOL,
     Cancel,
     ClosePrepared,
-    Execute,
     ForgetMemory,
-    Form,
     GetStatus,
     Hello,
+    Launch,
     LaunchInfo,
     OfferMemory,
     OfferModel,
@@ -213,9 +212,7 @@ async def test_memory_that_cannot_be_used_fails_the_execution() -> None:
         it.device.link.tell(OfferMemory(999, PoolForm("ashmem", 64, 0, True)), [read])
         os.close(read)
         call = it.device.link.begin(
-            lambda n: Execute(
-                n, prepared.number, _form(999), ExecutionConfig(False, 2**62, 10**9), True
-            )
+            lambda n: Launch(n, 1000, prepared.number, _form(999), ExecutionConfig(), 0)
         )
         with pytest.raises(errors.GeneralFailure, match="cannot be used"):
             await it.device.link.wait(call)
@@ -245,6 +242,8 @@ async def test_a_deadline_is_met_by_the_service_or_by_the_client() -> None:
     engine = rigs.gated()
     async with served(engine) as it:
         prepared, slot = await prepared_by(it), Slot()
+        engine.gate.open(1)
+        await prepared.execute(slot.request)
         with pytest.raises(errors.MissedDeadlinePersistent):
             await prepared.execute(
                 slot.request, ExecutionConfig(deadline_ns=nn.within(ms=-1).at_ns)
@@ -437,7 +436,7 @@ async def test_numbers_that_mean_nothing() -> None:
         link = it.device.link
         asked: list[Any] = [
             lambda n: Supports(n, 77),
-            lambda n: Execute(n, 77, b"", ExecutionConfig(False, 0, 0), True),
+            lambda n: Launch(n, 1000, 77, b"", ExecutionConfig(False, 0, 0), 0),
             lambda n: LaunchInfo(n, 77),
             lambda n: OfferModel(n, 0, b"", b"", ()),
             lambda n: OfferModel(n, 5, b"\xc1", b"", ()),
@@ -503,7 +502,7 @@ async def test_other_versions_are_told_so(magic: str, protocol: int, version: st
 
 def _form(memory: int) -> bytes:
     request = request_on(Slot().pool)
-    return encode(Form(request.inputs, request.outputs, (memory,)))
+    return encode(Arguments(request.inputs, request.outputs, (memory,)))
 
 
 async def test_each_who_waits_has_an_error_of_its_own_at_the_end() -> None:

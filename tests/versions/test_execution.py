@@ -401,7 +401,7 @@ class TestBursts:
             await client.open()
             rig.fake.gate = anyio.Event()
             client.controller.cancel(client.send(rig.request))
-            assert isinstance((await client.answered(1))[0], GeneralFailure)
+            assert isinstance((await client.answered(1))[0], Cancelled)
             rig.fake.gate.set()
             rig.fake.fault = ZeroDivisionError("oops")
             client.send(rig.request)

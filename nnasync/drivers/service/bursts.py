@@ -1,22 +1,20 @@
-"""A burst to a driver service: its packets travel in shared memory, both ways.
+"""Requests to a driver service, of a burst or plain ones: packets in shared memory, both ways.
 
-What a slot holds is told in the same queue ahead of the first request that names it, so the service
-never has to ask. Who sends looks for the answer for a short while, if that was worth it lately; for
-what takes longer a thread waits, which sleeps while nothing is under way.
+Requests name memory by the numbers under which it was handed to the service, so that never has to
+ask. Who sends looks for the answer for a short while, if that was worth it lately; for what takes
+longer a thread waits, which sleeps while nothing is under way.
 
 Thread and link know a burst weakly while it rests: one that its client drops ends as if closed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import msgspec
 
@@ -28,16 +26,17 @@ from nnasync.burst import (
     BurstResult,
     Channel,
     ResultDecoder,
+    request_of,
+    result_of,
 )
 from nnasync.clock import now_ns
-from nnasync.drivers.service.link import Link
+from nnasync.drivers.service.link import Call, Link
 from nnasync.drivers.service.memories import Memories
 from nnasync.drivers.service.messages import (
     UNDECODABLE,
-    BurstMemory,
     CloseBurst,
-    FreeBurstMemory,
     LaunchEnded,
+    OpenBurst,
     encode,
 )
 from nnasync.drivers.service.placement import current_core, staying
@@ -45,19 +44,19 @@ from nnasync.errors import (
     BadState,
     DeviceDied,
     DeviceUnavailable,
-    InvalidArgument,
     NNError,
+    ResourceExhausted,
     ResourceExhaustedTransient,
 )
+from nnasync.fences import Fence
+from nnasync.hal import ExecutionConfig
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.workers import contained
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["FREE", "PUT", "REQUEST", "RemoteBurst"]
-
-REQUEST, PUT, FREE = b"r", b"+", b"-"
+__all__ = ["RemoteBurst"]
 
 CAPACITY = 1 << 18
 """Bytes of each queue."""
@@ -70,8 +69,6 @@ RESTED_NS = 1_000_000
 _MISSES = 4
 _PROBE_EVERY = 64
 _REMEMBERED = 256
-
-_FULL = "the queue of a burst is full"
 
 _arguments = msgpack_decoder(Arguments)
 _requests = msgpack_decoder(BurstRequest | BurstCancel)
@@ -159,21 +156,26 @@ class RemoteBurst:
         self,
         link: Link,
         memories: Memories,
-        callback: BurstCallback,
+        callback: BurstCallback | None,
         result_channel: Channel,
         owner: object,
         *,
         polls: bool,
     ) -> None:
-        """`owner` is the prepared model, which lives as long as its bursts."""
+        """`callback` knows the slots of a burst; plain executions have none, and name numbers.
+
+        `owner` is the prepared model, which lives as long as its bursts. With `polls` both sides
+        look for packets before they park.
+        """
         self._owner = owner
+        self._polls = polls
+        self._what = "execute" if callback is None else "burst"
         self.number = link.number()
         self._link = link
         self._memories = memories
         self._callback = callback
         self._results = result_channel
-        self._told: dict[int, int] = {}
-        self._known: OrderedDict[bytes, tuple[int, ...]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[bytes, tuple[int, ...]]] = OrderedDict()
         self._sent: set[int] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -196,103 +198,110 @@ class RemoteBurst:
         try:
             waiting.start()
         except RuntimeError as error:
-            self._shut()
+            ends.shut()
             raise ResourceExhaustedTransient(f"no thread for a burst: {error}") from error
         self._finalizer = weakref.finalize(self, _dropped, link, self.number, ends)
         self._finalizer.atexit = False
 
-    @contextlib.contextmanager
-    def handovers(self) -> Iterator[list[int]]:
-        """The descriptors for the service, which are closed afterwards."""
-        with self._ends.requests_there as requests, self._ends.results_there as results:
-            yield [*requests.descriptors, *results.descriptors]
+    def open(self, prepared: int) -> Call:
+        """Have the service serve it for a prepared model; requests may be sent at once.
+
+        Ends, and answers what is under way, where the service refuses. Raises what keeps the
+        question from being sent.
+        """
+        link = self._link
+        try:
+            link.listen(self.number, self.ear)
+            with self._ends.requests_there as requests, self._ends.results_there as results:
+                ordered = self._callback is not None
+                call = link.begin(
+                    lambda n: OpenBurst(n, self.number, prepared, self._polls, ordered),
+                    [*requests.descriptors, *results.descriptors],
+                )
+        except BaseException:
+            self.close()
+            raise
+        call.fence.add_callback(functools.partial(_opened, self.ear))
+        return call
 
     def receive(self, packet: bytes) -> None:
         """Send a packet on, from any thread; raises what keeps it from being sent."""
-        self._link.check()
         try:
-            request = _requests.decode(packet)
+            message = _requests.decode(packet)
         except UNDECODABLE:
-            request = None  # The server half has the answer to it.
-        serial = -1 if request is None else request.serial
+            message = None
+        serial = -1 if message is None else message.serial
         if self._closed:
+            self._link.check()
             self._answer(_refusal(serial, DeviceUnavailable("the burst is closed")))
             return
-        if isinstance(request, BurstCancel):
-            self._write(REQUEST, packet)
+        if isinstance(message, BurstCancel):
+            self._send(None, packet)
             return
-        if request is not None:
-            try:
-                self._tell_slots(request.arguments)
-            except Exception as error:
-                failure = contained(error, "naming the memory of a burst")
-                self._answer(_refusal(serial, failure))
-                return
-        self._sent.add(serial)
-        if self._link.traces.is_on:
-            self._link.traces.sent(self.number, serial)
+        if message is None:
+            # The server half has the answer to it.
+            self._send(serial, packet)
+            self._ends.want(self)
+            return
+        config = ExecutionConfig(message.measure, message.deadline_ns, message.loop_timeout_ns)
         try:
-            if not self._looks:
-                self._tell_core()
-            self._write(REQUEST, packet)
-            self._link.check()
-        except NNError as error:
-            # The end of the link may have answered it already.
-            if serial not in self._sent:
-                return
-            self._sent.discard(serial)
-            if isinstance(error, InvalidArgument):
-                self._answer(_refusal(serial, error))
-                return
+            answer = self.exchange(serial, message.arguments, config)
+        except (DeviceDied, ResourceExhausted):
             raise
-        answer = self._look(serial)
+        except Exception as error:
+            self._answer(_refusal(serial, contained(error, "a request of a burst")))
+            return
         if answer is not None:
             self._answer(encode(msgspec.structs.replace(answer, serial=serial)))
 
-    def exchange(self, serial: int, arguments: bytes, packet: bytes) -> BurstResult | None:
+    def exchange(
+        self, serial: int, arguments: bytes, config: ExecutionConfig
+    ) -> BurstResult | None:
         """Send a request and look for its answer, which the thread hands on where it is late."""
-        link = self._link
-        link.check()
-        if arguments not in self._known:
-            self._tell_slots(arguments)
-        self._send(serial, packet)
+        self._link.check()
+        if self._callback is not None:
+            known = self._known.get(arguments)
+            arguments = self._numbered(arguments) if known is None else known[0]
+        self._send(serial, encode(request_of(serial, arguments, config)))
         return self._look(serial)
 
-    def _send(self, serial: int, packet: bytes) -> None:
-        """Put a request into the queue; raises what keeps it from being sent."""
+    def _send(self, serial: int | None, packet: bytes) -> None:
+        """Put a packet into the queue; raises what keeps it from being sent.
+
+        What has no serial number has no answer.
+        """
         link = self._link
-        self._sent.add(serial)
-        try:
+        if serial is not None:
+            self._sent.add(serial)
             if link.traces.is_on:
                 link.traces.sent(self.number, serial)
+        try:
             if self._closed:
                 raise DeviceUnavailable("the burst is closed")
             if not self._looks:
                 self._tell_core()
-            if not self._writer.try_write(REQUEST + packet):
-                raise ResourceExhaustedTransient(_FULL)
+            if not self._writer.try_write(packet):
+                raise ResourceExhaustedTransient("the queue of a burst is full")
             link.check()
         except BaseException as error:
-            self._sent.discard(serial)
+            if serial is not None:
+                self._sent.discard(serial)
             if isinstance(error, NNError):
                 # Why the link is over says more than a queue that is closed.
                 link.check()
             raise
 
     def free_memory(self, slot: int) -> None:
-        """Drop the mapping of a slot."""
+        """Forget what is in a slot."""
         with self._lock:
-            told = self._told.pop(slot, None)
-            for key in [key for key, slots in self._known.items() if slot in slots]:
+            for key in [key for key, (_, slots) in self._known.items() if slot in slots]:
                 del self._known[key]
-        if told is not None and not self._closed:
-            with contextlib.suppress(NNError):
-                self._write(FREE, encode(FreeBurstMemory(slot)))
 
     def close(self) -> None:
-        """End the burst."""
+        """End the burst, here and in the service."""
         if not self._closed:
-            self._shut()
+            self._closed = True
+            self._ends.shut()
             self._link.hush(self.number)
             self._link.tell(CloseBurst(self.number))
 
@@ -300,6 +309,11 @@ class RemoteBurst:
     def is_awaited(self) -> bool:
         """Whether an answer is to come."""
         return bool(self._sent)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended."""
+        return self._closed
 
     # -- answers
 
@@ -364,7 +378,7 @@ class RemoteBurst:
         except KeyError:
             return None
         if self._link.traces.is_on:
-            self._link.traces.answered(self.number, number)
+            self._link.traces.answered(self.number, number, self._what)
         if number == serial:
             return result
         self._answer(packet)
@@ -396,7 +410,6 @@ class RemoteBurst:
             # The client's own: its burst ends, and nobody waits for an answer for ever.
             logger.exception("the client of a burst of %s failed", self._link.who)
             self.end(contained(error, "the client of a burst"))
-            self._link.tell_soon(CloseBurst(self.number))
 
     def _answer(self, packet: bytes) -> None:
         """Hand an answer to the client half; one that takes none ends its burst."""
@@ -406,9 +419,8 @@ class RemoteBurst:
             self.close()
 
     def end(self, error: NNError) -> None:
-        """Answer what is under way with an error, each once."""
-        if not self._closed:
-            self._shut()
+        """End the burst, and answer what is under way with an error, each once."""
+        self.close()
         while self._sent:
             try:
                 serial = self._sent.pop()
@@ -416,15 +428,7 @@ class RemoteBurst:
                 return
             self._answer(_refusal(serial, error))
 
-    def _shut(self) -> None:
-        self._closed = True
-        self._ends.shut()
-
     # -- requests
-
-    def _write(self, kind: bytes, packet: bytes) -> None:
-        if not self._writer.try_write(kind + packet):
-            raise ResourceExhaustedTransient(_FULL)
 
     def _tell_core(self) -> None:
         """Have short work come to the core of the caller, who is about to sleep on it."""
@@ -433,25 +437,35 @@ class RemoteBurst:
             self._core = core
             self._writer.tell_core(core)
 
-    def _tell_slots(self, encoded: bytes) -> None:
-        """Tell the service what is in the slots of a request; tokens are its own."""
-        if encoded in self._known:
-            return
+    def _numbered(self, encoded: bytes) -> bytes:
+        """The arguments of a request with numbers of memories for slots; tokens stay as they are.
+
+        Raises what the client says to a slot that it does not know.
+        """
+        callback = self._callback
         try:
-            slots = _arguments.decode(encoded).slots
+            arguments = _arguments.decode(encoded)
         except UNDECODABLE:
-            return
+            return encoded  # The server half has the answer to it.
+        if callback is None:
+            return encoded
         with self._lock:
-            for slot in dict.fromkeys(slots):
-                if slot < 0 or slot in self._told:
-                    continue
-                (memory,) = self._callback.get_memories([slot])
-                number = self._memories.number_of(memory)
-                self._write(PUT, encode(BurstMemory(slot, number)))
-                self._told[slot] = number
-            self._known[encoded] = slots
+            slots = tuple(dict.fromkeys(slot for slot in arguments.slots if slot >= 0))
+            memories = callback.get_memories(slots) if slots else ()
+            numbers = dict(zip(slots, map(self._memories.number_of, memories), strict=True))
+            named = tuple(numbers.get(slot, slot) for slot in arguments.slots)
+            numbered = encode(Arguments(arguments.inputs, arguments.outputs, named))
+            self._known[encoded] = (numbered, slots)
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
+        return numbered
+
+
+def _opened(ear: _Ear, fence: Fence) -> None:
+    """The service has answered whether it serves a burst."""
+    error = fence.error
+    if error is not None:
+        ear.died(contained(error, "opening a burst"))
 
 
 def _dropped(link: Link, number: int, ends: _Ends) -> None:
@@ -467,5 +481,4 @@ def _close(link: Link, number: int, ends: _Ends) -> None:
 
 
 def _refusal(serial: int, error: NNError) -> bytes:
-    has_died = isinstance(error, DeviceDied)
-    return encode(BurstResult(serial, int(error.status), str(error), has_died=has_died))
+    return encode(result_of(serial, error))

@@ -8,11 +8,10 @@ from __future__ import annotations
 import threading
 import weakref
 
+from nnasync.burst import Arguments
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.messages import (
-    CheckMemories,
     ForgetMemory,
-    Form,
     OfferMemory,
     PoolForm,
     encode,
@@ -36,7 +35,9 @@ class Memories:
         self._lock = threading.Lock()
 
     def form(self, request: Request) -> bytes:
-        """A request as it is sent; its pools are handed to the service if they are new to it.
+        """The arguments of a request as they are sent: memories are named by number.
+
+        Pools that are new to the service are handed to it.
 
         Raises GeneralFailure for a pool that cannot be handed on.
         """
@@ -46,7 +47,7 @@ class Memories:
         self._link.do_chores()
         pools = tuple(self._pool(pool) for pool in request.pools)
         try:
-            form = encode(Form(request.inputs, request.outputs, pools))
+            form = encode(Arguments(request.inputs, request.outputs, pools))
         except (TypeError, OverflowError) as error:
             raise InvalidArgument(f"a request cannot be sent to a service: {error}") from error
         key, forms = id(request), self._forms
@@ -75,19 +76,12 @@ class Memories:
             numbers[key] = (weakref.ref(pool, forget), number)  # type: ignore[arg-type]
         return number
 
-    async def check(self, request: Request, deadline_ns: int) -> None:
-        """Raise why the service refused memory of a request, if it did; it gets another chance."""
-        pools = [pool for pool in request.pools if not isinstance(pool, int)]
-        numbers = tuple(map(self.number_of, pools))
-        try:
-            await self._link.call(lambda n: CheckMemories(n, numbers), deadline_ns=deadline_ns)
-        except ResourceExhausted:
-            self.renew(request)
-            raise
+    def refused(self, request: Request, error: ResourceExhausted) -> None:
+        """Hand the pools of a request over again, the next time, if there was no room for one.
 
-    def renew(self, request: Request) -> None:
-        """Hand the pools of a request over again, the next time: there was no room for one."""
-        for pool in request.pools:
+        Other requests that are under way may name what was not refused.
+        """
+        for pool in request.pools if error.reason == "memory" else ():
             if not isinstance(pool, int):
                 self.renew_pool(pool)
 

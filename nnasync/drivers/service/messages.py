@@ -30,7 +30,6 @@ from nnasync.hal import (
     HalVersion,
     OutputShape,
     Priority,
-    RequestArgument,
     StatePair,
     Struct,
     Subgraph,
@@ -46,22 +45,16 @@ __all__ = [
     "Allocate",
     "Allocated",
     "Answer",
-    "BurstMemory",
     "Cancel",
     "CancelLaunch",
-    "CheckMemories",
     "CloseBuffer",
     "CloseBurst",
     "ClosePrepared",
     "CopyBuffer",
-    "Execute",
-    "Executed",
     "Failed",
-    "Form",
     "ForgetLaunch",
     "ForgetMemory",
     "ForgetModel",
-    "FreeBurstMemory",
     "FromClient",
     "FromService",
     "GetStatus",
@@ -130,17 +123,6 @@ class ModelForm(Message):
     relaxed: bool
     extensions: tuple[ExtensionNameAndPrefix, ...]
     state: tuple[StatePair, ...]
-
-
-class Form(Message):
-    """A request: a location's pool index counts in `pools`.
-
-    These are numbers of memories, or memory tokens as negative numbers.
-    """
-
-    inputs: tuple[RequestArgument, ...]
-    outputs: tuple[RequestArgument, ...]
-    pools: tuple[int, ...]
 
 
 # -- from the client
@@ -255,23 +237,6 @@ class ForgetMemory(Message, tag="-memory"):
     memory: int
 
 
-class CheckMemories(Message, tag="memories"):
-    """Answered by nothing; fails with why one of them was refused."""
-
-    call: int
-    memories: tuple[int, ...]
-
-
-class Execute(Message, tag="run"):
-    """Answered by `Executed`; `form` is an encoded `Form`."""
-
-    call: int
-    prepared: int
-    form: bytes
-    config: ExecutionConfig
-    synchronously: bool
-
-
 class Cancel(Message, tag="cancel"):
     """Nobody waits for the answer to this call any more."""
 
@@ -311,28 +276,16 @@ class ForgetLaunch(Message, tag="-launch"):
 class OpenBurst(Message, tag="burst"):
     """Serve a burst; the descriptors are of its queues, for requests and for results.
 
-    A packet of the first is a letter and what it stands for: "r" a message of the burst protocol,
-    "+" an encoded `BurstMemory`, "-" an encoded `FreeBurstMemory`; one of the second is a message
-    of the burst protocol. With `polls` who reads looks for packets before he parks.
+    Both carry messages of the burst protocol, in which numbers of memories stand for slots. Unless
+    it is `ordered`, it is for plain executions, which run side by side. With `polls` who reads
+    looks for packets before he parks.
     """
 
     call: int
     burst: int
     prepared: int
     polls: bool = True
-
-
-class BurstMemory(Message):
-    """What is in a slot of a burst from now on."""
-
-    slot: int
-    memory: int
-
-
-class FreeBurstMemory(Message):
-    """A slot of a burst is free."""
-
-    slot: int
+    ordered: bool = True
 
 
 class CloseBurst(Message, tag="-burst"):
@@ -393,8 +346,6 @@ FromClient = (
     | ClosePrepared
     | OfferMemory
     | ForgetMemory
-    | CheckMemories
-    | Execute
     | Cancel
     | Launch
     | CancelLaunch
@@ -448,13 +399,6 @@ class Reasons(Message):
     """For each operation of a model why it is not supported; empty where there is none to tell."""
 
     reasons: tuple[str, ...]
-
-
-class Executed(Message):
-    """Result of an execution."""
-
-    output_shapes: tuple[OutputShape, ...]
-    timing: Timing
 
 
 class Info(Message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Sequence
 
@@ -11,34 +10,25 @@ from nnasync.clock import now_ns
 from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.connection import close_all
+from nnasync.drivers.service.executions import Executions
 from nnasync.drivers.service.launched import RemoteExecution
-from nnasync.drivers.service.line import Line
 from nnasync.drivers.service.link import Call, Link
 from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.messages import (
-    ClosePrepared,
-    Execute,
-    Executed,
-    Launch,
-    OpenBurst,
-)
+from nnasync.drivers.service.messages import ClosePrepared, Launch
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
     MissedDeadlineTransient,
     ResourceExhausted,
-    ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
     DEFAULT_CONFIG,
-    DEFAULT_LOOP_TIMEOUT_NS,
     NEVER_NS,
     ExecutionConfig,
     ExecutionResult,
     Request,
 )
-from nnasync.wakeup import Wakeup
 
 __all__ = ["ServicePreparedModel"]
 
@@ -51,16 +41,16 @@ class ServicePreparedModel(PlainExecutions):
     def __init__(
         self, link: Link, memories: Memories, number: int, name: str, *, polls: bool = True
     ) -> None:
-        """With `polls` both sides of its bursts look for packets before they park."""
+        """With `polls` both sides look for packets before they park."""
         self._link = link
         self._memories = memories
         self.number = number
         self._name = name
         self._closed = False
-        self._open = functools.partial(_open_burst, link, memories, number, polls=polls)
-        self._line = Line(link, memories, functools.partial(self._open, None))
+        self._polls = polls
+        self._executions = Executions(link, memories, number, polls=polls)
         # A model that was dropped is closed all the same; nobody waits for the answer.
-        weakref.finalize(self, _dropped, link, self._line, number).atexit = False
+        weakref.finalize(self, _dropped, link, self._executions, number).atexit = False
 
     @property
     def link(self) -> Link:
@@ -73,21 +63,6 @@ class ServicePreparedModel(PlainExecutions):
         if isinstance(error, DeviceDied):
             raise DeviceDied(f"{error}; what was prepared there is gone: prepare it again")
         self._link.check()
-
-    async def execute_synchronously(
-        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
-    ) -> ExecutionResult:
-        """Run with the least overhead, over the line where that is free."""
-        if config.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
-            self._check_open()
-            if config is not DEFAULT_CONFIG:
-                config = _sendable(config)
-                self._link.check_time(config.deadline_ns)
-            result = await self._line.run(request, config)
-            if result is not None:
-                return result
-            Wakeup.current().check_heard(config.deadline_ns)
-        return await self._execute(request, config, at_once=True)
 
     async def execute_fenced(
         self,
@@ -119,7 +94,7 @@ class ServicePreparedModel(PlainExecutions):
         except BaseException as error:
             execution.forsake()
             if isinstance(error, ResourceExhausted):
-                self._memories.renew(request)
+                self._memories.refused(request, error)
             raise
         else:
             execution.fence.belongs_to(call.take_fd())
@@ -142,21 +117,22 @@ class ServicePreparedModel(PlainExecutions):
     ) -> RemoteBurst:
         """Serve a burst; its packets travel in shared memory."""
         self._check_open()
-        channels = (callback, request_channel, result_channel)
+        link = self._link
+        burst = RemoteBurst(link, self._memories, callback, result_channel, self, polls=self._polls)
         try:
-            return await self._open(self, *channels)
-        except ResourceExhaustedTransient:
-            # A line is a help, and no reason to refuse what was asked for.
-            if not self._link.make_room():
-                raise
-            return await self._open(self, *channels)
+            await link.wait(burst.open(self.number))
+        except BaseException:
+            burst.close()
+            raise
+        request_channel.listen(burst.ear.receive)
+        return burst
 
     async def close(self) -> None:
         """Close it in the service; nothing happens where that is gone already."""
         if self._closed:
             return
         self._closed = True
-        self._line.close()
+        self._executions.close()
         if self._link.error is None:
             try:
                 await self._link.call(lambda n: ClosePrepared(n, self.number))
@@ -170,20 +146,14 @@ class ServicePreparedModel(PlainExecutions):
         self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
         self._check_open()
-        form = self._memories.form(request)
-        config = _sendable(config)
-        self._link.check_time(config.deadline_ns)
+        if config is not DEFAULT_CONFIG:
+            config = _sendable(config)
+            self._link.check_time(config.deadline_ns)
         try:
-            with self._link.traces.mark("execute"):
-                done: Executed = await self._link.call(
-                    lambda number: Execute(number, self.number, form, config, at_once),
-                    answer=Executed,
-                    deadline_ns=config.deadline_ns,
-                )
-        except ResourceExhausted:
-            self._memories.renew(request)
+            return await self._executions.run(request, config)
+        except DeviceDied:
+            self.check_alive()
             raise
-        return ExecutionResult(done.output_shapes, done.timing)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -191,37 +161,9 @@ class ServicePreparedModel(PlainExecutions):
         self.check_alive()
 
 
-async def _open_burst(
-    link: Link,
-    memories: Memories,
-    prepared: int,
-    owner: object,
-    callback: BurstCallback,
-    request_channel: Channel,
-    result_channel: Channel,
-    *,
-    polls: bool,
-    deadline_ns: int = NEVER_NS,
-) -> RemoteBurst:
-    burst = RemoteBurst(link, memories, callback, result_channel, owner, polls=polls)
-    try:
-        link.listen(burst.number, burst.ear)
-        with burst.handovers() as fds:
-            await link.call(
-                lambda n: OpenBurst(n, burst.number, prepared, polls),
-                fds,
-                deadline_ns=deadline_ns,
-            )
-    except BaseException:
-        burst.close()
-        raise
-    request_channel.listen(burst.ear.receive)
-    return burst
-
-
-def _dropped(link: Link, line: Line, prepared: int) -> None:
+def _dropped(link: Link, executions: Executions, prepared: int) -> None:
     link.tell_soon(ClosePrepared(0, prepared))
-    link.run_soon(line.close)
+    link.run_soon(executions.close)
 
 
 def _sendable(config: ExecutionConfig) -> ExecutionConfig:

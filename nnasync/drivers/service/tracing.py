@@ -99,11 +99,11 @@ class Traces:
             with contextlib.suppress(KeyError, RuntimeError):  # Another thread was as fast.
                 del begun[next(iter(begun))]
 
-    def answered(self, burst: int, serial: int) -> None:
-        """It got its answer."""
+    def answered(self, burst: int, serial: int, what: str) -> None:
+        """It got its answer; `what` is in the name that is reported."""
         begun_ns = self._begun.pop((burst, serial), 0)
         if begun_ns:
-            self._report("burst", begun_ns)
+            self._report(what, begun_ns)
 
     def launching(self, number: int, fence: RemoteFence, wait_for: Sequence[Fence]) -> None:
         """Name the fence of a launch, and those that it waits for."""
