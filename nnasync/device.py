@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nnasync.clock import Deadline
+from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -50,6 +51,7 @@ __all__ = [
     "Lowering",
     "LoweringDevice",
     "PreparedModel",
+    "RepeatingPreparedModel",
 ]
 
 
@@ -199,6 +201,39 @@ class InlinePreparedModel(PreparedModel, Protocol):
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
         """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
+
+
+@runtime_checkable
+class RepeatingPreparedModel(PreparedModel, Protocol):
+    """A prepared model with another one behind it, which repeats what the device fails to do.
+
+    Executions are repeated without the caller; who opens a burst asks for it call by call.
+    """
+
+    @property
+    def suspects(self) -> bool:
+        """Whether the device failed lately, so that it may not be asked at all."""
+
+    def skipped(self) -> NNError | None:
+        """The failure for which this request is not for the device; None where it is."""
+
+    def failed(self, error: BaseException, request: Request | None = None) -> NNError | None:
+        """Note an error of the device: the failure for which to repeat a request, or None."""
+
+    def succeeded(self) -> None:
+        """Note that the device did what it was asked."""
+
+    def repeat(
+        self,
+        request: Request,
+        config: ExecutionConfig,
+        failure: NNError,
+        done: Callable[[ExecutionResult | NNError], None],
+    ) -> Callable[[], object] | None:
+        """Repeat a request that failed, from any thread; returns how to cancel that.
+
+        `done` hears what comes of it once its memory is free, on any thread.
+        """
 
 
 class Device(Protocol):

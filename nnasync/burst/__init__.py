@@ -29,7 +29,6 @@ from nnasync.burst.messages import BurstCancel as BurstCancel
 from nnasync.burst.messages import BurstRequest as BurstRequest
 from nnasync.burst.messages import BurstResult as BurstResult
 from nnasync.burst.messages import ResultDecoder as ResultDecoder
-from nnasync.burst.messages import request_of as request_of
 from nnasync.burst.messages import result_of as result_of
 from nnasync.burst.server import BurstServer as BurstServer
 
@@ -51,6 +50,5 @@ __all__ = [
     "PromptBurstContext",
     "ResultDecoder",
     "RunNow",
-    "request_of",
     "result_of",
 ]

@@ -12,9 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from nnasync.burst import Arguments, BurstCallback, BurstContext, Channel
+from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
 from nnasync.clock import now_ns
-from nnasync.compilation.outside_burst import FallbackBurst, shares_memory
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
 from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.engine_device import EnginePreparedModel
@@ -29,6 +28,7 @@ from nnasync.hal import (
     ExecutionResult,
     Request,
     Timing,
+    shares_memory,
 )
 from nnasync.plans.guarded import Health, decided, untraced
 from nnasync.workers import contained
@@ -84,10 +84,10 @@ class FallbackPreparedModel(PlainExecutions):
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
-        """Serve a burst, each execution of which may fall back."""
-        burst = FallbackBurst(self, callback, result_channel)
-        await burst.open(request_channel)
-        return burst
+        """A burst of the device; the client has repeated what fails there (`repeat`)."""
+        return await self._prepared.configure_execution_burst(
+            callback, request_channel, result_channel
+        )
 
     async def close(self) -> None:
         """Close both."""
@@ -107,12 +107,54 @@ class FallbackPreparedModel(PlainExecutions):
                 self._reference = self._adopt()
             return self._reference
 
-    def failed(self, error: BaseException, request: Arguments | Request) -> NNError | None:
+    @property
+    def suspects(self) -> bool:
+        """Whether the device failed lately, so that it may not be asked at all."""
+        return self.health.suspects > 0
+
+    def skipped(self) -> NNError | None:
+        """The failure for which this request is not for the device; None where it is."""
+        return self.health.failure if self.health.skips() else None
+
+    def succeeded(self) -> None:
+        """Note that the device did what it was asked."""
+        if self.health.suspects:
+            self.health.succeeded()
+
+    def repeat(
+        self,
+        request: Request,
+        config: ExecutionConfig,
+        failure: NNError,
+        done: Callable[[Outcome], None],
+    ) -> Callable[[], object] | None:
+        """Have the reference execute what the device failed to do; returns how to cancel that."""
+        outcomes: list[Outcome] = []
+
+        def answered(outcome: Outcome) -> None:
+            error = outcome if isinstance(outcome, NNError) else None
+            self.made_up(failure, error)
+            outcomes.append(
+                outcome if error is None else contained(decided(failure, error), "the reference")
+            )
+
+        try:
+            return self.reference().begin(
+                request, config, behind=None, reply=answered, release=lambda: done(outcomes[0])
+            )
+        except NNError as error:
+            answered(error)
+            done(outcomes[0])
+            return None
+
+    def failed(self, error: BaseException, request: Request | None = None) -> NNError | None:
         """Note an error of the device: the failure for which to fall back, or None."""
         failure = untraced(contained(error, "the device"))
         if not isinstance(failure, DeviceError) or isinstance(failure, DependencyFailed):
             return None
-        if self._closed or shares_memory(request):
+        if self._closed or (
+            request is not None and shares_memory(request.pools, request.inputs, request.outputs)
+        ):
             return None
         self.health.failed(failure)
         return failure
@@ -131,9 +173,8 @@ class FallbackPreparedModel(PlainExecutions):
         """Run on the device, and where that fails on the reference."""
         device = self._prepared
         execute = device.execute_synchronously if at_once else device.execute
-        if self.health.skips():
-            failure = self.health.failure
-        else:
+        failure = self.skipped()
+        if failure is None:
             try:
                 result = await execute(request, config)
             except Exception as error:
@@ -142,8 +183,7 @@ class FallbackPreparedModel(PlainExecutions):
                     raise
                 failure = noted
             else:
-                if self.health.suspects:
-                    self.health.succeeded()
+                self.succeeded()
                 return result
         try:
             reference = self.reference()
@@ -212,8 +252,7 @@ class _Fenced:
         error = fence.error
         model = self._model
         if error is None:
-            if model.health.suspects:
-                model.health.succeeded()
+            model.succeeded()
             self.fence.signal()
             return
         failure = None

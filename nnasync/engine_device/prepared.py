@@ -300,7 +300,7 @@ class EnginePreparedModel:
         self._open_plan()
         heat = Heat(self._workers)
         server = bursts.BurstServer(
-            self._begin,
+            self.begin,
             callback,
             result_channel,
             run_now=self.run_now,
@@ -492,7 +492,7 @@ class EnginePreparedModel:
             return ExecutionResult(call.shapes, timing or Timing())
         return self._result if timing is None else ExecutionResult(self._shapes, timing)
 
-    def _begin(
+    def begin(
         self,
         request: Request,
         config: ExecutionConfig,
@@ -501,7 +501,7 @@ class EnginePreparedModel:
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None] | None:
-        """Begin one execution of a burst."""
+        """Begin one execution of a burst, from any thread (`burst.Begin`)."""
         task = self._task(self._binding(request), config)
 
         def answer(fence: Fence) -> None:

@@ -17,7 +17,7 @@ import functools
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,16 +30,15 @@ from nnasync.burst import (
     LocalChannel,
     Outcome,
 )
-from nnasync.clock import Alarm, Deadline, now_ns
+from nnasync.clock import Deadline, now_ns
 from nnasync.deferred import deferred
-from nnasync.device import Device, PreparedModel
+from nnasync.device import Device, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
     BadState,
     CallerError,
     Cancelled,
     DeviceUnavailable,
     InvalidArgument,
-    MissedDeadlinePersistent,
     MissedDeadlineTransient,
     NNError,
     ResourceExhaustedTransient,
@@ -47,14 +46,23 @@ from nnasync.errors import (
 )
 from nnasync.execution.arguments import config_of
 from nnasync.execution.calls import BurstSlot, BurstStatistics, Call, Ways
+from nnasync.execution.order import OrderedCalls
 from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
-from nnasync.hal import DEFAULT_CONFIG, NEVER_NS, Array, ExecutionConfig, ExecutionResult, Model
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    NEVER_NS,
+    Array,
+    ExecutionConfig,
+    ExecutionResult,
+    Model,
+    Request,
+)
 from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
-from nnasync.workers import Workers
+from nnasync.workers import Workers, contained
 
 if TYPE_CHECKING:
     from nnasync.execution import buffer, distant
@@ -68,7 +76,7 @@ _LATE_NS = 500_000
 """A device in another process answers at the deadline itself; this is how long that may take."""
 
 
-class Burst:
+class Burst(OrderedCalls):
     """A stream of executions of one network, made by `net.burst()`; an async context manager."""
 
     def __init__(
@@ -90,6 +98,7 @@ class Burst:
         """
         if depth < 1:
             raise InvalidArgument(f"depth must be 1 or more, got {depth}")
+        super().__init__(workers, StreamState(ports, memory) if model.state else None)
         self._model = model
         self._ports = ports
         self._port = ports.inputs[0] if len(ports.inputs) == 1 else None
@@ -98,21 +107,17 @@ class Burst:
         self._owner = owner
         self._tally = tally or Tally()
         self._device = device
-        self._workers = workers
         self._wakeup = Wakeup.current()
         self._turn = workers.turns.here  # All calls are made on this loop.
         self._memory = memory
-        self._state = StreamState(ports, memory) if model.state else None
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
         self._heated: HeatedBurstContext | None = None
         self._prompt: BurstController | None = None
+        self._standby = prepared if isinstance(prepared, RepeatingPreparedModel) else None
+        self._broken: NNError | None = None
         self._open = False
-        self._lock = threading.Lock()
         self._idle: list[BurstSlot] = []
-        self._pending: deque[Call] = deque()
-        self._running: Call | None = None
-        self._last: Call | None = None
         self._in_flight = 0
         self._submitted = self._succeeded = self._failed = 0
 
@@ -125,11 +130,20 @@ class Burst:
             )
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
-        context = await self._prepared.configure_execution_burst(controller, requests, results)
-        controller.attach(context)
-        self._inline = context if isinstance(context, InlineBurstContext) else None
-        self._heated = context if isinstance(context, HeatedBurstContext) else None
-        self._prompt = controller if controller.is_prompt else None
+        standby = self._standby
+        try:
+            context = await self._prepared.configure_execution_burst(controller, requests, results)
+        except Exception as error:
+            # What stands by for the device does all of it.
+            self._broken = None if standby is None else standby.failed(error)
+            if self._broken is None:
+                raise
+        else:
+            controller.attach(context)
+            if standby is None and isinstance(context, InlineBurstContext):
+                self._inline = context
+            self._heated = context if isinstance(context, HeatedBurstContext) else None
+            self._prompt = controller if controller.is_prompt else None
         self._controller = controller
         self._open = True
         return self
@@ -164,11 +178,11 @@ class Burst:
             if measure or deadline is not None:
                 config = config_of(deadline, measure=measure)
             slot, ways, outs, mixed = self._filled(arrays, out)
-            answer: ExecutionResult | int | None = None
+            answer: ExecutionResult | NNError | int | None = None
             if self._running is None and not self._turn.is_half_spent():
                 if self._inline is not None:
                     answer = self._run_now(self._inline, slot, ways, config)
-                elif self._prompt is not None:
+                elif self._prompt is not None and not (self._standby and self._standby.suspects):
                     answer = self._ask(self._prompt, slot, ways, config)
             if isinstance(answer, ExecutionResult):
                 value = self._value(slot, answer, outs, mixed, measure=measure)
@@ -313,18 +327,23 @@ class Burst:
         slot: BurstSlot,
         ways: Ways,
         config: ExecutionConfig,
-    ) -> ExecutionResult | int:
-        """Ask a device next door where nothing is under way; a serial number: it answers later."""
+    ) -> ExecutionResult | NNError | int:
+        """Ask a device next door where nothing is under way; a serial number: it answers later.
+
+        An error is returned where something stands by that may make up for it.
+        """
         began_ns = now_ns()
         try:
             outcome = prompt.ask(self._arguments(prompt, ways), config)
-        except NNError:
+        except NNError as error:
+            if self._standby is not None:
+                return error
             self._submitted += 1
             self._failed += 1
             self._discard(slot)
             raise
         self._turn.spend(now_ns() - began_ns)
-        if isinstance(outcome, int):
+        if isinstance(outcome, int) or (self._standby is not None and isinstance(outcome, NNError)):
             return outcome
         self._submitted += 1
         if isinstance(outcome, NNError):
@@ -336,13 +355,16 @@ class Burst:
         self._last = None
         return outcome
 
-    def _follow(self, call: Call, serial: int) -> None:
-        """Have a call that was asked, and not answered at once, end as one that was sent."""
-        call.serial = serial
+    def _follow(self, call: Call, answer: NNError | int) -> None:
+        """Have a call that was asked, and has no result yet, end as one that was sent."""
         with self._lock:
             self._running, self._last = call, None
+        if isinstance(answer, NNError):
+            self._answered(call, answer)
+            return
+        call.serial = answer
         if self._prompt is not None:
-            self._prompt.follow(serial, lambda outcome: self._ended(call, outcome))
+            self._prompt.follow(answer, lambda outcome: self._answered(call, outcome))
         self._watch(call)
 
     def _filled(
@@ -383,30 +405,6 @@ class Burst:
             raise
         return slot, ways, outs, mixed
 
-    def _takes_lead(self, call: Call) -> bool:
-        """Whether the stream is idle and the call is to be sent; else it is queued, or answered."""
-        if call.config.deadline_ns != NEVER_NS and self._running is not None:
-            text = "the deadline passed while earlier calls of the burst were running"
-            try:
-                # Before it is queued: what nobody watches is not to run behind the caller's back.
-                call.alarm = self._alarm(
-                    call.config.deadline_ns,
-                    lambda: self._withdraw(call, MissedDeadlinePersistent(text)),
-                )
-            except NNError as error:
-                call.answer(error)
-                return False
-        with self._lock:
-            leads = self._running is None and not call.given_up
-            if leads:
-                self._running = call
-                self._last = None
-            else:
-                self._pending.append(call)
-        if leads and call.alarm is not None:
-            call.alarm.disarm()
-        return leads
-
     async def _turn_of(self, call: Call) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
         try:
@@ -433,18 +431,51 @@ class Burst:
         try:
             if controller is None or not self._open:
                 raise because("closing", DeviceUnavailable("the burst is closed"))
+            failure = self._broken
+            if failure is None and self._standby is not None:
+                failure = self._standby.skipped()
+            if failure is not None:
+                self._repeat(call, failure)
+                return
             call.serial = controller.send(
                 self._arguments(controller, call.ways),
-                lambda outcome: self._ended(call, outcome),
+                lambda outcome: self._answered(call, outcome),
                 call.config,
             )
-        except NNError as error:
-            self._ended(call, error.with_traceback(None))
+        except Exception as error:
+            self._answered(call, contained(error, "the device").with_traceback(None))
             return
         if call.given_up and call.outcome is None:
             # It was given up on the loop before its serial number was there to cancel it by.
             controller.cancel(call.serial)
         self._watch(call)
+
+    def _answered(self, call: Call, outcome: Outcome) -> None:
+        """The device answered; what it failed to do is repeated by what stands by for it."""
+        standby, failure = self._standby, None
+        if standby is not None and self._open and not call.given_up:
+            if isinstance(outcome, NNError):
+                failure = standby.failed(outcome, self._request(call.ways))
+            else:
+                standby.succeeded()
+        if failure is None:
+            self._ended(call, outcome)
+        else:
+            self._repeat(call, failure)
+
+    def _repeat(self, call: Call, failure: NNError) -> None:
+        standby = self._standby
+        if standby is not None:
+            request = self._request(call.ways)
+            call.cancel = standby.repeat(
+                request, call.config, failure, lambda outcome: self._ended(call, outcome)
+            )
+            if call.given_up and call.cancel is not None:
+                call.cancel()
+
+    def _request(self, ways: Ways) -> Request:
+        """The request on the side of the state that counts now."""
+        return ways.requests[0 if self._state is None else self._state.current]
 
     def _arguments(self, controller: BurstController, ways: Ways) -> bytes:
         """A request on the side of the state that counts now, encoded once."""
@@ -466,16 +497,6 @@ class Burst:
         if call.outcome is not None or call.given_up:
             call.alarm.disarm()
 
-    def _alarm(self, at_ns: int, ring: Callable[[], object]) -> Alarm:
-        """Have the deadline of a call watched; raises a typed error where nobody can."""
-        try:
-            return self._workers.watchdog.arm(at_ns, ring)
-        except BadState as error:
-            raise DeviceUnavailable("the runtime is closing") from error
-        except RuntimeError as error:
-            text = f"no thread for the deadlines of a burst: {error}"
-            raise ResourceExhaustedTransient(text) from error
-
     def _expire(self, call: Call, error: NNError | None = None) -> None:
         """Answer a call that was sent; the device is told, and does not change the stream."""
         with self._lock:
@@ -488,41 +509,8 @@ class Burst:
             call.answer(error)
         if self._controller is not None:
             self._controller.cancel(call.serial)
-        call.settle(error)
-
-    def _ended(self, call: Call, outcome: Outcome) -> None:
-        """The device answered: commit the state, send the next call, wake the waiter."""
-        with self._lock:
-            if self._state is not None and not isinstance(outcome, NNError) and not call.given_up:
-                self._state.advance()
-                self._last = call
-            following = self._next()
-            self._running = following
-            if following is not None:
-                self._last = None
-            call.answer(outcome)
-        if call.sender == threading.get_ident():
-            # Sent from here, each call would nest in the answer of the one before.
-            call.following = following
-        elif following is not None:
-            self._send(following)
-        call.settle(outcome)
-
-    def _next(self) -> Call | None:
-        while self._pending:
-            call = self._pending.popleft()
-            if call.outcome is None and not call.given_up:
-                if call.alarm is not None:
-                    call.alarm.disarm()
-                return call
-        return None
-
-    def _withdraw(self, call: Call, error: NNError) -> None:
-        """Answer a call that waits in the queue; one that was sent is left to the device."""
-        with self._lock:
-            if call is self._running or call.outcome is not None:
-                return
-            call.given_up = True
+            if call.cancel is not None:
+                call.cancel()
         call.settle(error)
 
     async def _wait(self, call: Call) -> None:
@@ -547,6 +535,8 @@ class Burst:
             call.alarm.disarm()
         if sent and self._controller is not None:
             self._controller.cancel(call.serial)
+            if call.cancel is not None:
+                call.cancel()
         self._discard(call.slot)
         self._failed += 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -32,6 +32,7 @@ class Call:
 
     __slots__ = (
         "alarm",
+        "cancel",
         "config",
         "following",
         "given_up",
@@ -54,6 +55,8 @@ class Call:
         self.following: Call | None = None
         self.waiter: Waiter | None = None
         self.alarm: Alarm | None = None
+        self.cancel: Callable[[], object] | None = None
+        """How to end it where it is repeated."""
 
     def answer(self, outcome: Outcome) -> None:
         """The first counts: a device may let go of what was answered at its deadline."""

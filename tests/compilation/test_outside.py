@@ -16,13 +16,15 @@ from nnasync import errors
 from nnasync.burst import BurstResult, Channel, LocalChannel
 from nnasync.device import FencedExecution, PreparedModel
 from nnasync.drivers.cpu import ReferenceEngine
+from nnasync.drivers.null import NullEngine
 from nnasync.errors import DeviceDied, DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_CONFIG, DataLocation, ErrorStatus, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.plans.guarded import TOLERATED_FAILURES
 from tests.engine_device.rig import Rig, Row
-from tests.rigs import REFERENCE, ROW, counter, doubler, failure, runtime, total
+from tests.rigs import REFERENCE, ROW, count, counter, doubler, failure, runtime, total
+from tests.service.rig import served
 
 pytestmark = [
     pytest.mark.anyio,
@@ -278,6 +280,38 @@ async def test_calls_of_a_burst_that_wait_keep_their_order() -> None:
             for _ in range(6):
                 group.start_soon(call)
         assert results == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("kind", [GeneralFailure, DeviceUnavailable])
+async def test_a_burst_next_door_is_repeated_however_its_answer_is_found(
+    kind: type[NNError],
+) -> None:
+    """By looking for it on the loop, later on a thread, or not at all once it failed often."""
+    engine = NullEngine(compute=count)
+    async with served(engine) as it, runtime(it.device, REFERENCE) as rt:
+        net = await rt.compile(counter())
+        assert net.report().partitions[0].device == it.device.name
+        async with net.burst() as burst:
+            for step in range(1, 30):
+                if step % 10 == 5:
+                    engine.fail("run", kind("no luck"))
+                assert (await burst(ROW)).tolist() == [[n * step for n in (1, 2, 3, 4)]]
+                if step % 10 == 9:
+                    engine.heal()
+        ((device, _, _, times),) = told(net)
+        assert device == it.device.name
+        assert times >= 10
+
+
+async def test_a_burst_whose_service_ends_goes_on_with_its_state() -> None:
+    engine = NullEngine(compute=count)
+    async with served(engine) as it, runtime(it.device, REFERENCE) as rt:
+        net = await rt.compile(counter())
+        async with net.burst() as burst:
+            for step in range(1, 10):
+                if step == 5:
+                    it.hang_up()
+                assert (await burst(ROW)).tolist() == [[n * step for n in (1, 2, 3, 4)]]
 
 
 async def test_other_answers_of_a_burst_are_passed_on() -> None:

@@ -26,7 +26,6 @@ from nnasync.burst import (
     BurstResult,
     Channel,
     ResultDecoder,
-    request_of,
     result_of,
 )
 from nnasync.clock import now_ns
@@ -262,7 +261,10 @@ class RemoteBurst:
         if self._callback is not None:
             known = self._known.get(arguments)
             arguments = self._numbered(arguments) if known is None else known[0]
-        self._send(serial, encode(request_of(serial, arguments, config)))
+        request = BurstRequest(
+            serial, arguments, config.measure, config.deadline_ns, config.loop_timeout_ns
+        )
+        self._send(serial, encode(request))
         return self._look(serial)
 
     def _send(self, serial: int | None, packet: bytes) -> None:
