@@ -19,6 +19,9 @@ from nnasync.model.control_flow import ControlFlow
 
 __all__ = ["convert", "untranslated"]
 
+_UNFIT = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+"""What comes of an operator whose inputs or parameters are not those that it should have."""
+
 _DEEPEST = 32
 """How deep parts of a file may lie in each other."""
 
@@ -61,8 +64,9 @@ class _Conversion:
             try:
                 if not fold(tensors, operator):
                     _converter(tensors.graph, operator).convert(tensors, operator)
-            except ModelError as error:
-                raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
+            except (ModelError, *_UNFIT) as error:
+                where = f"operator {operator.index} ({operator.name})"
+                raise ModelError(f"{where}: {str(error) or type(error).__name__}") from error
 
     def _part(self, number: int, builder: ControlFlow, inputs: Sequence[Value]) -> list[Value]:
         graph = self._graph(number)
@@ -133,6 +137,9 @@ def _choice(graph: Graph, operator: OperatorInfo) -> Converter | str:
     results = {graph.tensors[index].type for index in operator.outputs}
     for converter in OPERATORS[operator.name]:
         if converter.takes(types, results):
-            return converter.refuse(graph, operator) or converter
+            try:
+                return converter.refuse(graph, operator) or converter
+            except _UNFIT:
+                return "with inputs or parameters that it cannot have"
     given = "/".join(dict.fromkeys(filter(None, types)))
     return f"of {given} to {'/'.join(sorted(results))}"

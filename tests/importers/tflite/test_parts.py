@@ -197,6 +197,31 @@ def test_resource_variables_are_states(tmp_path: Path, first: float) -> None:
             given[pair.input][...] = results[pair.output]
 
 
+def test_a_first_value_of_another_shape_is_a_model_error(tmp_path: Path) -> None:
+    graph = G(
+        [T("RESOURCE", ()), T("FLOAT32", (3,), np.ones(3, np.float32))],
+        [
+            Op("VAR_HANDLE", (), (0,), "VarHandleOptions", {"SharedName": "total"}),
+            Op("ASSIGN_VARIABLE", (0, 1), ()),
+        ],
+        [],
+        [],
+    )
+    main = G(
+        [floats(1, 2), T("RESOURCE", ()), floats(1, 2), floats(1, 2)],
+        [
+            Op("CALL_ONCE", (), (), "CallOnceOptions", {"InitSubgraphIndex": 1}),
+            Op("VAR_HANDLE", (), (1,), "VarHandleOptions", {"SharedName": "total"}),
+            Op("READ_VARIABLE", (1,), (2,)),
+            Op("ADD", (0, 2), (3,), "AddOptions"),
+        ],
+        [0],
+        [3],
+    )
+    with pytest.raises(ModelError, match=r"operator 2 \(READ_VARIABLE\)"):
+        translate(saved(tmp_path, graphs_file([main, graph])))
+
+
 def test_variables_are_not_left_in_litert(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="VAR_HANDLE.*would stay in LiteRT"):
         wrap(saved(tmp_path, accumulator(first=0)))
