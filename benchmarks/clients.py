@@ -32,15 +32,16 @@ import numpy as np
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, table
 from nnasync.burst import Arguments, BurstRequest
-from nnasync.drivers.service import connect, messages
-from nnasync.drivers.service.connection import Connection, close_all
-from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
-from nnasync.drivers.service.models import Offer
+from nnasync.drivers.service import connect
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import NNError
 from nnasync.hal import DataLocation, ExecutionConfig, Priority, RequestArgument
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
+from nnasync.wire import messages
+from nnasync.wire.connection import Connection, close_all
+from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
+from nnasync.wire.models import Offer
 
 ROWS, WIDTH = 16, 512
 DEVICE = "nnasync-reference"

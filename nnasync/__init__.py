@@ -13,7 +13,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     formats, engine_device, versions           tables; an Engine, or older Device, made a Device
     plans                                      plans that wrap plans
     engine                                     the contract of a driver
-    device_helpers                             what devices would write alike
+    device_helpers, wire                       what devices would write alike; what processes say
     device                                     the contract of the HAL
     model                                      build, save, load
     validation                                 what is legal

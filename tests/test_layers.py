@@ -25,7 +25,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"formats", "engine_device", "versions"},
     {"plans"},
     {"engine"},
-    {"device_helpers"},
+    {"device_helpers", "wire"},
     {"device"},
     {"model"},
     {"validation"},

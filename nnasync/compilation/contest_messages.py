@@ -18,10 +18,10 @@ import msgspec
 from nnasync.clock import now_ns
 from nnasync.compilation.report import Candidate, Rejection
 from nnasync.compilation.verdicts import Question
-from nnasync.drivers.service.connection import Connection, Frame
 from nnasync.errors import GeneralFailure
 from nnasync.hal import ErrorStatus, Priority
 from nnasync.hal.decoders import msgpack_decoder
+from nnasync.wire.connection import Connection, Frame
 
 __all__ = ["Answer", "Ask", "Held", "Talk", "Trying", "Unheld", "read_answer", "read_ask"]
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 
 from nnasync.burst import BurstContext
 from nnasync.device import Device
-from nnasync.drivers.service.connection import close_all
-from nnasync.drivers.service.placement import SHORT_NS, Placement
 from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     BadState,
@@ -22,6 +20,8 @@ from nnasync.hal import Memory
 from nnasync.message_queue import Handover, QueueReader, QueueWriter
 from nnasync.service.account import Account, Stopwatch
 from nnasync.service.memories import Memories
+from nnasync.wire.connection import close_all
+from nnasync.wire.placement import SHORT_NS, Placement
 
 __all__ = ["ServedBurst"]
 

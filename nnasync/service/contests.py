@@ -22,12 +22,12 @@ from nnasync.clock import Deadline, now_ns
 from nnasync.compilation import REFERENCE, CompileSpec, fingerprints
 from nnasync.compilation.compiler import hold
 from nnasync.compilation.contest_messages import Ask, Talk, Trying, Unheld, read_ask
-from nnasync.drivers.service.connection import Frame
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.runtime import Options, open_runtime, run
 from nnasync.service import lifeline
 from nnasync.service.process import options_of
+from nnasync.wire.connection import Frame
 
 __all__ = ["main"]
 

@@ -13,8 +13,20 @@ import msgspec
 
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Device, FencedExecution, LoweringDevice, PreparedModel
-from nnasync.drivers.service.connection import Frame, close_all
-from nnasync.drivers.service.messages import (
+from nnasync.engine_device.reasons import explained, first_of
+from nnasync.errors import InvalidArgument, NNError
+from nnasync.fences import Fence
+from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
+from nnasync.message_queue import Handover
+from nnasync.scheduler import NEVER_NS
+from nnasync.service.account import Account
+from nnasync.service.bursts import ServedBurst
+from nnasync.service.executions import Start, executions_of
+from nnasync.service.limits import Limits
+from nnasync.service.memories import Memories, Usage, read_bytes
+from nnasync.service.tracing import Tracing
+from nnasync.wire.connection import Frame, close_all
+from nnasync.wire.messages import (
     Allocate,
     Allocated,
     Answer,
@@ -48,19 +60,7 @@ from nnasync.drivers.service.messages import (
     Trace,
     failed,
 )
-from nnasync.drivers.service.models import model_of
-from nnasync.engine_device.reasons import explained, first_of
-from nnasync.errors import InvalidArgument, NNError
-from nnasync.fences import Fence
-from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
-from nnasync.message_queue import Handover
-from nnasync.scheduler import NEVER_NS
-from nnasync.service.account import Account
-from nnasync.service.bursts import ServedBurst
-from nnasync.service.executions import Start, executions_of
-from nnasync.service.limits import Limits
-from nnasync.service.memories import Memories, Usage, read_bytes
-from nnasync.service.tracing import Tracing
+from nnasync.wire.models import model_of
 from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["ANSWERED", "Holdings"]

@@ -6,9 +6,6 @@ import threading
 from collections import OrderedDict
 
 from nnasync.burst import Arguments
-from nnasync.drivers.service.connection import Frame
-from nnasync.drivers.service.messages import ForgetMemory, OfferMemory, PoolForm, decode
-from nnasync.drivers.service.models import pool_of
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -20,6 +17,9 @@ from nnasync.fences import fresh
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool, Unusable
 from nnasync.service.limits import Limits
+from nnasync.wire.connection import Frame
+from nnasync.wire.messages import ForgetMemory, OfferMemory, PoolForm, decode
+from nnasync.wire.models import pool_of
 
 __all__ = ["Memories", "Usage", "read_bytes"]
 

@@ -10,12 +10,12 @@ import anyio
 import msgspec
 
 from nnasync.device import Device
-from nnasync.drivers.service.connection import peer_pid, peer_uid
 from nnasync.service.guests import Guests
 from nnasync.service.limits import Limits
 from nnasync.service.pace import Crowd
 from nnasync.service.process import most_descriptors
 from nnasync.service.session import Session
+from nnasync.wire.connection import peer_pid, peer_uid
 
 __all__ = ["serve", "serve_connected"]
 

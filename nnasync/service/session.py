@@ -17,8 +17,16 @@ import anyio.abc
 import anyio.lowlevel
 
 from nnasync.device import Device
-from nnasync.drivers.service.connection import Connection, Frame
-from nnasync.drivers.service.messages import (
+from nnasync.engine_device.caching import library_version
+from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
+from nnasync.service.account import CALL_NS, Account, Stopwatch
+from nnasync.service.holdings import ANSWERED, Holdings
+from nnasync.service.limits import Limits
+from nnasync.service.memories import read_bytes
+from nnasync.service.pace import Crowd
+from nnasync.wakeup import Wakeup
+from nnasync.wire.connection import Connection, Frame
+from nnasync.wire.messages import (
     MAGIC,
     PROTOCOL,
     Answer,
@@ -31,14 +39,6 @@ from nnasync.drivers.service.messages import (
     encode,
     failed,
 )
-from nnasync.engine_device.caching import library_version
-from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
-from nnasync.service.account import CALL_NS, Account, Stopwatch
-from nnasync.service.holdings import ANSWERED, Holdings
-from nnasync.service.limits import Limits
-from nnasync.service.memories import read_bytes
-from nnasync.service.pace import Crowd
-from nnasync.wakeup import Wakeup
 from nnasync.workers import contained
 
 __all__ = ["Session"]

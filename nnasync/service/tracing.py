@@ -19,7 +19,13 @@ from typing import Any
 import anyio
 
 from nnasync.device import Device
-from nnasync.drivers.service.messages import (
+from nnasync.engine_device import EngineDevice
+from nnasync.errors import InvalidArgument
+from nnasync.fences import Fence
+from nnasync.tracing import Instrument, Layer, Mark, Phase, Traced, Tracer
+from nnasync.tracing.instruments import Signal
+from nnasync.tracing.timeline import Span, Timeline
+from nnasync.wire.messages import (
     Launch,
     Message,
     OfferModel,
@@ -27,13 +33,7 @@ from nnasync.drivers.service.messages import (
     PrepareFromCache,
     Trace,
 )
-from nnasync.drivers.service.spans import MOST_RECORDS, LaunchForm, Spans, form_of
-from nnasync.engine_device import EngineDevice
-from nnasync.errors import InvalidArgument
-from nnasync.fences import Fence
-from nnasync.tracing import Instrument, Layer, Mark, Phase, Traced, Tracer
-from nnasync.tracing.instruments import Signal
-from nnasync.tracing.timeline import Span, Timeline
+from nnasync.wire.spans import MOST_RECORDS, LaunchForm, Spans, form_of
 
 __all__ = ["Recorder", "Tracing"]
 

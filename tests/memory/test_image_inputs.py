@@ -15,11 +15,11 @@ import pytest
 import nnasync as nn
 from nnasync.burst import Arguments
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service.messages import Launch, OfferMemory, PoolForm, encode
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, DataLocation, ExecutionConfig, OperandType, Request, RequestArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, statistics
 from nnasync.validation import validate_request
+from nnasync.wire.messages import Launch, OfferMemory, PoolForm, encode
 from tests import rigs
 from tests.memory.engines import need
 from tests.memory.handles import dense

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from nnasync import memory
-from nnasync.drivers.service.memories import handle_of
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 from nnasync.memory import ALIGNMENT, Arena, Pool, mapped
+from nnasync.wire.models import handle_of
 from tests.conftest import open_descriptors
 
 

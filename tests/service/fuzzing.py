@@ -28,10 +28,7 @@ import msgspec
 
 import nnasync as nn
 from nnasync.burst import Arguments, BurstCancel, BurstRequest
-from nnasync.drivers.service import ServiceDevice, connect, messages
-from nnasync.drivers.service.connection import Connection, close_all
-from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
-from nnasync.drivers.service.models import Offer
+from nnasync.drivers.service import ServiceDevice, connect
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.hal import BufferDesc, BufferRole, ExecutionConfig, ExecutionPreference, Priority
@@ -39,6 +36,10 @@ from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, listening, serve
 from nnasync.service.account import Account
+from nnasync.wire import messages
+from nnasync.wire.connection import Connection, close_all
+from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
+from nnasync.wire.models import Offer
 from tests import rigs
 from tests.message_queue.waiting import read, write
 from tests.service.rig import Slot, request_on

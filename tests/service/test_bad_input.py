@@ -27,8 +27,14 @@ from nnasync.burst import Arguments, BurstController, LocalChannel
 from nnasync.clock import Deadline
 from nnasync.device import PreparedModel
 from nnasync.drivers.service import ServiceDevice, connect, supervisor
-from nnasync.drivers.service.connection import Connection
-from nnasync.drivers.service.messages import (
+from nnasync.drivers.service.process import Peer
+from nnasync.engine_device.caching import library_version
+from nnasync.hal import DeviceStatus, ExecutionConfig
+from nnasync.memory import Pool
+from nnasync.service import session
+from nnasync.service.holdings import Holdings
+from nnasync.wire.connection import Connection
+from nnasync.wire.messages import (
     MAGIC,
     PROTOCOL,
     Answer,
@@ -40,12 +46,6 @@ from nnasync.drivers.service.messages import (
     decode,
     encode,
 )
-from nnasync.drivers.service.process import Peer
-from nnasync.engine_device.caching import library_version
-from nnasync.hal import DeviceStatus, ExecutionConfig
-from nnasync.memory import Pool
-from nnasync.service import session
-from nnasync.service.holdings import Holdings
 from tests import rigs
 from tests.service.rig import Served, Slot, request_on, served
 

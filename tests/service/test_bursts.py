@@ -26,10 +26,10 @@ from nnasync.burst import (
 from nnasync.clock import Alarm
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import bursts as senders
-from nnasync.drivers.service.messages import OpenBurst, encode
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, bursts, holdings
 from nnasync.service.bursts import ServedBurst
+from nnasync.wire.messages import OpenBurst, encode
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.rigs import ONES, ROW, attempt, count, counter

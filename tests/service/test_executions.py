@@ -21,7 +21,6 @@ from nnasync.device_helpers import ForwardingDevice, PlainExecutions, passed_on
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import ServiceDevice, isolate
 from nnasync.drivers.service.bursts import RemoteBurst
-from nnasync.drivers.service.messages import CloseBurst
 from nnasync.hal import (
     MAXIMUM_LOOP_TIMEOUT_NS,
     DataLocation,
@@ -32,6 +31,7 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool
 from nnasync.service import Limits, bursts
+from nnasync.wire.messages import CloseBurst
 from tests import rigs
 from tests.rigs import ONES, attempt, until
 from tests.service.executions_rig import (

@@ -23,11 +23,7 @@ import nnasync as nn
 from nnasync import errors
 from nnasync.burst import Arguments, BurstRequest
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import ServiceDevice, connect, isolate, messages
-from nnasync.drivers.service import connection as connection_module
-from nnasync.drivers.service.connection import Connection
-from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, encode
-from nnasync.drivers.service.models import Offer
+from nnasync.drivers.service import ServiceDevice, connect, isolate
 from nnasync.engine_device import EngineDevice
 from nnasync.engine_device.caching import library_version
 from nnasync.hal import (
@@ -44,6 +40,11 @@ from nnasync.service import Limits, bursts, for_service, listening, serve
 from nnasync.service.account import FINE_NS, Account
 from nnasync.service.memories import Memories
 from nnasync.service.pace import Crowd
+from nnasync.wire import connection as connection_module
+from nnasync.wire import messages
+from nnasync.wire.connection import Connection
+from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, encode
+from nnasync.wire.models import Offer
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.service.rig import Slot

@@ -25,8 +25,8 @@ from nnasync.conformance.lines import read_lines
 from nnasync.conformance.paths import Buffers
 from nnasync.conformance.runner import Runner
 from nnasync.drivers.service import isolate, process
-from nnasync.drivers.service.messages import GetStatus
 from nnasync.hal import ExecutionConfig
+from nnasync.wire.messages import GetStatus
 from tests import rigs
 from tests.service.rig import Slot
 

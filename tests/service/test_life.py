@@ -23,10 +23,10 @@ from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.paths import Buffers
 from nnasync.drivers.service import ServiceDevice, isolate, process
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.messages import GetStatus
 from nnasync.drivers.service.pulse import HANG_AFTER_S
 from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
+from nnasync.wire.messages import GetStatus
 from tests import rigs
 from tests.service.rig import Slot, served
 from tests.service.siege import Belongings, besiege
@@ -504,8 +504,8 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import nnasync as nn
 from nnasync.burst import Arguments
-from nnasync.drivers.service.messages import FromService, ModelForm, decode, encode
-from nnasync.drivers.service.models import Offer
+from nnasync.wire.messages import FromService, ModelForm, decode, encode
+from nnasync.wire.models import Offer
 builder = nn.ModelBuilder("m")
 x = builder.input("x", (1, 4))
 builder.output("y", builder.add(x, x))

@@ -13,8 +13,8 @@ import pytest
 
 from nnasync import errors
 from nnasync.drivers.service import connect, process
-from nnasync.drivers.service.connection import peer_uid
 from nnasync.service import Limits, listening, serve, server
+from nnasync.wire.connection import peer_uid
 from tests import rigs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Paths do not know the loop.")]

@@ -12,7 +12,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import bursts
-from nnasync.drivers.service.placement import Placement, current_core, staying
+from nnasync.wire.placement import Placement, current_core, staying
 from tests import rigs
 from tests.rigs import ROW
 from tests.service.rig import Slot, served

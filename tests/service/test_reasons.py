@@ -9,10 +9,10 @@ import pytest
 import nnasync as nn
 from nnasync import hal
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service.messages import Reasons, decode, encode
 from nnasync.engine_device.reasons import LONGEST, MOST_SENT, explained
 from nnasync.errors import GeneralFailure
 from nnasync.hal import OperationType
+from nnasync.wire.messages import Reasons, decode, encode
 from tests import rigs
 from tests.rigs import REFERENCE
 from tests.service.rig import served

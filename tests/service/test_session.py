@@ -18,7 +18,13 @@ from nnasync.burst import Arguments, BurstController, LocalChannel, Outcome
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.launched import RemoteExecution
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.messages import (
+from nnasync.drivers.service.process import Peer
+from nnasync.engine_device.caching import library_version
+from nnasync.fences import Fence, FenceStatus
+from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
+from nnasync.memory import Pool
+from nnasync.service import Limits
+from nnasync.wire.messages import (
     MAGIC,
     PROTOCOL,
     Cancel,
@@ -36,12 +42,6 @@ from nnasync.drivers.service.messages import (
     error_of,
     failed,
 )
-from nnasync.drivers.service.process import Peer
-from nnasync.engine_device.caching import library_version
-from nnasync.fences import Fence, FenceStatus
-from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
-from nnasync.memory import Pool
-from nnasync.service import Limits
 from tests import rigs
 from tests.service.rig import Served, Slot, request_on, served
 

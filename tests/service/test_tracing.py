@@ -18,8 +18,13 @@ from nnasync.cli import main
 from nnasync.clock import now_ns
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import ServiceDevice, isolate
-from nnasync.drivers.service.messages import Trace, decode, encode
-from nnasync.drivers.service.spans import (
+from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
+from nnasync.fences import Fence
+from nnasync.service.tracing import Recorder, Tracing
+from nnasync.tracing import Layer, Phase, Span, Timeline, Tracer, chrome_trace
+from nnasync.tracing.metrics import Processes, render
+from nnasync.wire.messages import Trace, decode, encode
+from nnasync.wire.spans import (
     MOST_RECORDS,
     LaunchForm,
     SpanForm,
@@ -27,11 +32,6 @@ from nnasync.drivers.service.spans import (
     form_of,
     records_of,
 )
-from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
-from nnasync.fences import Fence
-from nnasync.service.tracing import Recorder, Tracing
-from nnasync.tracing import Layer, Phase, Span, Timeline, Tracer, chrome_trace
-from nnasync.tracing.metrics import Processes, render
 from tests import rigs
 from tests.service.rig import Served, Slot, served
 from tests.tracing.events import faults

@@ -6,10 +6,10 @@ import weakref
 
 from nnasync.drivers.service.link import Link
 from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.messages import CloseBuffer, CopyBuffer
 from nnasync.errors import DeviceDied, DeviceError, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import Memory, Shape
+from nnasync.wire.messages import CloseBuffer, CopyBuffer
 
 __all__ = ["RemoteBuffer"]
 

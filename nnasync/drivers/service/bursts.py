@@ -31,14 +31,6 @@ from nnasync.burst import (
 from nnasync.clock import now_ns
 from nnasync.drivers.service.link import Call, Link
 from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.messages import (
-    UNDECODABLE,
-    CloseBurst,
-    LaunchEnded,
-    OpenBurst,
-    encode,
-)
-from nnasync.drivers.service.placement import current_core, staying
 from nnasync.errors import (
     BadState,
     DeviceDied,
@@ -51,6 +43,14 @@ from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.message_queue import QueueReader, QueueWriter
+from nnasync.wire.messages import (
+    UNDECODABLE,
+    CloseBurst,
+    LaunchEnded,
+    OpenBurst,
+    encode,
+)
+from nnasync.wire.placement import current_core, staying
 from nnasync.workers import contained
 
 logger = logging.getLogger(__name__)

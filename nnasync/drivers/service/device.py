@@ -13,23 +13,6 @@ from nnasync.device import Buffer, Lowering, PreparedModel
 from nnasync.device_helpers import Answers, KnownDevice
 from nnasync.drivers.service.buffers import RemoteBuffer
 from nnasync.drivers.service.link import Link, Source
-from nnasync.drivers.service.messages import (
-    Allocate,
-    Allocated,
-    CloseBuffer,
-    ClosePrepared,
-    GetLowerings,
-    GetReasons,
-    GetStatus,
-    Lowerings,
-    Prepare,
-    PrepareFromCache,
-    Reasons,
-    Status,
-    Supported,
-    Supports,
-    Welcome,
-)
 from nnasync.drivers.service.prepared import ServicePreparedModel
 from nnasync.drivers.service.pulse import HANG_AFTER_S
 from nnasync.drivers.service.supervisor import Session, Supervisor
@@ -51,6 +34,23 @@ from nnasync.hal import (
 )
 from nnasync.scheduler import at_ns
 from nnasync.tracing import Tracer, vlog
+from nnasync.wire.messages import (
+    Allocate,
+    Allocated,
+    CloseBuffer,
+    ClosePrepared,
+    GetLowerings,
+    GetReasons,
+    GetStatus,
+    Lowerings,
+    Prepare,
+    PrepareFromCache,
+    Reasons,
+    Status,
+    Supported,
+    Supports,
+    Welcome,
+)
 
 __all__ = ["ServiceDevice"]
 

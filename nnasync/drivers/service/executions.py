@@ -14,7 +14,6 @@ from nnasync.clock import now_ns
 from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.link import Call, Link
 from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.messages import Ping
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -24,6 +23,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence, fresh
 from nnasync.hal import ExecutionConfig, ExecutionResult, Request
+from nnasync.wire.messages import Ping
 from nnasync.workers import contained
 from nnasync.workers.turns import Turns
 

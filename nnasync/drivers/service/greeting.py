@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnasync.drivers.service.messages import MAGIC, PROTOCOL, Hello, Welcome, decode
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceUnavailable, GeneralFailure
+from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, Welcome, decode
 
 __all__ = ["hello", "welcome_of"]
 

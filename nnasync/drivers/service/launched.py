@@ -11,16 +11,7 @@ import os
 import weakref
 from collections.abc import Sequence
 
-from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.link import LATE_NS, Link
-from nnasync.drivers.service.messages import (
-    CancelLaunch,
-    ForgetLaunch,
-    Info,
-    LaunchEnded,
-    LaunchInfo,
-    error_of,
-)
 from nnasync.errors import (
     BadState,
     MissedDeadlineTransient,
@@ -30,6 +21,15 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import ErrorStatus, Timing
 from nnasync.scheduler import NEVER_NS
+from nnasync.wire.connection import close_all
+from nnasync.wire.messages import (
+    CancelLaunch,
+    ForgetLaunch,
+    Info,
+    LaunchEnded,
+    LaunchInfo,
+    error_of,
+)
 
 __all__ = ["RemoteExecution", "RemoteFence"]
 

@@ -18,18 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from nnasync.clock import Alarm, Watchdog, now_ns
-from nnasync.drivers.service.connection import Connection, close_all
-from nnasync.drivers.service.messages import (
-    Answer,
-    Cancel,
-    Failed,
-    FromService,
-    LaunchEnded,
-    Ping,
-    decode,
-    encode,
-    error_of,
-)
 from nnasync.drivers.service.process import Peer
 from nnasync.drivers.service.pulse import Pulse
 from nnasync.drivers.service.tracing import UNTRACED
@@ -45,6 +33,18 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence, fresh
 from nnasync.scheduler import NEVER_NS
+from nnasync.wire.connection import Connection, close_all
+from nnasync.wire.messages import (
+    Answer,
+    Cancel,
+    Failed,
+    FromService,
+    LaunchEnded,
+    Ping,
+    decode,
+    encode,
+    error_of,
+)
 
 __all__ = ["Call", "Link", "Listener", "Source", "Spare"]
 

@@ -10,17 +10,17 @@ import weakref
 
 from nnasync.burst import Arguments
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.messages import (
-    ForgetMemory,
-    OfferMemory,
-    PoolForm,
-    encode,
-)
-from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhausted
+from nnasync.errors import InvalidArgument, ResourceExhausted
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool
+from nnasync.wire.messages import (
+    ForgetMemory,
+    OfferMemory,
+    encode,
+)
+from nnasync.wire.models import handle_of
 
-__all__ = ["Memories", "handle_of"]
+__all__ = ["Memories"]
 
 _LARGEST_TOKEN = 2**63 - 1
 
@@ -102,24 +102,3 @@ class Memories:
         if not 0 < pool <= _LARGEST_TOKEN:
             raise InvalidArgument(f"{pool} is no memory token; tokens are above 0")
         return -pool
-
-
-def handle_of(pool: Memory) -> tuple[PoolForm, int]:
-    """What another process needs of a pool; the descriptor stays the pool's.
-
-    Raises GeneralFailure where it has none to hand on.
-    """
-    if not isinstance(pool, Pool):
-        raise GeneralFailure(
-            f"memory of kind {pool.name!r} has no file descriptor to hand to a service; "
-            "use memory.Pool"
-        )
-    try:
-        fd = pool.fd
-    except BadState as error:
-        raise GeneralFailure(f"closed memory cannot be handed to a service: {error}") from error
-    except InvalidArgument as error:
-        raise GeneralFailure(f"memory cannot be handed to a service: {error}") from error
-    if not pool.readable:
-        raise GeneralFailure(f"{pool!r} cannot be used: its handle is not for reading")
-    return PoolForm(pool.name, pool.size, pool.offset, pool.writable, pool.image_layout), fd

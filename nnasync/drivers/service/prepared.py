@@ -9,12 +9,10 @@ from nnasync.burst import BurstCallback, Channel
 from nnasync.clock import now_ns
 from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.drivers.service.bursts import RemoteBurst
-from nnasync.drivers.service.connection import close_all
 from nnasync.drivers.service.executions import Executions
 from nnasync.drivers.service.launched import RemoteExecution
 from nnasync.drivers.service.link import Call, Link
 from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.messages import ClosePrepared, Launch
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -29,6 +27,8 @@ from nnasync.hal import (
     ExecutionResult,
     Request,
 )
+from nnasync.wire.connection import close_all
+from nnasync.wire.messages import ClosePrepared, Launch
 
 __all__ = ["ServicePreparedModel"]
 

@@ -13,8 +13,8 @@ import threading
 import time
 from collections import deque
 
-from nnasync.drivers.service.connection import close_all, peer_pid, peer_uid
 from nnasync.errors import DeviceUnavailable
+from nnasync.wire.connection import close_all, peer_pid, peer_uid
 
 __all__ = ["Address", "Child", "Peer", "start_process"]
 

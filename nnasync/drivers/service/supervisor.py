@@ -13,8 +13,6 @@ import weakref
 from nnasync.drivers.service.greeting import hello, welcome_of
 from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.messages import ForgetModel, Welcome
-from nnasync.drivers.service.models import Offer
 from nnasync.drivers.service.tracing import Traces
 from nnasync.errors import (
     DeviceDied,
@@ -25,6 +23,8 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Model
+from nnasync.wire.messages import ForgetModel, Welcome
+from nnasync.wire.models import Offer
 from nnasync.workers.helping import in_helper_thread
 
 __all__ = ["Session", "Supervisor"]

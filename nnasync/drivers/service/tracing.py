@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from nnasync.clock import now_ns
-from nnasync.drivers.service.messages import Trace, decode
-from nnasync.drivers.service.spans import Spans, arrivals, departures, records_of
 from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.tracing import Layer, Mark, Phase, Tracer
 from nnasync.tracing.timeline import Place, Record
+from nnasync.wire.messages import Trace, decode
+from nnasync.wire.spans import Spans, arrivals, departures, records_of
 
 if TYPE_CHECKING:
     from nnasync.drivers.service.launched import RemoteFence

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnasync.drivers.service.connection import MAX_DESCRIPTORS
-from nnasync.drivers.service.memories import handle_of
-from nnasync.drivers.service.messages import ModelForm, OfferModel, PoolForm, decode, encode
 from nnasync.errors import (
+    BadState,
     CallerError,
     DeviceError,
     GeneralFailure,
@@ -20,8 +18,10 @@ from nnasync.errors import (
 )
 from nnasync.hal import Memory, Model
 from nnasync.memory import Pool, Unusable
+from nnasync.wire.connection import MAX_DESCRIPTORS
+from nnasync.wire.messages import ModelForm, OfferModel, PoolForm, decode, encode
 
-__all__ = ["Offer", "model_of", "pool_of"]
+__all__ = ["Offer", "handle_of", "model_of", "pool_of"]
 
 _COPIED_BYTES = 64 << 10
 """Operand values up to this size travel in the message."""
@@ -171,3 +171,24 @@ def _copy(form: PoolForm, fd: int) -> Pool:
             raise InvalidArgument(f"a file ended {form.size - done} bytes early")
         done += count
     return pool
+
+
+def handle_of(pool: Memory) -> tuple[PoolForm, int]:
+    """What another process needs of a pool; the descriptor stays the pool's.
+
+    Raises GeneralFailure where it has none to hand on.
+    """
+    if not isinstance(pool, Pool):
+        raise GeneralFailure(
+            f"memory of kind {pool.name!r} has no file descriptor to hand to a service; "
+            "use memory.Pool"
+        )
+    try:
+        fd = pool.fd
+    except BadState as error:
+        raise GeneralFailure(f"closed memory cannot be handed to a service: {error}") from error
+    except InvalidArgument as error:
+        raise GeneralFailure(f"memory cannot be handed to a service: {error}") from error
+    if not pool.readable:
+        raise GeneralFailure(f"{pool!r} cannot be used: its handle is not for reading")
+    return PoolForm(pool.name, pool.size, pool.offset, pool.writable, pool.image_layout), fd

@@ -12,10 +12,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from nnasync.drivers.service.messages import Message
 from nnasync.errors import GeneralFailure
 from nnasync.tracing import Layer, Phase
 from nnasync.tracing.timeline import Arrival, Departure, Place, Record, Span
+from nnasync.wire.messages import Message
 
 __all__ = ["MOST_RECORDS", "LaunchForm", "SpanForm", "Spans", "form_of", "records_of"]
 
