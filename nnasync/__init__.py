@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nnasync.clock import Deadline as Deadline
     from nnasync.clock import now_ns as now_ns
     from nnasync.clock import within as within
+    from nnasync.drivers.service import connect as connect
     from nnasync.errors import BadState as BadState
     from nnasync.errors import CallerError as CallerError
     from nnasync.errors import Cancelled as Cancelled
@@ -119,6 +120,7 @@ __all__ = [
     "ResourceExhaustedTransient",
     "Runtime",
     "Timing",
+    "connect",
     "describe",
     "load",
     "merge",
@@ -164,6 +166,7 @@ _HOMES: dict[str, str] = {
     "ResourceExhaustedTransient": "errors:ResourceExhaustedTransient",
     "Runtime": "runtime:Runtime",
     "Timing": "hal:Timing",
+    "connect": "drivers.service:connect",
     "describe": "importers:describe",
     "load": "importers:load",
     "merge": "fences:merge",

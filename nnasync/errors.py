@@ -5,14 +5,14 @@
     │   ├── InvalidArgument                  INVALID_ARGUMENT
     │   │   └── ModelError                   a model, or a file that holds one, is not legal
     │   ├── OutputInsufficientSize           OUTPUT_INSUFFICIENT_SIZE
-    │   ├── BadState                         closed, not yet done, or of another event loop
-    │   └── Cancelled                        the caller cancelled the execution
+    │   └── BadState                         closed, not yet done, or of another event loop
+    ├── Cancelled                            the caller cancelled the execution
     ├── DeviceError                          the device or its process failed
     │   ├── DeviceUnavailable                DEVICE_UNAVAILABLE
     │   ├── GeneralFailure                   GENERAL_FAILURE
     │   └── DeviceDied                       the driver's process went away
     └── Refused                              valid, but not now
-        ├── MissedDeadline
+        ├── MissedDeadline                   a TimeoutError as well
         │   ├── MissedDeadlineTransient      MISSED_DEADLINE_TRANSIENT
         │   └── MissedDeadlinePersistent     MISSED_DEADLINE_PERSISTENT
         └── ResourceExhausted
@@ -86,10 +86,8 @@ class BadState(CallerError):
     """The object cannot do this now: it is closed, not finished, or belongs to another loop."""
 
 
-class Cancelled(CallerError):
+class Cancelled(NNError):
     """The caller cancelled the execution; seen by those who wait for its fence."""
-
-    status = ErrorStatus.GENERAL_FAILURE
 
 
 class DeviceError(NNError):
@@ -118,7 +116,7 @@ class Refused(NNError):
     status = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
 
-class MissedDeadline(Refused):
+class MissedDeadline(Refused, TimeoutError):
     """The answer could not be given by the deadline."""
 
     status = ErrorStatus.MISSED_DEADLINE_TRANSIENT

@@ -16,7 +16,7 @@ CLASSES = [
     for value in vars(errors).values()
     if inspect.isclass(value) and issubclass(value, errors.NNError)
 ]
-GROUPS = (errors.CallerError, errors.DeviceError, errors.Refused)
+GROUPS = (errors.CallerError, errors.Cancelled, errors.DeviceError, errors.Refused)
 TRANSIENT = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT}
 
 
@@ -70,6 +70,12 @@ def test_deadline_errors_are_caught_as_one_and_told_apart() -> None:
     with pytest.raises(errors.MissedDeadline) as caught:
         raise errors.MissedDeadlinePersistent("the deadline is 3 ms ago")
     assert not isinstance(caught.value, errors.MissedDeadlineTransient)
+
+
+def test_a_missed_deadline_is_a_timeout() -> None:
+    with pytest.raises(TimeoutError) as caught:
+        raise errors.MissedDeadlineTransient("3 ms late")
+    assert str(caught.value) == "3 ms late"
 
 
 def test_output_insufficient_size_tells_what_is_needed() -> None:

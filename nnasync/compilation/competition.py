@@ -225,6 +225,8 @@ class Competition:
             except NoContest as reason:
                 logger.info("a contest is held in this process: %s", reason)
                 return None
+            except MissedDeadline:
+                raise
             except TimeoutError:
                 break
             except ContenderDied as death:

@@ -38,7 +38,7 @@ from nnasync.compilation.report import Fate
 from nnasync.compilation.samples import Samples, disturbed, samples_of
 from nnasync.compilation.standing import Standing
 from nnasync.compilation.trials import Answer, Trial, Turn
-from nnasync.errors import GeneralFailure
+from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 from nnasync.workers.helping import in_helper_thread
@@ -281,7 +281,7 @@ class _Contest:
 
     def _fails(self, standing: Standing, error: Exception) -> None:
         name = standing.contender.name
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError) and not isinstance(error, NNError):
             error = GeneralFailure(f"{name} gave no answer for {self._limits.patience_s:g} s")
         standing.failure = contained(error, name)
         standing.settle(Fate.FAILED, f"failed: {standing.failure}")

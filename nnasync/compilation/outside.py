@@ -164,7 +164,7 @@ class FallbackPreparedModel(PlainExecutions):
 
         Nothing is told where it could not be asked, as after the closing of a runtime.
         """
-        if error is None or isinstance(error, CallerError | Refused):
+        if error is None or isinstance(error, CallerError | Cancelled | Refused):
             self._told(failure)
 
     async def _execute(

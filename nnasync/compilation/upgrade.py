@@ -192,7 +192,7 @@ async def _complete(
 class Upgradable(Protocol):
     """A network, as far as it is brought a better plan."""
 
-    def optimised(self, report: Report) -> None:
+    def _note_report(self, report: Report) -> None:
         """The best plan is in; this is its report."""
 
 
@@ -210,7 +210,7 @@ async def bring_in(
     net = network()
     if net is not None:
         tell(name, report)
-        net.optimised(report)
+        net._note_report(report)
 
 
 def tell(name: str, report: Report) -> None:

@@ -78,6 +78,8 @@ class Runner:
                     await self._to_fail(case, runs)
                 else:
                     await self._each_way(case, runs)
+        except MissedDeadline as error:
+            runs.append(_failed(told(error)))
         except TimeoutError:
             runs.append(_failed(f"no answer within {LIMIT_S:g} s"))
         except Exception as error:

@@ -41,13 +41,13 @@ from nnasync.errors import (
     InvalidArgument,
     MissedDeadlineTransient,
     NNError,
-    ResourceExhaustedTransient,
     because,
 )
 from nnasync.execution.arguments import config_of
 from nnasync.execution.calls import BurstSlot, BurstStatistics, Call, Ways
 from nnasync.execution.order import OrderedCalls
-from nnasync.execution.ports import Ports, check_out, fits, in_order, out_in_order
+from nnasync.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
+from nnasync.execution.room import OnFull, Room
 from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.execution.state import StreamState
 from nnasync.fences import fresh
@@ -60,6 +60,7 @@ from nnasync.hal import (
     Model,
     Request,
 )
+from nnasync.scheduler import at_ns
 from nnasync.tracing.tally import Tally
 from nnasync.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync.workers import Workers, contained
@@ -87,6 +88,7 @@ class Burst(OrderedCalls):
         workers: Workers,
         *,
         depth: int,
+        on_full: OnFull = "wait",
         owner: object = None,
         tally: Tally | None = None,
         device: Device | None = None,
@@ -96,14 +98,12 @@ class Burst(OrderedCalls):
 
         `memory` is for slots, and for the state where no buffers have it; `tally` counts the calls.
         """
-        if depth < 1:
-            raise InvalidArgument(f"depth must be 1 or more, got {depth}")
         super().__init__(workers, StreamState(ports, memory) if model.state else None)
         self._model = model
         self._ports = ports
         self._port = ports.inputs[0] if len(ports.inputs) == 1 else None
         self._prepared = prepared
-        self._depth = depth
+        self._room = Room(depth, on_full, workers.watchdog)
         self._owner = owner
         self._tally = tally or Tally()
         self._device = device
@@ -118,7 +118,6 @@ class Burst(OrderedCalls):
         self._broken: NNError | None = None
         self._open = False
         self._idle: list[BurstSlot] = []
-        self._in_flight = 0
         self._submitted = self._succeeded = self._failed = 0
 
     async def __aenter__(self) -> Self:
@@ -165,7 +164,8 @@ class Burst(OrderedCalls):
     ) -> Any:
         """Run once on the stream's state; arguments and results as of a network's call.
 
-        Raises ResourceExhaustedTransient when `depth` calls are in flight already.
+        When `depth` calls are in flight already it waits for one to end, until the deadline at
+        most, or raises ResourceExhaustedTransient if the burst is to refuse.
         """
         tally = self._tally
         tally.calls += 1
@@ -173,6 +173,9 @@ class Burst(OrderedCalls):
             self._check(deadline)
             if cancellation_pending():
                 await checkpoint_if_cancelled()
+                self._check(deadline)
+            if self._room.is_full:
+                await self._room.wait(at_ns(deadline))
                 self._check(deadline)
             config = DEFAULT_CONFIG
             if measure or deadline is not None:
@@ -191,7 +194,7 @@ class Burst(OrderedCalls):
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
             call = Call(slot, ways, config)
-            self._in_flight += 1
+            self._room.enter()
             self._submitted += 1
             try:
                 if answer is not None:
@@ -203,13 +206,19 @@ class Burst(OrderedCalls):
                 if call.outcome is None:
                     await self._wait(call)
             finally:
-                self._in_flight -= 1
+                self._room.leave()
             value = self._finish(call, outs, mixed)
             tally.completed += 1
             return value
         except BaseException as error:
             tally.ended(error, deadline)
             raise
+
+    async def measured(
+        self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
+    ) -> Measured:
+        """The same with timings."""
+        return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
 
     def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.
@@ -236,7 +245,7 @@ class Burst(OrderedCalls):
             submitted=self._submitted,
             succeeded=self._succeeded,
             failed=self._failed,
-            in_flight=self._in_flight,
+            in_flight=self._room.in_flight,
             hot=self._open and (self._heated is None or self._heated.is_hot),
         )
 
@@ -251,6 +260,7 @@ class Burst(OrderedCalls):
         error = because("closing", DeviceUnavailable(text))
         with self._lock:
             pending, self._pending = list(self._pending), deque()
+        self._room.close(error)
         for call in pending:
             self._withdraw(call, error)
         if self._controller is not None:
@@ -284,9 +294,6 @@ class Burst(OrderedCalls):
             raise InvalidArgument(
                 f"deadline must be a Deadline such as nn.within(ms=10), got {deadline!r}"
             )
-        if self._in_flight >= self._depth:
-            text = f"{self._depth} calls are in flight on this burst already (its depth)"
-            raise because("burst_depth", ResourceExhaustedTransient(text))
 
     def _check_heard(self, slot: BurstSlot, deadline_ns: int) -> None:
         try:
@@ -572,6 +579,6 @@ class Burst(OrderedCalls):
     def _settled_state(self) -> StreamState:
         if self._state is None:
             raise BadState("this network carries no state")
-        if self._in_flight:
+        if self._room.in_flight:
             raise BadState("the state changes while calls are in flight; await them first")
         return self._state

@@ -7,7 +7,8 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -29,6 +30,7 @@ from nnasync.execution.closing import Closing
 from nnasync.execution.launch import Execution, fenced
 from nnasync.execution.placing import place
 from nnasync.execution.ports import (
+    Measured,
     Port,
     as_given,
     check_out,
@@ -37,6 +39,7 @@ from nnasync.execution.ports import (
     out_in_order,
     ports_of,
 )
+from nnasync.execution.room import OnFull
 from nnasync.execution.slots import (
     Holding,
     Lease,
@@ -124,13 +127,13 @@ class Net:
         self._start = start
         self._on_drop = on_drop
         self._is_pinned = is_pinned
-        self.has_roles = False
+        self._has_roles = False
         self._closed = False
 
     def _use(self, compilation: Compilation) -> None:
         prepared = compilation.prepared
         self._compilation = compilation
-        self.optimised(compilation.report)
+        self._note_report(compilation.report)
         self._hurries = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
         self._inline = inline = prepared if isinstance(prepared, InlinePreparedModel) else None
@@ -144,11 +147,6 @@ class Net:
     def _flexible_calls(self) -> FlexibleCalls:
         memory = own_memory if self._inline is None else private_memory
         return flexible.FlexibleCalls(self._compilation.model, self._ports, self._prepared, memory)
-
-    @property
-    def prepared(self) -> PreparedModel:
-        """What runs the calls that begin now."""
-        return self._prepared
 
     @property
     def model(self) -> Model:
@@ -180,13 +178,13 @@ class Net:
             return self._report
         return msgspec.structs.replace(self._report, fallbacks=fallbacks)
 
-    def optimised(self, report: Report) -> None:
-        """Note that another plan has taken over; called by the runtime."""
+    def _note_report(self, report: Report) -> None:
+        """Note that another plan has taken over."""
         self._report = report
         self._tally = self._tally_of(devices_of(report))
 
-    def take_over(self, compilation: Compilation) -> bool:
-        """Run calls from now on by another compilation of the same model; called by the runtime.
+    def _take_over(self, compilation: Compilation) -> bool:
+        """Run calls from now on by another compilation of the same model.
 
         What is under way, on what stands in for the device, ends as it began. False if this is
         closed.
@@ -209,8 +207,8 @@ class Net:
         images (`memory.Pool.image`), which are read in place.
         `out`, arrays and buffers, is written instead of fresh arrays: one per output, None for a
         fresh one, or some by name. None omits an optional input. Where the model leaves shapes
-        open, the inputs bring theirs along. With `measure=True` returns (result, Timing). States
-        start from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
+        open, the inputs bring theirs along. States start from zero. `measure=True` is the older
+        form of `measured`. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
         DeviceError.
         """
         tally = self._tally
@@ -245,6 +243,17 @@ class Net:
         except BaseException as error:
             tally.ended(error, deadline)
             raise
+
+    async def measured(
+        self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
+    ) -> Measured:
+        """Run once: the result as of a call, and its Timing."""
+        return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
+
+    def as_dict(self, result: Any) -> dict[str, Any]:
+        """The result of a call by the names of the outputs."""
+        values = result if len(self._ports.outputs) > 1 else (result,)
+        return {port.name: value for port, value in zip(self.outputs, values, strict=True)}
 
     async def launch(
         self,
@@ -354,8 +363,12 @@ class Net:
             return None
         return Execution(launched, Lease(self._slots, slot, launched.fence), self._ports.outputs)
 
-    def burst(self, *, depth: int = DEFAULT_DEPTH) -> Burst:
-        """A stream of executions, to be used with `async with`; at most `depth` in flight."""
+    def burst(self, *, depth: int = DEFAULT_DEPTH, on_full: OnFull = "wait") -> Burst:
+        """A stream of executions, to be used with `async with`; at most `depth` in flight.
+
+        A call beyond that waits for its turn; with `on_full="refuse"` it raises
+        ResourceExhaustedTransient.
+        """
         self._check(None)
         make: Callable[..., Burst] = bursts.Burst
         if self._flexible is not None:
@@ -366,13 +379,14 @@ class Net:
             self._prepared,
             self._workers,
             depth=depth,
+            on_full=on_full,
             owner=self,
             tally=self._tally,
             device=None if self._inline else self._compilation.device,
             memory=private_memory if self._inline else own_memory,
         )
 
-    def get_ready(self) -> None:
+    def _get_ready(self) -> None:
         """Bind the memory of the first call ahead, so that it costs what later ones do.
 
         Called on any thread, before the network is used. What fails is told by the first call.
@@ -385,7 +399,7 @@ class Net:
             self._inline.bind(slot.request, tries=not self._hurries)
         self._slots.give_back(slot)
 
-    async def rehearse(self, until: Deadline | None = None) -> None:
+    async def _rehearse(self, until: Deadline | None = None) -> None:
         """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
         if self._inline is None or self._flexible is not None or self._hurries:
             return
@@ -412,9 +426,9 @@ class Net:
             raise
         finally:
             self._tally_of = tally_of
-            self.optimised(self._report)
+            self._note_report(self._report)
 
-    def trim(self) -> None:
+    def _trim(self) -> None:
         """Give memory back that recent calls did not need; called when time has passed."""
         self._slots.trim()
 
@@ -426,6 +440,21 @@ class Net:
             if calls is not None:
                 calls.close()
         return self._on_close(self)
+
+    async def aclose(self) -> None:
+        """Close the network, and wait until what was in flight is answered."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
 
     def __del__(self) -> None:
         # Not before the end of __init__; and on whatever thread collects, amidst anything.
@@ -510,7 +539,7 @@ class Net:
         self, kind: Literal["input", "output"], ports: Sequence[Port], which: str | int
     ) -> buffer.Role:
         self._check(None)
-        self.has_roles = True
+        self._has_roles = True
         compilation = self._compilation
         for number, port in enumerate(ports):
             if which in (number, port.name):

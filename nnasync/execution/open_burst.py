@@ -20,6 +20,7 @@ from nnasync.execution.flexible import FlexibleCalls
 from nnasync.execution.ports import in_order
 from nnasync.fences import Fence
 from nnasync.hal import NEVER_NS, ExecutionConfig, Timing
+from nnasync.scheduler import at_ns
 from nnasync.wakeup import cancellation_pending, checkpoint_if_cancelled
 
 __all__ = ["OpenBurst"]
@@ -44,7 +45,7 @@ class OpenBurst(Burst):
     ) -> Any:
         """Run once; arguments and results as of a network's call.
 
-        Raises ResourceExhaustedTransient when `depth` calls are in flight already.
+        When `depth` calls are in flight already it waits, or is refused.
         """
         tally = self._tally
         tally.calls += 1
@@ -52,6 +53,9 @@ class OpenBurst(Burst):
             self._check(deadline)
             if cancellation_pending():
                 await checkpoint_if_cancelled()
+                self._check(deadline)
+            if self._room.is_full:
+                await self._room.wait(at_ns(deadline))
                 self._check(deadline)
             values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
             config = config_of(deadline, measure=measure)
@@ -68,7 +72,7 @@ class OpenBurst(Burst):
         """The answer to one call, after those before it."""
         before, over = self._tail, Fence()
         self._tail = over
-        self._in_flight += 1
+        self._room.enter()
         self._submitted += 1
         try:
             if not before.done:
@@ -83,7 +87,7 @@ class OpenBurst(Burst):
         else:
             self._succeeded += 1
         finally:
-            self._in_flight -= 1
+            self._room.leave()
             before.add_callback(lambda _: over.signal())
         return answer
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Array, Model, Operand, Shape, dtype_of, is_fully_specified
+from nnasync.hal import Array, Model, Operand, Shape, Timing, dtype_of, is_fully_specified
 
 if TYPE_CHECKING:
     from nnasync import extensions
@@ -18,6 +18,7 @@ else:
     extensions = deferred("nnasync.extensions")
 
 __all__ = [
+    "Measured",
     "Port",
     "Ports",
     "as_array",
@@ -88,6 +89,13 @@ class Port(msgspec.Struct, frozen=True):
     def zero(self) -> Any:
         """What stands for zero in an array of it: bytes where the type is a vendor's."""
         return b"" if self.dtype.kind == "V" else self.zero_point
+
+
+class Measured(NamedTuple):
+    """What a call gave, and how long it took."""
+
+    value: Any
+    timing: Timing
 
 
 class Ports(msgspec.Struct, frozen=True):

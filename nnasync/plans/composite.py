@@ -27,6 +27,7 @@ from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.problems import check_call
 from nnasync.errors import (
     CallerError,
+    Cancelled,
     GeneralFailure,
     InvalidArgument,
     OutputInsufficientSize,
@@ -319,7 +320,7 @@ class _OpenLane(_Lane):
             call = step.bind(self._values)
         except OutputInsufficientSize:
             raise
-        except CallerError as error:
+        except (CallerError, Cancelled) as error:
             raise GeneralFailure(f"{step.name} does not take what came before: {error}") from error
         self._bound[self._index] = shapes, call
         return call

@@ -25,7 +25,7 @@ import numpy as np
 from nnasync.endings import renewed_in_child
 from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.engine.problems import check_call
-from nnasync.errors import CallerError, DeviceError, GeneralFailure, NNError, Refused
+from nnasync.errors import CallerError, Cancelled, DeviceError, GeneralFailure, NNError, Refused
 from nnasync.fences import fresh
 from nnasync.hal import Array
 from nnasync.plans.gathering import reads_in_place, write
@@ -182,7 +182,7 @@ class GuardedPlan(Plan):
         """A call of the device's plan; where binding fails, it is tried again by each run."""
         try:
             call = check_call(self.plan.bind(inputs, outputs), self.plan)
-        except (CallerError, Refused):
+        except (CallerError, Cancelled, Refused):
             raise
         except Exception:
             call = _LateCall(lambda: self.plan, inputs, outputs)
@@ -394,7 +394,7 @@ def decided(failure: NNError, error: Exception) -> Exception:
 
     That the caller erred, or must wait, only the reference says; else the device's failure counts.
     """
-    return fresh(error if isinstance(error, CallerError | Refused) else failure)
+    return fresh(error if isinstance(error, CallerError | Cancelled | Refused) else failure)
 
 
 def _shared(inputs: Sequence[Array | None], outputs: Sequence[Target]) -> dict[int, Array]:

@@ -87,9 +87,9 @@ class Rechecker:
     def look(self) -> None:
         """Look how the network does; called every few seconds, on any thread."""
         net = self._net()
-        if net is None or self._is_due.done or not isinstance(net.prepared, EnginePreparedModel):
+        if net is None or self._is_due.done or not isinstance(net._prepared, EnginePreparedModel):
             return
-        estimate = net.prepared.estimate
+        estimate = net._prepared.estimate
         self._lately_ns = estimate.ns
         if self._slowness.look(now_ns(), estimate.samples, estimate.ns):
             self._is_due.signal()
@@ -116,9 +116,9 @@ class Rechecker:
         self._slowness.competed(now_ns(), compilation.run_ns or 0, lately_ns)
         net = self._net()
         # Buffers that were allocated for a network belong to the device that it runs on.
-        is_free = net is not None and not net.has_roles
+        is_free = net is not None and not net._has_roles
         is_other = net is not None and net.report().pin != compilation.report.pin
-        if net is None or not (is_free and is_other and net.take_over(compilation)):
+        if net is None or not (is_free and is_other and net._take_over(compilation)):
             with shield():
                 await compilation.prepared.close()
             return

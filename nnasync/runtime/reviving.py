@@ -53,7 +53,7 @@ class Reviver:
             await _any([fence for device, fence in self._lost.items() if device in used])
             compilation = await self._compiled(name)
             net = reference()
-            if net is None or not net.take_over(compilation):
+            if net is None or not net._take_over(compilation):
                 await _close(compilation, name)
                 return
             del net

@@ -51,6 +51,7 @@ from nnasync.runtime.closing import (
 from nnasync.runtime.devices import Devices
 from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
+from nnasync.runtime.pending import pending
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
 from nnasync.runtime.request import ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
@@ -228,6 +229,7 @@ class Runtime:
         self._check_open()
         return self._devices.named(name)
 
+    @pending
     async def compile(
         self,
         model: Model | str | os.PathLike[str],
@@ -244,7 +246,7 @@ class Runtime:
         optimise_after: int | None = None,
         name: str | None = None,
     ) -> Net:
-        """Prepare a model, or the model in a file, for execution.
+        """Prepare a model, or the model in a file, for execution: to be awaited, or entered.
 
         `devices` limits the choice and its order breaks ties; among several, and several ways of
         one, the fastest that agrees with the reference is kept. `precision` "exact" allows only
@@ -281,7 +283,7 @@ class Runtime:
             verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
         )
         net = await self._made(source, spec, is_pinned=devices is not None)
-        await net.rehearse(deadline)
+        await net._rehearse(deadline)
         return net
 
     async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:
@@ -405,7 +407,7 @@ class Runtime:
             until = min(until, spec.deadline)
         try:
             with contextlib.suppress(MissedDeadline):
-                await self._workers.aside.run(net.get_ready, net.model.name or "a network", until)
+                await self._workers.aside.run(net._get_ready, net.model.name or "a network", until)
         except BaseException:
             net.close()
             raise
@@ -455,7 +457,7 @@ class Runtime:
         is_ours = self._state == "open" and not self._wakeup.is_inherited
         if reference in self._nets and is_ours:
             self._nets.discard(reference)
-            self._tasks.start(close_prepared, net.prepared, fence)
+            self._tasks.start(close_prepared, net._prepared, fence)
         else:
             fence.signal()
         return Closing(fence)
@@ -479,7 +481,7 @@ class Runtime:
 
     def _trim(self) -> None:
         for net in self._open_nets():
-            net.trim()
+            net._trim()
         for checker in list(self._recheckers):
             checker.look()
         if self._shared is not None:

@@ -189,7 +189,7 @@ async def test_beyond_its_depth_a_burst_refuses(depth: int) -> None:
     engine = gated()
     async with runtime(engine) as rt, anyio.create_task_group() as group:
         net = await rt.compile(doubler())
-        async with net.burst() if depth == 8 else net.burst(depth=depth) as burst:
+        async with net.burst(depth=depth, on_full="refuse") as burst:
             calls = [await attempt(group, lambda: burst(ROW)) for _ in range(depth)]
             with pytest.raises(ResourceExhaustedTransient, match=str(depth)) as caught:
                 await burst(ROW)
@@ -209,7 +209,7 @@ async def test_depth_holds_although_calls_yield_first() -> None:
     async with runtime(engine, options=options) as rt:
         net = await rt.compile(doubler())
         await until_inline(rt, net, ROW)
-        async with net.burst(depth=2) as burst:
+        async with net.burst(depth=2, on_full="refuse") as burst:
             await burst(ROW)
             most = 0
             outcomes: list[bool] = []

@@ -294,7 +294,7 @@ async def test_a_call_that_was_built_on_is_not_taken_back() -> None:
             while burst._running is not None or not server._server.is_idle:
                 pass
             # The first one took as long as its gate was closed.
-            look_cheap(net.prepared)  # type: ignore[arg-type]  # a device of this process
+            look_cheap(net._prepared)  # type: ignore[arg-type]  # a device of this process
             with pytest.raises(StopIteration) as ended:
                 burst(ONES).send(None)
             assert ended.value.value.tolist() == (ROW + 1).tolist()

@@ -50,7 +50,7 @@ async def opened(here: Any, *isolated: str) -> AsyncIterator[nn.Runtime]:
 
 def handed_over(net: nn.Net) -> list[int]:
     """The pools that the process of a network's device has been given, by their ids."""
-    prepared: Any = net.prepared
+    prepared: Any = net._prepared
     return list(getattr(prepared, "prepared", prepared)._memories._numbers)
 
 

@@ -185,7 +185,7 @@ async def test_a_network_whose_compilation_is_cancelled_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     let_go = threading.Event()
-    monkeypatch.setattr(nn.Net, "get_ready", lambda self: let_go.wait(60))
+    monkeypatch.setattr(nn.Net, "_get_ready", lambda self: let_go.wait(60))
     try:
         async with runtime() as rt:
             with warnings.catch_warnings(record=True) as caught:

@@ -38,7 +38,7 @@ async def test_a_call_that_the_loop_would_not_hear_of_is_refused_until_it_is_qui
             target = burst if stream else net
             await target(ROW)
             wakeup = slow_down()
-            prepared: Any = net.prepared
+            prepared: Any = net._prepared
             floor_ns = prepared.estimate.floor_ns
             run = engine.counters.run
             with pytest.raises(MissedDeadlinePersistent, match="the event loop hears"):

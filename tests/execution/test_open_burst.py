@@ -65,7 +65,7 @@ async def test_calls_wait_in_their_order_for_the_one_before() -> None:
     engine = gated(same)
     async with runtime(engine) as rt, anyio.create_task_group() as group:
         net = await rt.compile(copying())
-        async with net.burst(depth=3) as burst:
+        async with net.burst(depth=3, on_full="refuse") as burst:
             x = ones(1, 3)
             first = await attempt(group, lambda: burst(x))
             second = await attempt(group, lambda: burst(x))

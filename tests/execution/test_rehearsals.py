@@ -82,7 +82,7 @@ async def test_an_engine_that_had_no_rival_is_measured_and_rehearsed_too(
     pytest.importorskip(package)
     async with runtime(device, options=ONE_WORKER) as rt:
         net = await rt.compile(doubler())
-        prepared: Any = net.prepared
+        prepared: Any = net._prepared
         assert prepared.estimate.samples == 1 + rehearsal.REHEARSALS
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
@@ -121,13 +121,13 @@ async def test_how_often(best_ns: float, times: int) -> None:
     async with runtime(engine) as rt:
         net = await rt.compile(doubler())
         before = engine.counters.run
-        estimate: Any = net.prepared
+        estimate: Any = net._prepared
         estimate.estimate.best_ns = best_ns
-        await net.rehearse()
+        await net._rehearse()
         assert before <= engine.counters.run <= before + times
         assert (engine.counters.run > before) is (times > 0)
         before = engine.counters.run
-        await net.rehearse(Deadline(0))
+        await net._rehearse(Deadline(0))
         assert engine.counters.run == before
 
 

@@ -92,11 +92,11 @@ async def test_the_same_winner_stays_as_it_is(clock: ManualClock) -> None:
     a, b = FakeEngine("a", clock, way(us=50)), FakeEngine("b", clock, way(us=100))
     async with competing(a, b) as rt:
         net = await rt.compile(doubler())
-        prepared, compiled = net.prepared, len(a.compiled)
+        prepared, compiled = net._prepared, len(a.compiled)
         slow(rt, net)
         await until(lambda: len(a.compiled) > compiled)
         await until(lambda: checker(rt).is_waiting)
-        assert net.prepared is prepared
+        assert net._prepared is prepared
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
 
@@ -107,11 +107,11 @@ async def test_a_network_whose_buffers_are_a_devices_stays_there(clock: ManualCl
         net = await rt.compile(doubler())
         role = net.input(0)
         a.ways[0] = way(us=500)
-        prepared, compiled = net.prepared, len(a.compiled)
+        prepared, compiled = net._prepared, len(a.compiled)
         slow(rt, net)
         await until(lambda: len(a.compiled) > compiled)
         await until(lambda: checker(rt).is_waiting)
-        assert net.prepared is prepared
+        assert net._prepared is prepared
         assert role is not None
 
 
@@ -152,7 +152,7 @@ def checker(rt: nn.Runtime) -> Rechecker:
 
 def slow(rt: nn.Runtime, net: nn.Net) -> None:
     """Let the runtime see six times in a row that runs have become slow."""
-    prepared: Any = net.prepared
+    prepared: Any = net._prepared
     for _ in range(6):
         prepared.estimate.samples += 100
         prepared.estimate.ns = 1e9

@@ -87,13 +87,13 @@ class Network:
         """One part, on the isolated device."""
         return type("Report", (), {"partitions": [Service]})
 
-    def take_over(self, compilation: Any) -> bool:
+    def _take_over(self, compilation: Any) -> bool:
         """Use another compilation, unless the network is closed."""
         if self.is_open:
             self.taken.append(compilation)
         return self.is_open
 
-    def optimised(self, report: Any) -> None:
+    def _note_report(self, report: Any) -> None:
         """Note the report of a better plan."""
         self.improved.append(report)
 

@@ -349,12 +349,12 @@ async def test_a_network_is_revived(tmp_path: Path) -> None:
         async with net.burst() as burst:
             assert (await burst(rigs.ROW)).tolist() == rigs.ROW.tolist()
             for _ in range(2):
-                before = net.prepared
+                before = net._prepared
                 os.kill(device.pid, signal.SIGKILL)
                 with pytest.raises(errors.DeviceDied):
                     while True:
                         await net(rigs.ROW)
-                await rigs.until(lambda old=before: net.prepared is not old)  # type: ignore[misc]
+                await rigs.until(lambda old=before: net._prepared is not old)  # type: ignore[misc]
                 assert (await net(rigs.ROW)).tolist() == rigs.ROW.tolist()
                 assert net.report().cache_hit
             with pytest.raises(errors.DeviceDied):
@@ -388,9 +388,9 @@ async def test_a_network_with_a_stand_in_goes_on_and_comes_back() -> None:
             tasks.start_soon(call)
         async with net.burst() as burst:
             await burst(rigs.ROW)
-            before = net.prepared
+            before = net._prepared
             os.kill(runtime.device("litert-cpu").pid, signal.SIGKILL)  # type: ignore[attr-defined]
-            await rigs.until(lambda: net.prepared is not before)
+            await rigs.until(lambda: net._prepared is not before)
             assert (await burst(rigs.ROW)).tolist() == (2 * rigs.ROW).tolist()
         done = answers
         await rigs.until(lambda: answers > done + 10)

@@ -22,6 +22,7 @@ from nnasync.conformance.hal_suite.requests import requests
 from nnasync.conformance.hal_suite.subjects import random_models, subjects
 from nnasync.conformance.trial import told
 from nnasync.device import Device
+from nnasync.errors import MissedDeadline
 from nnasync.hal import Struct
 from nnasync.runtime import Options, open_runtime
 
@@ -105,6 +106,8 @@ async def _outcome(check: Check) -> tuple[Verdict, str]:
             await check.run()
     except Skipped as skipped:
         return Verdict.SKIPPED, str(skipped)
+    except MissedDeadline as error:
+        return Verdict.FAILED, told(error)
     except TimeoutError:
         return Verdict.FAILED, f"no answer within {LIMIT_S:g} s"
     except Exception as error:

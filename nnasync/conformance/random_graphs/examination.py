@@ -25,7 +25,7 @@ from nnasync.conformance.trial import told
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
 from nnasync.engine_device.reasons import explained
-from nnasync.errors import GeneralFailure
+from nnasync.errors import GeneralFailure, MissedDeadline
 from nnasync.hal import Array, ExecutionResult, Struct
 from nnasync.kernels.facts import CriterionClass
 from nnasync.validation import validate_model
@@ -149,6 +149,8 @@ async def _run(graph: Graph, device: Device, expected: Sequence[Array]) -> None:
             given = await _results(graph, device, expected)
     except (_Declined, _Failure):
         raise
+    except MissedDeadline as error:
+        raise _Failure("device", told(error)) from error
     except TimeoutError:
         raise _Failure("device", f"no answer within {LIMIT_S:g} s") from None
     except GeneralFailure as error:
