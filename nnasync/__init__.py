@@ -196,7 +196,7 @@ def __getattr__(name: str) -> object:
 
 
 def _imported(module: str) -> ModuleType:
-    # What is imported stays: looking through it for garbage takes a tenth of the time.
+    # Modules live forever; with the collector off, importing takes a tenth less time.
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -56,7 +56,7 @@ __all__ = [
 
 
 class ExecutionInfo(Protocol):
-    """What is known of a fenced execution after its fence: status and timings."""
+    """Status and timings of a fenced execution, available after its fence."""
 
     @property
     def status(self) -> ErrorStatus:
@@ -120,9 +120,9 @@ class DistantBuffer(Buffer, Protocol):
     """A buffer in another process, which can be read without an event loop."""
 
     def start_copy_to(self, memory: Memory, /) -> Fence:
-        """Begin what `copy_to` does, on any thread; the fence tells how it went.
+        """Start the copy of `copy_to` from any thread; the fence reports its result.
 
-        Raises what keeps it from beginning.
+        Raises the reason if it cannot start.
         """
 
 
@@ -171,9 +171,9 @@ class InlinePreparedModel(PreparedModel, Protocol):
         """Raise ResourceExhaustedTransient if an execution that is queued now would be refused."""
 
     def bind(self, request: Request, *, tries: bool = True) -> None:
-        """Do ahead, on any thread, what the first execution of a request would begin with.
+        """Prepare a request ahead of its first execution, on any thread.
 
-        With `tries` it may run once, on whatever is in the memory of the request.
+        With `tries` it may also run once, on the current contents of the request's memory.
         """
 
     def run_now(
@@ -193,10 +193,10 @@ class InlinePreparedModel(PreparedModel, Protocol):
         calls: Callable[[int, Deadline | None], Awaitable[object]],
         deadline: Deadline | None = None,
     ) -> int:
-        """Have `calls` of its network made, so many, before the first of the application.
+        """Make this many `calls` of the network before the application's first call.
 
-        None begins after the deadline. What fails is told by that first one. Returns how many more
-        are to be made on this thread before anything is awaited.
+        None starts after the deadline. A failure is raised by that first call. Returns how many
+        more calls this thread must make before it awaits anything.
         """
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:

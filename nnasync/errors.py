@@ -46,7 +46,7 @@ REASONS = frozenset(
         "threads",
     )
 )
-"""What an error may name as its reason, beside its status; see `tracing.tally`."""
+"""The reasons that an error may have in addition to its status; see `tracing.tally`."""
 
 
 class NNError(Exception):
@@ -55,7 +55,7 @@ class NNError(Exception):
     status: ErrorStatus = ErrorStatus.GENERAL_FAILURE
     transient: bool = False
     reason: str = ""
-    """One of REASONS, where the class does not say enough to those who count."""
+    """One of REASONS, where the class alone is not specific enough for statistics."""
 
 
 class CallerError(NNError):
@@ -87,7 +87,7 @@ class BadState(CallerError):
 
 
 class Cancelled(NNError):
-    """The caller cancelled the execution; seen by those who wait for its fence."""
+    """The caller cancelled the execution; raised to others that wait for its fence."""
 
 
 class DeviceError(NNError):
@@ -163,7 +163,7 @@ BY_STATUS: dict[ErrorStatus, type[NNError]] = {
 
 
 def because(reason: str, error: E) -> E:
-    """The error, with a reason of REASONS for those who count."""
+    """The error with one of REASONS attached, for statistics."""
     error.reason = reason
     return error
 

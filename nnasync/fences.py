@@ -2,7 +2,7 @@
 
 A fence is pending until its producer signals it or fails it with an error; the first one wins.
 Callbacks run on the signaling thread, so a chain of dependent work needs no event loop; a loop is
-woken only for a task that awaits. One that raises keeps no other from being called (`callbacks`).
+woken only for a task that awaits. If one raises, the others are still called (`callbacks`).
 
 Between processes a fence travels as the read end of a pipe, one pipe per recipient. The producer
 writes one byte and closes when the fence is signaled, and closes without the byte on an error: so a
@@ -208,7 +208,7 @@ def merge(fences: Iterable[Fence]) -> Fence:
 
 
 def fresh(error: Exception) -> Exception:
-    """A copy of an exception without its traceback, so that each raise of it starts anew.
+    """A copy of an exception without its traceback, so that each raise starts with an empty one.
 
     Raise it `from` the original. An exception that cannot be copied becomes a GeneralFailure.
     """
@@ -225,7 +225,7 @@ _new_lock = threading.Lock
 
 
 def _call(callback: Callable[[Fence], object], fence: Fence) -> BaseException | None:
-    """Call back; what is to be raised when the others were called, too (`callbacks`)."""
+    """Run the callback; returns what must be raised after the others have run (`callbacks`)."""
     try:
         callback(fence)
     except BaseException as error:
@@ -302,7 +302,7 @@ class _Export:
 
 
 def _check_import(fd: int) -> None:
-    """Raise InvalidArgument, and close what is open, unless `fd` is the read end of a pipe."""
+    """Raise InvalidArgument unless `fd` is the read end of a pipe; then close what is open."""
     if type(fd) is not int or fd < 0:
         raise errors.InvalidArgument(f"a fence is imported from a file descriptor, got {fd!r}")
     if _watcher.watches(fd):
@@ -437,7 +437,7 @@ class _Watcher:
 
 
 class _Unwatch:
-    """Callback that stops watching an imported fence, whoever made it final."""
+    """Callback that stops watching an imported fence once anything has made it final."""
 
     __slots__ = ("_fd",)
 

@@ -1,4 +1,4 @@
-"""What the halves of a burst are to each other and to the device."""
+"""The protocols between the two halves of a burst and the device."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LocalChannel:
 
 
 class BurstCallback(Protocol):
-    """What a server asks its client (IBurstCallback)."""
+    """The callback of a server to its client (IBurstCallback)."""
 
     def get_memories(self, slots: Sequence[int]) -> tuple[Memory, ...]:
         """The memory behind each slot; raises InvalidArgument if one is unknown."""
@@ -80,7 +80,7 @@ class GuardingCallback(BurstCallback, Protocol):
 
 
 class BurstContext(Protocol):
-    """What a client keeps of its burst (IBurstContext)."""
+    """The client's handle of a burst (IBurstContext)."""
 
     def free_memory(self, slot: int) -> None:
         """Drop the mapping of a slot; harmless if it is unknown."""
@@ -103,7 +103,7 @@ class InlineBurstContext(BurstContext, Protocol):
 
 @runtime_checkable
 class PromptBurstContext(BurstContext, Protocol):
-    """The context of a device next door, whose answer may come while the client looks for it."""
+    """The context of a device in another process, whose answer may come while the client polls."""
 
     def exchange(
         self, serial: int, arguments: bytes, config: ExecutionConfig
@@ -117,7 +117,7 @@ class PromptBurstContext(BurstContext, Protocol):
 
 @runtime_checkable
 class HeatedBurstContext(BurstContext, Protocol):
-    """The context of a device that tells of its fast state."""
+    """The context of a device that reports its fast state."""
 
     @property
     def is_hot(self) -> bool:

@@ -123,7 +123,7 @@ class BurstController:
         return outcome
 
     def follow(self, serial: int, done: Callable[[Outcome], None]) -> None:
-        """Have the outcome of what was asked handed to `done`, perhaps at once."""
+        """Pass the outcome of the request to `done`, possibly at once."""
         with self._lock:
             early = self._early.pop(serial, None)
             if early is None:
@@ -132,7 +132,7 @@ class BurstController:
         done(early)
 
     def cancel(self, serial: int) -> None:
-        """Tell the device that nobody waits for a request; its answer comes all the same.
+        """Cancel a request on the device; its answer still comes.
 
         Harmless where the device cannot hear it: its end, or that of the burst, has answered
         everything.
@@ -160,7 +160,7 @@ class BurstController:
             self._free.append(slot)
 
     def close(self, error: NNError) -> None:
-        """End the burst; what is still waiting gets the error."""
+        """End the burst; waiting requests fail with the error."""
         # One by one, because another thread may be taking answers out at the same time.
         waiting = self._waiting
         while waiting:

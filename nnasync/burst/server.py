@@ -232,7 +232,7 @@ class _Execution:
         self._server.answer(self._serial, outcome)
 
     def begun(self) -> None:
-        """Called when `begin` has returned: what is not released by now holds the next one up."""
+        """Called after `begin` has returned; memory not yet released delays the next request."""
         fence = self._waits = Fence()
         self._server.hold(fence)
         # Another thread may have released it before the fence was there.

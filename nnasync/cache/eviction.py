@@ -1,4 +1,4 @@
-"""What a cache directory holds, and what must go so that it stays within its limit."""
+"""The contents of a cache directory, and which entries to evict to stay within its limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnasync.cache.outcome import Rejected
 __all__ = ["MAX_FILES", "Content", "Entry", "make_room", "on_disk", "scan", "victims"]
 
 MAX_FILES = 100_000
-"""In a directory with more files nothing is stored: who looks through it makes others wait."""
+"""Nothing is stored in a directory with more files, because listing it would delay others."""
 
 _BLOCK_BYTES = 4096
 
@@ -52,7 +52,7 @@ def on_disk(size: int) -> int:
 
 
 def scan(directory: Directory) -> Content:
-    """What is in a directory; raises OSError, and Rejected where there is no end to it."""
+    """The contents of a directory; raises OSError, and Rejected if it holds too many files."""
     content = Content()
     for number, (name, found) in enumerate(directory.files()):
         if number == MAX_FILES:

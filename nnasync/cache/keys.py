@@ -1,4 +1,4 @@
-"""What a compilation is found by: tokens, slots and file names; pure.
+"""Cache keys of compilations: tokens, slots and file names; pure.
 
 The application names its model by a token of 32 bytes. One model makes several entries, for each
 device, preference, priority and step of a plan another, so the token is extended by all of these
@@ -53,7 +53,7 @@ class FileKind(enum.IntEnum):
 
 
 class CacheKey(Struct):
-    """What a compiled model depends on.
+    """Everything that a compiled model depends on.
 
     token: 32 bytes, by which the application names its model. step: number of the step in the plan;
     operations: `operations_digest` of what the step runs, empty where it is the whole model.

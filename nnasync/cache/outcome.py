@@ -1,4 +1,4 @@
-"""What a lookup answers: a hit with descriptors, the contents, or a miss with the reason."""
+"""Results of a lookup: a hit with descriptors, the contents, or a miss with its reason."""
 
 from __future__ import annotations
 

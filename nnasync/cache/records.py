@@ -1,4 +1,4 @@
-"""What is known of an entry: its record, how it is signed, and the headers of its files; pure.
+"""The record of a cache entry, its signature, and the headers of its files; pure.
 
 A record is kept apart from the files, in the ledger. It has the SHA-256 of each model cache file
 and the CRC-32 of each data cache file, both over what is in the file behind the header. The first

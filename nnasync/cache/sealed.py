@@ -1,4 +1,4 @@
-"""Files in memory: what a driver fills or reads, and nobody else can change.
+"""Files in memory that a driver fills or reads, and that nothing else can change.
 
 On Linux they are memory files with seals: once sealed, not even a process that holds a descriptor
 can write, shrink or grow them. Elsewhere they are temporary files without a name.

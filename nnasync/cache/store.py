@@ -51,7 +51,7 @@ _NO_FILES = "the device has no cache files"
 
 
 class StoreStatistics(Struct):
-    """What a cache directory holds now."""
+    """The current contents of a cache directory."""
 
     entries: int
     """Entries with a record."""

@@ -1,4 +1,4 @@
-"""What compiling does beside the event loop, so that the loop serves others meanwhile.
+"""The parts of compiling that run outside of the event loop, so that the loop stays free.
 
 A first compilation imports hundreds of modules, makes samples, and in the end gives back a dozen
 plans. Each takes tens of milliseconds, in which a loop that does it itself answers nobody. On a
@@ -35,6 +35,6 @@ async def import_what_compiles() -> None:
 
 
 async def let_go(things: MutableSequence[Any]) -> None:
-    """Empty a list of objects whose ends take long, such as plans, on a thread."""
+    """Destroy a list of objects, such as plans, on a thread, because that can be slow."""
     if things:
         await in_thread(things.clear, "nnasync-letting-go", enters_engine=True)

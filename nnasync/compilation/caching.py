@@ -99,7 +99,7 @@ class CompilationCache:
         operations: bytes = b"",
         variant: str = "",
     ) -> CacheKey:
-        """The key of what a device keeps for a step of the model."""
+        """The cache key of a device's plan for one step of the model."""
         return msgspec.structs.replace(
             self._common,
             device_name=device_name,
@@ -122,7 +122,7 @@ class CompilationCache:
         *,
         found: Callable[[], object] | None = None,
     ) -> Contents | Miss:
-        """What is in the files of an entry, as `Store.read` has it; `reason` says why it is not."""
+        """The contents of an entry, as `Store.read` gives it; `reason` says why it is missing."""
         silent: Contents | Miss = Miss(self._silence())
         read = functools.partial(self._store.read, key, self._digest, counts, found=found)
         return self._noted(await self._on_thread(read, silent))
@@ -265,7 +265,7 @@ def caches_late(device: Device) -> bool:
 
 
 def device_key(cache: CompilationCache, device: Device, lowering: Lowering | None) -> CacheKey:
-    """The key of what a device keeps by itself, of the whole model."""
+    """The cache key of a whole model that a device caches by itself."""
     variant = "" if lowering is None else f"{lowering.name}, {lowering.threads} threads"
     return cache.key(device.name, device.version, variant=variant)
 
@@ -277,7 +277,7 @@ async def load_prepared(
     deadline: Deadline | None,
     cache: CompilationCache,
 ) -> PreparedModel | None:
-    """What a device kept, prepared; None where there is nothing, or it cannot be used."""
+    """The prepared model from a device's own cache; None if there is none or it is unusable."""
     found = await cache.lookup(key, counts)
     if isinstance(found, Miss):
         return None

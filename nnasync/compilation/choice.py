@@ -1,4 +1,4 @@
-"""Which devices run a model, in which way: what a pin says and a verdict remembers."""
+"""The choice of devices for a model, as a pin or a verdict states it."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class EngineContender(_Whole):
         self._narrow = other.engine_lowering, other._open_plan()
 
     def narrow_later(self) -> AdaptivePlan:
-        """Have a plan finish that is to be completed by a form with fewer threads."""
+        """Replace the plan by one that can switch to a single-threaded form, added later."""
         workers = self._engine_device.workers
         plan = AdaptivePlan(self._open_plan(), None, lambda: workers.is_busy)
         self._plan = plan

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Field:
-    """What is known of the devices and one model before anything is prepared.
+    """Facts about the devices and one model, collected before anything is prepared.
 
     `support` is, for each device that answered, what it supports of the main subgraph.
     """
@@ -98,7 +98,7 @@ async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | Non
 
 
 def has_plans(device: EngineDevice) -> bool:
-    """Whether plans of its engine are all it makes prepared models of; a heir may do otherwise."""
+    """Whether `EngineDevice.prepare_model` is used unchanged; a subclass may override it."""
     return type(device).prepare_model is EngineDevice.prepare_model
 
 

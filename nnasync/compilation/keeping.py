@@ -94,7 +94,7 @@ async def _keep_stage(cache: CompilationCache, choosing: Choosing) -> Stage:
 
 
 def _shares(contender: Contender) -> list[Share]:
-    """The plans that make up what a contender runs."""
+    """The plans of a contender."""
     if isinstance(contender, PartitionContender):
         return contender.shares()
     if not isinstance(contender, EngineContender):

@@ -36,7 +36,7 @@ class Outline(Struct, frozen=True):
 
     @classmethod
     def of(cls, model: Model) -> Outline:
-        """What is seen of a model from outside; raises BadState where an output is a constant."""
+        """The inputs and outputs of a model; raises BadState if an output is a constant."""
         seen = skeleton_of(model)
         return cls(seen.main, seen.extension_name_to_prefix, seen.state, seen.name)
 

@@ -164,7 +164,7 @@ def _report_text(report: Report) -> str:
 
 
 def candidates_text(candidates: Sequence[Candidate]) -> str:
-    """What was considered: medians, agreement with the reference, verdicts."""
+    """The candidates: medians, agreement with the reference, verdicts."""
     heads = ("considered", "in which way", "median", "cold", "agreement", "verdict")
     rows = [
         (
@@ -181,7 +181,7 @@ def candidates_text(candidates: Sequence[Candidate]) -> str:
 
 
 def rejections_text(rejections: Sequence[Rejection]) -> str:
-    """What was refused, operations with the same reason in one line."""
+    """The rejections, with operations of the same reason in one line."""
     groups: dict[tuple[str, str], list[int]] = {}
     for each in rejections:
         groups.setdefault((each.device, each.reason), []).append(each.operation)

@@ -98,7 +98,7 @@ class SampleMemory:
     """Inputs and outputs of one execution in a pool, as executions through the ports have them."""
 
     def __init__(self, model: Model, *, is_shared: bool = True) -> None:
-        """What is not shared takes no descriptor, and is for devices of this process."""
+        """Memory without a descriptor, for devices of this process only."""
         operands = [*_inputs(model), *_outputs(model)]
         count = len(model.main.input_indexes)
         sizes = [byte_size(each.type, each.dimensions) for each in operands]

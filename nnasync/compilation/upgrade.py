@@ -181,7 +181,7 @@ def recalled(
 async def _complete(
     plan: AdaptivePlan, contender: EngineContender, stage: Stage, recall: Recall
 ) -> None:
-    """Load the form of a plan for runs beside others; without it they are like those alone."""
+    """Load the single-threaded form of a plan; without it busy runs use the wide form too."""
     narrow = await recall.narrow(stage, contender.engine_device)
     if narrow is None:
         logger.info("%s has lost its plan for runs beside others", contender.name)
@@ -214,7 +214,7 @@ async def bring_in(
 
 
 def tell(name: str, report: Report) -> None:
-    """Lines of VLOG: what was tried, what was refused, who runs what, and how the cache did."""
+    """Write VLOG lines: candidates, rejections, the chosen devices, and the result of the cache."""
     for line in report.candidates:
         vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
     for refusal in report.rejections:

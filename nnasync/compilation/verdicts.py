@@ -1,4 +1,4 @@
-"""What earlier contests decided, one small file each, so that no model is measured twice.
+"""Verdicts of earlier contests, one small file each, so that no model is measured twice.
 
 A verdict is kept under the digest of everything it depends on: the model, the machine, the
 contenders with their versions, the preference. The files are read as if a stranger had written
@@ -33,7 +33,7 @@ _MAX_CANDIDATES = 256
 
 
 class Question(msgspec.Struct, frozen=True):
-    """All that a verdict depends on besides the machine; `model` is a digest.
+    """Everything except the machine that a verdict depends on; `model` is a digest.
 
     `code` has the fingerprints of the drivers of third parties, by device.
     """

@@ -207,12 +207,12 @@ class Engine(Protocol):
     def why_not(self, model: Model) -> Sequence[str | None] | None:
         """For each operation of the main subgraph a short reason why it is not supported.
 
-        None stands for one that is, or of which there is nothing to say. Reports and errors tell
-        it, as "MUL: the reason".
+        None means that it is supported, or that no reason is known. Reports and errors show it as
+        "MUL: the reason".
         """
 
     def get_ready(self) -> None:
-        """Import what is slow to import; called on a thread of its own while files are read."""
+        """Import slow dependencies; called on its own thread while files are read."""
 
     def loading_ns(self) -> int:
         """How long that import took in this process."""
@@ -260,8 +260,8 @@ class LoweringEngine(Engine, Protocol):
 class CacheFiles(Struct, frozen=True):
     """Contents of the cache files of one plan, as an engine gives and takes them.
 
-    model: what decides what is computed; it is verified before an engine sees it again. data: what
-    only holds values, such as packed weights; it may come back damaged.
+    model: everything that determines what is computed; it is verified before an engine gets it
+    back. data: values only, such as packed weights; it may come back damaged.
     """
 
     model: tuple[bytes | memoryview, ...] = ()

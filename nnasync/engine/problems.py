@@ -1,4 +1,4 @@
-"""What keeps an object from being an engine, a plan or a bound call: each missing thing by name.
+"""Checks that an object is an engine, a plan or a bound call; each missing member is named.
 
 The contracts are protocols, which tell a driver author nothing when the object is made. These
 checks do: where a runtime opens, after `compile`, and after `bind`.
@@ -44,7 +44,7 @@ _DATA = frozenset(
         "version",
     )
 )
-"""What is no method."""
+"""Members that should be methods and are not."""
 
 
 def problems(engine: object) -> tuple[str, ...]:
@@ -76,12 +76,12 @@ def check_engine(engine: object, place: str) -> None:
 
 
 def check_plan(plan: T, name: str, place: str = "compile") -> T:
-    """A plan; raises GeneralFailure that says what is missing of it."""
+    """The plan; raises GeneralFailure that names its missing members."""
     return _checked(plan, _PLAN, f"{name}: {place} gave {_called(plan)}, which is no Plan")
 
 
 def check_call(call: T, plan: object) -> T:
-    """A bound call; raises GeneralFailure that says what is missing of it."""
+    """The bound call; raises GeneralFailure that names its missing members."""
     if hasattr(call, "run") and hasattr(call, "rewind") and hasattr(call, "reads_given"):
         return call
     return _checked(

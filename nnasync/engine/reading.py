@@ -1,4 +1,4 @@
-"""What a driver reads from a model: the arguments of operations by name, and all known shapes.
+"""Reading a model as a driver: arguments of operations by name, and all known shapes.
 
 Most operations of the HAL have several forms, told apart by the number and the types of their
 inputs. Here they come by the names of docs/operations.md, whichever form it is.

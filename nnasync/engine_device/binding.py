@@ -42,7 +42,7 @@ class Binding:
     __slots__ = ("_idle", "_inputs", "_open", "_outputs", "_plan", "reference")
 
     is_managed: ClassVar[bool] = False
-    """Whether device-managed buffers are part of it, which are to hear how a run ended."""
+    """Whether it uses device-managed buffers, which must be notified of the end of a run."""
 
     def __init__(
         self, plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target]
@@ -60,7 +60,7 @@ class Binding:
         return not self._open
 
     def take(self) -> BoundCall:
-        """A call that nobody uses now."""
+        """A call that is not in use."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -71,7 +71,7 @@ class Binding:
         write(self._inputs, given)
 
     def fail(self, call: BoundCall) -> None:
-        """Note that what a call did does not count: the execution failed."""
+        """Discard the effects of a call, because its execution failed."""
 
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
@@ -93,7 +93,7 @@ class Binding:
 
 
 class SizedCall:
-    """A call for one run that remembers the shapes of the outputs, which only the run tells."""
+    """A call for one run that keeps the output shapes, which are known only after the run."""
 
     # It inherits no protocol: `isinstance` would be slow, and is asked of every call.
     __slots__ = ("_call", "_outputs", "shapes")

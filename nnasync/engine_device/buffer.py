@@ -13,7 +13,7 @@ from nnasync.workers.aside import Aside
 __all__ = ["INLINE_COPY_BYTES", "EngineBuffer"]
 
 INLINE_COPY_BYTES = 1 << 17
-"""A copy of at most so many bytes is made on the caller's thread: a hop costs more."""
+"""Copies up to this size are made on the caller's thread, because changing threads costs more."""
 
 
 class EngineBuffer:

@@ -123,7 +123,7 @@ def skeleton_of(model: Model) -> Model:
 
 
 class Descriptors:
-    """Duplicates of a caller's descriptors, closed once by whoever claims them first.
+    """Duplicates of a caller's descriptors; the first to claim them closes them.
 
     Raises OSError for a number that is no open descriptor.
     """
@@ -154,7 +154,7 @@ class Descriptors:
                 os.close(fd)
 
     def close(self) -> None:
-        """Close them unless somebody uses them, who will."""
+        """Close them, unless a user of them will."""
         with contextlib.suppress(BadState), self.claimed():
             pass
 
@@ -167,7 +167,7 @@ def _duplicate(fd: int) -> int:
 
 
 def _mapped(files: Descriptors) -> CacheFiles:
-    """What is in files; raises GeneralFailure where they cannot be mapped."""
+    """The contents of files; raises GeneralFailure if they cannot be mapped."""
     try:
         return CacheFiles(tuple(map(view, files.model)), tuple(map(view, files.data)))
     except (OSError, ValueError) as error:
@@ -408,5 +408,5 @@ class PlanFiles:
 
 @functools.cache
 def library_version() -> str:
-    """Version of nnasync, which decides on the form of what is kept."""
+    """The version of nnasync, which determines the format of cached plans."""
     return version_of("nnasync") or "uninstalled"

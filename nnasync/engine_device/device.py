@@ -120,7 +120,7 @@ class EngineDevice:
         return (self._parts or self._made())[1]
 
     def _made(self) -> tuple[Engine, PlanFiles | None]:
-        """The engine and what keeps its plans, made once, whoever comes first."""
+        """The engine and its plan cache, created once by the first user."""
         with self._making:
             if self._parts is None:
                 engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
@@ -184,7 +184,7 @@ class EngineDevice:
         return self._files is not None and self._files.caches_late
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """What the engine says; a wrong number of answers counts as nothing supported.
+        """The engine's answers; a wrong number of answers counts as nothing supported.
 
         An operation whose constants lie in memory that cannot be read is not supported.
         """
@@ -275,9 +275,11 @@ class EngineDevice:
         model_fds: Sequence[int],
         data_fds: Sequence[int],
     ) -> str:
-        """Fill `cache_files` files with a plan of the engine; why that failed, "" if it did not.
+        """Fill `cache_files` files with a plan of the engine.
 
-        Whoever restores it verifies the model cache files before.
+        Returns the reason of a failure, or "".
+
+        The caller must verify the model cache files before restoring.
         """
         files = self._files
         if files is None:
@@ -336,7 +338,7 @@ class EngineDevice:
                 await fence
 
     def get_ready(self) -> None:
-        """Have a thread import what the engine loads plans with; nobody waits for it."""
+        """Import the engine's plan loader on a thread, without waiting for it."""
 
         def ready() -> None:
             if self._files is not None:
@@ -465,7 +467,7 @@ class EngineDevice:
         return extensions.sized(model, self.engine.extensions, self.name)
 
     def _cool(self) -> None:
-        """Leave the fast states that nobody is there for."""
+        """Leave the fast states whose bursts were dropped."""
         while self._orphans:
             for heat in self._orphans.popleft():
                 heat.leave()
@@ -501,7 +503,7 @@ class EngineDevice:
         return answers
 
     def _asked(self, model: Model) -> tuple[tuple[bool, ...], str]:
-        """What of a model is supported, and what is wrong with what the engine said."""
+        """The supported operations of a model, and the mistakes in the engine's answer."""
         readable, have_memory = validation.supportable(model)
         nothing = (False,) * len(have_memory)
         try:
@@ -516,7 +518,7 @@ class EngineDevice:
         return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
 
     def _why_not(self, model: Model) -> tuple[str | None, ...]:
-        """Mistakes of the driver first, then memory that cannot be read, then what it says."""
+        """Mistakes of the driver first, then unreadable memory, then the driver's reasons."""
         answers, fault = self._asked(model)
         if fault:
             texts = reasons.reasons_of(model, answers, (fault,) * len(answers))

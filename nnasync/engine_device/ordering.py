@@ -1,4 +1,4 @@
-"""What a task waits for before it may run: fences, and room among the executions of its plan."""
+"""The conditions for running a task: its fences, and the concurrency limit of its plan."""
 
 from __future__ import annotations
 

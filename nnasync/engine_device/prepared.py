@@ -61,7 +61,7 @@ else:
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
 
 LAUNCH_INLINE_NS = 50_000
-"""A launch runs on the caller's thread only what is cheaper than waking another thread."""
+"""A launch runs on the caller's thread only if that is cheaper than waking another thread."""
 
 
 class EnginePreparedModel:
@@ -108,7 +108,7 @@ class EnginePreparedModel:
         self._heats: list[Heat] = []
         self._is_counted = True
         self.client = 0
-        """Whose executions these are, by the number that the workers gave; set before the first."""
+        """The client that owns these executions, by its number; set before the first execution."""
 
     @property
     def model(self) -> Model:
@@ -158,10 +158,10 @@ class EnginePreparedModel:
         self._workers.check_room(self._priority, self.client)
 
     def bind(self, request: Request, *, tries: bool = True) -> None:
-        """Validate and bind a request ahead of its first execution, and try it.
+        """Validate and bind a request before its first execution, and run it once as a trial.
 
-        What a run reads then is whatever its memory holds, so that a failure means nothing yet. A
-        plan that nobody has measured is tried, and measured, where its engine `tries_ahead`.
+        The trial reads arbitrary data from its memory, so its failure means nothing. A plan that
+        nobody has measured is tried, and measured, where its engine `tries_ahead`.
         """
         binding = self._binding(request)
         is_known = self._estimate.samples > 0
@@ -188,9 +188,9 @@ class EnginePreparedModel:
         calls: Callable[[int, Deadline | None], Awaitable[object]],
         deadline: Deadline | None = None,
     ) -> int:
-        """Have its network called, so often, for the first call of the application to be quick.
+        """Make this many calls of the network, so that the application's first call is fast.
 
-        Returns how many more such calls are to be made at once, on this thread.
+        Returns how many more such calls this thread must make at once.
         """
         if self._loops:
             return 0
@@ -225,7 +225,7 @@ class EnginePreparedModel:
         return self._run_inline(request, config, given)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
-        """Launch and run on this thread what is cheaper than waking another one, else None."""
+        """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
         settled = self._settled or self._is_settled(request)
         if not settled or self._admission(LAUNCH_INLINE_NS) is not RUN:
             return None
@@ -249,7 +249,7 @@ class EnginePreparedModel:
         wait_for: Sequence[Fence] = (),
         config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> Launched:
-        """Launch behind fences; what is ready and cheaper than a hop has run on return."""
+        """Launch behind fences; an execution that is ready and cheap has already run on return."""
         if not self._is_settled(request):
             raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
@@ -319,7 +319,7 @@ class EnginePreparedModel:
         return self._heats
 
     async def close(self) -> None:
-        """Give the bindings and the plan's scratch back; what is in flight is answered."""
+        """Release the bindings and the plan's scratch memory; executions in flight are answered."""
         plan, self._plan = self._plan, None
         text = f"{self._name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
@@ -444,7 +444,7 @@ class EnginePreparedModel:
         config: ExecutionConfig,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
-        """Run on this thread; the gate was entered. None: it is to fall back, on a worker."""
+        """Run on this thread after the gate was entered; None if a worker must run the fallback."""
         entered_ns = now_ns() if config.measure else 0
         try:
             binding = self._bindings.get(id(request)) or self._bind(request)

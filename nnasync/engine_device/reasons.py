@@ -33,7 +33,7 @@ LONGEST = 400
 """Most characters of one reason of a driver; the rest is cut."""
 
 MOST_SENT = 256
-"""Most reasons for one model that one process tells another."""
+"""The largest number of reasons for one model that a process sends to another."""
 
 NO_MEMORY = "its constants lie in memory that cannot be read"
 """The reason for an operation that an engine was not asked about."""
@@ -63,9 +63,9 @@ async def explained(device: Device, model: Model, answers: Sequence[bool]) -> tu
 def reasons_of(
     model: Model, answers: Sequence[bool], said: object = None, *, note: str = ""
 ) -> tuple[str, ...]:
-    """What a driver said, checked, and words for what it does not say; "" where it says True.
+    """The driver's checked reasons, with a default text where it gives none; "" where supported.
 
-    `note` is told where the driver has no reason.
+    `note` is the text for an operation without a reason.
     """
     count = len(answers)
     if said is not None and not note:
@@ -110,7 +110,7 @@ def _wrong_length(what: str, got: int, count: int, thing: str) -> str:
 
 
 def _fault(said: object, count: int) -> str:
-    """What is wrong with a driver's answer as a whole."""
+    """The mistake in a driver's answer as a whole."""
     if isinstance(said, str | bytes) or not isinstance(said, Sequence):
         return f"why_not gave {type(said).__name__}, it must give a list with a text or None each"
     if len(said) != count:

@@ -1,4 +1,4 @@
-"""Runs ahead of the first execution of a network, so that it takes what later ones take.
+"""Warm-up: runs before the first execution of a network, so that it is as fast as later ones.
 
 The first runs find everything cold. A worker has no thread yet, and engines keep scratch memory for
 each thread that calls them; their code is read from its file page by page; the interpreter waits
@@ -21,11 +21,12 @@ from nnasync.workers.turns import CALL_NS
 __all__ = ["REHEARSALS", "measure", "rehearse", "tried"]
 
 REHEARSALS, REHEARSAL_NS = 24, 8_000_000
-"""So often a network is rehearsed, and for so long at most by its estimate; but once at least."""
+"""Number of warm-up calls, and their total estimated time; at least one call is made."""
 
 LONGEST_NS = 20_000_000
-"""What takes longer is not rehearsed; trials of a plan that nobody has measured are given up after
-so long, where its engine can.
+"""A slower network is not warmed up.
+
+A trial of an unmeasured plan is stopped after this time if its engine can be stopped.
 """
 
 PATIENCE_NS = 50_000_000
@@ -60,7 +61,7 @@ async def rehearse(
     runs_here: Callable[[], bool],
     deadline: Deadline | None,
 ) -> int:
-    """Have so many `calls` made of a network that was measured, the last of them by the caller.
+    """Make this many `calls` of a measured network, the last of them on the caller's thread.
 
     `runs_here` is whether one takes no worker now. Returns how many are left, to be made on this
     thread before anything is awaited. Raises what a call raises.

@@ -75,9 +75,9 @@ class TokenBinding(Binding):
         known: Buffers,
         shapes: Sequence[OutputShape] = (),
     ) -> None:
-        """`owner` is the prepared model of which the buffers have roles; raises InvalidArgument.
+        """`owner` is the prepared model for which the buffers have roles; raises InvalidArgument.
 
-        A run that leaves these `shapes` does not tell them.
+        Shapes equal to `shapes` are not reported after a run.
         """
         self._plan = plan
         self.reference = None
@@ -160,7 +160,7 @@ class TokenBinding(Binding):
     # -- for its calls
 
     def release(self, outputs: Sequence[Target]) -> tuple[int, tuple[OutputShape, ...]]:
-        """Give the claims back with what a run has written; the tick, and the shapes.
+        """Release the claims with the results of a run; returns the tick and the shapes.
 
         Raises GeneralFailure where the buffers cannot have what was written; they have no contents
         then.
@@ -279,7 +279,7 @@ class SteadyCall(BoundCall):
         return True
 
     def rewind(self) -> None:
-        """Forget a stopped or failed run: what it was to write to has no contents."""
+        """Discard a stopped or failed run: its output buffers have no contents."""
         if not self._has_begun:
             return
         self._has_begun = False
@@ -323,7 +323,7 @@ class TokenCall(SizedCall):
         return True
 
     def rewind(self) -> None:
-        """Forget a stopped or failed run: what it was to write to has no contents."""
+        """Discard a stopped or failed run: its output buffers have no contents."""
         bound, self._bound = self._bound, None
         if bound is not None:
             try:

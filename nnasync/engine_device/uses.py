@@ -28,16 +28,16 @@ class Use(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of contents whose dimensions are known."""
+        """The contents as bytes, if the dimensions are known."""
         return hal.byte_size(self.buffer.type, self.dimensions)
 
     @property
     def shape(self) -> Shape:
-        """For whom it stands beside arrays and `OutputBuffer`s."""
+        """Named like an array's attribute, so that callers need not tell them apart."""
         return self.dimensions
 
     def array(self) -> Array:
-        """The contents, whose dimensions are known."""
+        """The contents; their dimensions must be known."""
         dtype = hal.dtype_of(self.buffer.type)
         count = int(np.prod(self.dimensions, dtype=np.int64))
         memory = self.buffer.memory[: count * dtype.itemsize]

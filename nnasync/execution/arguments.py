@@ -102,7 +102,7 @@ def fences_of(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
 
 
 def all_met(fences: Sequence[Fence]) -> bool:
-    """Whether nothing is to be waited for, and nothing failed."""
+    """Whether all dependencies are done and none failed."""
     return not fences or all(fence.status is _SIGNALED for fence in fences)
 
 

@@ -81,7 +81,7 @@ class Buffer:
         roles: Sequence[Role],
         reason: str = "",
     ) -> None:
-        """`operand` is what it holds; `reason` is why no device has it."""
+        """`operand` describes the contents; `reason` says why no device holds it."""
         self.dtype: np.dtype[Any] = dtype_of(operand.type)
         self.reason = reason
         self.roles = tuple(roles)
@@ -99,9 +99,11 @@ class Buffer:
 
     @property
     def shape(self) -> Shape:
-        """That of the contents; without contents what the allocation knew, 0 for what it did not.
+        """The shape of the contents.
 
-        Contents that were written past this object, by token, do not count.
+        Without contents that of the allocation, with 0 for unknown dimensions.
+
+        Contents that were written by token, not through this object, do not count.
         """
         return self._operand.dimensions if self._found is None else self._found
 
@@ -133,7 +135,7 @@ class Buffer:
         return out
 
     async def write(self, value: Any) -> None:
-        """Set the contents to whatever numpy can read; where dimensions are open it brings them.
+        """Set the contents from anything that numpy can read; it also sets open dimensions.
 
         Raises InvalidArgument for what does not fit, ResourceExhausted while somebody uses the
         contents or where there is no room, BadState when closed. A write that fails leaves none.
@@ -255,7 +257,7 @@ def are_among(values: object) -> bool:
 
 
 def places_of(values: Sequence[Any], outs: Sequence[Any]) -> tuple[int, ...]:
-    """What tells the buffers and images in these places from others, and from closed ones."""
+    """The identity of the buffers and images in these places; a closed one differs."""
     numbers = []
     for each in (*values, *outs):
         if type(each) is Buffer:

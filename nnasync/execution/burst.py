@@ -505,7 +505,7 @@ class Burst(OrderedCalls):
             call.alarm.disarm()
 
     def _expire(self, call: Call, error: NNError | None = None) -> None:
-        """Answer a call that was sent; the device is told, and does not change the stream."""
+        """Answer a call that was sent, and cancel it on the device."""
         with self._lock:
             if call.outcome is not None or call.given_up:
                 return

@@ -59,12 +59,12 @@ class Call:
         """How to end it where it is repeated."""
 
     def answer(self, outcome: Outcome) -> None:
-        """The first counts: a device may let go of what was answered at its deadline."""
+        """The first answer counts: a device may later finish a call that missed its deadline."""
         if self.outcome is None:
             self.outcome = outcome
 
     def settle(self, outcome: Outcome) -> None:
-        """Answer it, and wake who waits for it."""
+        """Answer it and wake its waiter."""
         self.answer(outcome)
         if self.alarm is not None:
             self.alarm.disarm()

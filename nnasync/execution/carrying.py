@@ -19,7 +19,7 @@ __all__ = ["carried"]
 
 
 def carried(copies: Sequence[tuple[Array, Array]], fences: Sequence[Fence]) -> Sequence[Fence]:
-    """Copy to each target its source behind `fences`; what the launch is to wait for instead."""
+    """Copy each source to its target after `fences`; returns the fences to wait for."""
     if all(fence.done for fence in fences):
         _copy(copies)
         return fences

@@ -1,4 +1,4 @@
-"""Buffers for inputs and outputs of networks: of the device where it has some, else shared memory.
+"""Buffers for inputs and outputs of networks: the device's own, or shared memory.
 
 What one network writes and another reads stays where the device has it (memory domains). A device
 may refuse: it has no memory of its own, or no room, or the dimensions are not known. Then plain
@@ -7,8 +7,8 @@ asked for these devices and no others. So it is where the roles are of several d
 which only knows its own buffers, and where the reference stands by for a device in another process,
 whose buffers it could not read.
 
-Shared memory has contents from the beginning, zeros, and nobody watches over who writes to it. It
-is private to this process where all devices are in it.
+Shared memory starts as zeros; concurrent access is not checked. It is private to this process where
+all devices are in it.
 """
 
 from __future__ import annotations

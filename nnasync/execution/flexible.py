@@ -83,7 +83,7 @@ class FlexibleCalls:
     ) -> tuple[Any, Timing]:
         """Run once: the result as of a network's call, and the timing.
 
-        Raises InvalidArgument for inputs that do not fit, and whatever the device raises.
+        Raises InvalidArgument for inputs that do not fit, and the errors of the device.
         """
         outs = None if out is None else out_in_order(self._ports.outputs, out)
         held = [None] * len(self._ports.outputs) if outs is None else self._held(outs)
@@ -154,7 +154,7 @@ class FlexibleCalls:
         shapes: tuple[object, ...] | None,
         arrays: Sequence[Array | buffer.Buffer | None],
     ) -> Request | None:
-        """A request that nobody uses, with the inputs in it."""
+        """A request that is not in use, filled with the inputs."""
         place = next((n for n, (known, _) in enumerate(self._kept) if known == shapes), None)
         if place is None:
             return None
@@ -167,7 +167,7 @@ class FlexibleCalls:
         return request
 
     def _keep(self, shapes: tuple[object, ...] | None, request: Request) -> None:
-        """Keep a request whose execution has ended, the one that was used last first."""
+        """Keep a finished request for reuse, most recently used first."""
         if shapes is not None:
             self._kept.insert(0, (shapes, request))
             del self._kept[_KEPT_REQUESTS:]

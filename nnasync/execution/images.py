@@ -34,7 +34,7 @@ def piece_of(image: Pool, port: Port) -> ImagePiece:
 
 
 def pixels_of(image: Pool, port: Port) -> Array:
-    """The same for an input whose shape is open, as an array that will be copied."""
+    """The same for an input of open shape, as an array that will be copied."""
     _check(image, port)
     if image.image_layout is not None and not image.image_layout.is_rgb:
         fault = image_fault(image.image_layout, ())

@@ -83,7 +83,7 @@ _LARGE_BYTES = 32_768
 """An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
 
 DEFAULT_DEPTH = 8
-"""Executions of a burst in flight, unless it is told otherwise."""
+"""The default number of executions of a burst in flight."""
 
 
 class Net:
@@ -186,8 +186,7 @@ class Net:
     def _take_over(self, compilation: Compilation) -> bool:
         """Run calls from now on by another compilation of the same model.
 
-        What is under way, on what stands in for the device, ends as it began. False if this is
-        closed.
+        Running calls end on the old one. Returns False if this network is closed.
         """
         if not self._closed:
             self._fell_back = self.report().fallbacks
@@ -387,9 +386,9 @@ class Net:
         )
 
     def _get_ready(self) -> None:
-        """Bind the memory of the first call ahead, so that it costs what later ones do.
+        """Bind the memory of the first call in advance, so that it is as fast as later calls.
 
-        Called on any thread, before the network is used. What fails is told by the first call.
+        Called on any thread before the network is used. A failure is raised by the first call.
         """
         if self._inline is None or self._flexible is not None:
             return
@@ -433,7 +432,7 @@ class Net:
         self._slots.trim()
 
     def close(self) -> Closing:
-        """Close the network at once; may be awaited until what was in flight is answered."""
+        """Close the network at once; await it to wait until all calls in flight are answered."""
         self._closed = True
         self._slots.close()
         for calls in (self._flexible, self._omitting):

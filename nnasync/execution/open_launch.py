@@ -37,7 +37,7 @@ from nnasync.wakeup import Wakeup
 __all__ = ["OpenExecution", "StartTask"]
 
 StartTask = Callable[..., Callable[[], object]]
-"""Starts a coroutine function with its arguments in the background; what it returns cancels it."""
+"""Starts a coroutine function with its arguments in the background; returns its cancel function."""
 
 
 class _Info(Struct, frozen=True):
@@ -49,7 +49,7 @@ class _Info(Struct, frozen=True):
 class OpenExecution(Execution):
     """What `net.launch` returns for a network whose output shapes are open.
 
-    `outputs` are fresh arrays, or the buffers they were meant for, once the fence is signaled.
+    Once the fence is signaled, `outputs` are new arrays or the given buffers.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class OpenExecution(Execution):
 
 
 def _kept(value: Any, known: Any) -> Any:
-    """What is kept of an input: a region, which is read later, or its value as it is now."""
+    """The stored form of an input: a region that is read later, or a copy of its current value."""
     if isinstance(value, Region):
         return value
     return known.copy() if isinstance(known, np.ndarray) else known

@@ -40,7 +40,7 @@ class OrderedCalls(ABC):
         """Have the device execute the call that leads, on any thread."""
 
     def _takes_lead(self, call: Call) -> bool:
-        """Whether the stream is idle and the call is to be sent; else it is queued, or answered."""
+        """Whether the stream is idle and the call must be sent; else it is queued or answered."""
         if call.config.deadline_ns != NEVER_NS and self._running is not None:
             text = "the deadline passed while earlier calls of the burst were running"
             try:
@@ -64,7 +64,7 @@ class OrderedCalls(ABC):
         return leads
 
     def _alarm(self, at_ns: int, ring: Callable[[], object]) -> Alarm:
-        """Have the deadline of a call watched; raises a typed error where nobody can."""
+        """Watch the deadline of a call; raises a typed error if that is not possible."""
         try:
             return self._workers.watchdog.arm(at_ns, ring)
         except BadState as error:

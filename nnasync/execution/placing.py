@@ -32,7 +32,7 @@ def place(
     prepared: PreparedModel,
     peer: object | None,
 ) -> tuple[list[tuple[int, Piece]], list[Any], list[tuple[Array, Array]]]:
-    """Copy arrays into the slot; other pieces are returned with what keeps them alive.
+    """Copy arrays into the slot; other pieces are returned with the objects that own their memory.
 
     The third are regions that are to be copied, each as a target and a source: `peer` is the device
     in another process, if it is in one, and may not be given the memory of every region.

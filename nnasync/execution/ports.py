@@ -1,4 +1,4 @@
-"""What a network takes and gives: descriptions of its inputs and outputs, and checked copies."""
+"""Inputs and outputs of a network: their descriptions, and checked copies."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
 
 
 def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
-    """`out=` as one array per output, or None where it is to be a fresh one; None if all are."""
+    """`out=` as one array per output, None for a new array; None if all are new."""
     if out is None:
         return None
     outs = out_in_order(ports, out)

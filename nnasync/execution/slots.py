@@ -53,7 +53,7 @@ EVERYBODY: Final = object()
 _NEVER: Final = object()
 
 MemorySource: TypeAlias = Callable[[int], tuple[Pool, int]]
-"""Gives so many zeroed bytes: a pool, and where in it they begin."""
+"""Allocates this many zeroed bytes: a pool, and the offset in it."""
 
 
 def own_memory(nbytes: int) -> tuple[Pool, int]:
@@ -83,7 +83,7 @@ class Piece(Protocol):
 
 
 class Slot:
-    """Memory of one execution; states are read as zero and written to where nobody reads."""
+    """Memory of one execution; states are read as zeros, and their new values are discarded."""
 
     __slots__ = (
         "__weakref__",
@@ -106,7 +106,7 @@ class Slot:
         *,
         peer: object = EVERYBODY,
     ) -> None:
-        """`peer` is the device that may be given the memory; None: nobody in another process."""
+        """`peer` is the device that may receive the memory; None means no other process may."""
         self.peer = peer
         self.era: object = None
         operands = model.main.operands
@@ -142,7 +142,7 @@ class Slot:
     def read(self, out: Sequence[Any] | None) -> Any:
         """The outputs as fresh arrays or in `out`; a tuple if there are several.
 
-        What is no array in `out`, a buffer, was written in place.
+        Buffers in `out` were written in place.
         """
         outputs = self.outputs
         if out is not None:
@@ -360,7 +360,7 @@ class _Recycling:
             self._give_back(fence)
 
     def lease_ended(self, fence: Fence, *, is_read: bool) -> None:
-        """Nobody may look at the slot any more; one that is still read is dropped."""
+        """Recycle the slot; if it is still being read, it is dropped instead."""
         if is_read:
             self._box.clear()
             return

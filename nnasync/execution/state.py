@@ -1,4 +1,4 @@
-"""The state that a stream carries from call to call, where nobody has to copy it.
+"""The state that a stream carries from call to call without a copy.
 
 An execution reads the state from one side and writes it to another; only its success makes that the
 side that counts. There are two sides in memory of the application, which take turns. A device in

@@ -31,7 +31,7 @@ __all__ = [
 _EXPONENTS = range(-2, 5)
 _NEWTON_STEPS_OF_ROOT = 5
 _FEW = 8
-"""So many numbers, one by one, take less time than an array of them."""
+"""Up to this many, Python integers are faster than an array."""
 
 
 class _Word:

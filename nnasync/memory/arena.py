@@ -30,7 +30,7 @@ class Arena:
         self._end = 0
 
     def take(self, nbytes: int) -> tuple[Pool, int]:
-        """A pool, and where so many zeroed bytes of it begin; they are free with the pool.
+        """A pool and the offset of this many zeroed bytes in it; they are freed with the pool.
 
         Raises ResourceExhaustedTransient where there is no memory or descriptor left.
         """

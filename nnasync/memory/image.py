@@ -106,7 +106,7 @@ class ImageLayout(Struct, frozen=True):
         return last.offset + last.shape[0] * last.row_stride
 
     def check(self) -> None:
-        """Raise InvalidArgument for what is no image."""
+        """Raise InvalidArgument unless this describes an image."""
         for what, side in (("width", self.width), ("height", self.height)):
             if not 1 <= side <= _LONGEST_SIDE:
                 raise InvalidArgument(

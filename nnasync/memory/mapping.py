@@ -99,7 +99,7 @@ def anonymous_file(size: int) -> int:
 def duplicate(fd: int) -> int:
     """Another descriptor of the same memory.
 
-    Raises InvalidArgument for what is no descriptor, ResourceExhaustedTransient.
+    Raises InvalidArgument if it is not a descriptor, ResourceExhaustedTransient.
     """
     try:
         return os.dup(fd)
@@ -125,7 +125,7 @@ def check_size(fd: int, size: int, offset: int) -> None:
 
 
 def is_sealed(fd: int) -> bool:
-    """Whether nobody can make this memory shorter."""
+    """Whether this memory can no longer be made smaller."""
     try:
         return bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _F_SEAL_SHRINK)
     except (OSError, AttributeError):

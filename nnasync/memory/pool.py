@@ -65,7 +65,7 @@ class Pool:
     """A mapped piece of shared memory, of one of four kinds.
 
     A context manager; `close` may be called at any time and any number of times. `size` is in
-    bytes, for images too. `image_layout` is None for what is no image.
+    bytes, for images too. `image_layout` is None if it is not an image.
     """
 
     __slots__ = (
@@ -137,8 +137,8 @@ class Pool:
     ) -> Pool:
         """A zeroed image of `width` by `height` pixels, "hardware_buffer"; see `planes`.
 
-        `row_stride` is in bytes, by default without padding. Raises InvalidArgument for what is no
-        image, ResourceExhaustedTransient.
+        `row_stride` is in bytes, by default without padding. Raises InvalidArgument if this is not
+        an image, ResourceExhaustedTransient.
         """
         layout = images.ImageLayout.of(format, width, height, row_stride)
         return cls._allocated(IMAGE, layout.size, layout)
@@ -260,7 +260,7 @@ class Pool:
     def planes(self) -> tuple[Array, ...]:
         """The planes of an image as views: one of (height, width, 3 or 4) uint8 for RGB and RGBA.
 
-        For YCbCr 4:2:0 three of (rows, columns): Y, Cb, Cr. Raises InvalidArgument for what is no
+        For YCbCr 4:2:0 three of (rows, columns): Y, Cb, Cr. Raises InvalidArgument if it is not an
         image.
         """
         layout = self.image_layout
@@ -321,7 +321,7 @@ class Pool:
     # -- its end
 
     def close(self) -> None:
-        """Give back the descriptor, and the pages as soon as nobody looks at them."""
+        """Release the descriptor now, and the pages once no view of them is left."""
         fd, self._fd = self._fd, _CLOSED
         # An explicit munmap would pull the pages from under arrays that numpy made of them.
         self._view = None
@@ -375,7 +375,7 @@ def _check_wanted(size: int) -> None:
 
 
 class Unusable:
-    """Memory that was handed over and cannot be used: whoever looks at it is told why."""
+    """Memory that was received but cannot be used; each access raises the reason."""
 
     def __init__(self, name: str, size: int, reason: str) -> None:
         self.name = name

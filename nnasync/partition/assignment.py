@@ -83,7 +83,7 @@ def cheapest_way(
 
 
 def _change(border: Border, nbytes: float) -> float:
-    """What it costs to go to another device; infinity where that is not possible."""
+    """The cost of moving to another device; infinity if that is not possible."""
     return border.fixed + border.per_byte * nbytes if math.isfinite(nbytes) else math.inf
 
 

@@ -11,7 +11,7 @@ from nnasync.hal import Model, OperandLifeTime
 __all__ = ["UNKNOWN_BYTES", "crossing_bytes"]
 
 UNKNOWN_BYTES = 1 << 26
-"""What a value of unknown size counts for: a cut there costs more than almost any other."""
+"""The assumed size of a value of unknown size: a cut there costs more than almost any other."""
 
 
 def crossing_bytes(model: Model) -> list[float]:

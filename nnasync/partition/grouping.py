@@ -96,7 +96,7 @@ def _walked(graph: _Graph, first: int) -> tuple[Group, ...]:
 def _reachable(
     graph: _Graph, device: int, ready: Sequence[int], waiting: Sequence[int]
 ) -> list[int]:
-    """What the device can run without any other, from what is ready."""
+    """The ready operations that the device can run without another device."""
     left: dict[int, int] = {}
     taken = list(ready)
     for index in taken:

@@ -19,7 +19,7 @@ from nnasync.partition.grouping import Group
 __all__ = ["segments"]
 
 _BORDER_BYTES = 50_000.0
-"""What a border costs beside what crosses it, as bytes."""
+"""The fixed cost of a border, in bytes, in addition to the data that crosses it."""
 
 
 def segments(

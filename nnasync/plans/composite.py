@@ -51,7 +51,7 @@ _ALIGNMENT = 64
 
 
 class Place(enum.Enum):
-    """What a wire is tied to."""
+    """The end of a wire."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -207,7 +207,10 @@ class CompositeCall(BoundCall):
             self._idle.append(lane)
 
     def trim(self) -> None:
-        """Unbind the steps and drop the boundaries unless a run needs them; the next binds anew."""
+        """Unbind the steps and drop the boundaries unless a run needs them.
+
+        The next run binds again.
+        """
         self._idle.clear()
 
     def __del__(self) -> None:
@@ -428,7 +431,7 @@ def _value(boundary: Boundary, memory: Array) -> Array | OutputBuffer:
 
 
 def _read(value: Array | OutputBuffer | None) -> Array | None:
-    """What a step reads; the step that wrote an open value has left its shape."""
+    """The inputs of a step; the step that wrote a value of open shape has stored its shape."""
     return value.array(value.shape) if isinstance(value, OutputBuffer) else value
 
 

@@ -1,4 +1,4 @@
-"""A plan that falls back: what its device fails to run, the reference runs instead.
+"""A plan that falls back: if its device fails to run it, the reference runs it instead.
 
 A run that raises a DeviceError, or anything that is no typed error, begins anew on the reference,
 on the same arrays, and its caller notices nothing but the time. The reference's plan is compiled
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 TOLERATED_FAILURES = 3
-"""After so many failures in a row runs go straight to the reference."""
+"""After this many failures in a row, runs go straight to the reference."""
 
 RETRY_EVERY = 32
 """Of the runs that do, each of this number is tried on the device all the same."""
@@ -251,7 +251,7 @@ class _GuardedCall(BoundCall):
         return self._stopped(stop)
 
     def rewind(self) -> None:
-        """Forget a stopped or failed run, of whoever ran it."""
+        """Discard a stopped or failed run, on the device or on the reference."""
         self._is_midway = False
         failure, self._failure = self._failure, None
         if failure is None:

@@ -123,7 +123,7 @@ class StagedCall(BoundCall):
         self._call.rewind()
 
     def take_up(self, plan: Plan) -> None:
-        """Bind the plan that the next run takes; raises what it raises."""
+        """Bind the plan of the next run; raises the errors of that plan."""
         self._next = plan.bind(self._inputs, self._outputs)
 
 

@@ -1,4 +1,4 @@
-"""Closing devices, none of which keeps a runtime open for ever.
+"""Closing devices with a time limit, so that no device can keep a runtime open.
 
 A device of others is asked to close in the task that closes the runtime, as it was opened there. It
 gets so much time; then it is cancelled and left behind. On asyncio that ends also what it shields

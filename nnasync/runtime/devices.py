@@ -1,4 +1,4 @@
-"""The devices of a runtime: what was wanted and found, each asked once what it is."""
+"""The devices of a runtime: the wanted and the found ones, each queried once."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Devices:
         """The devices that live in processes of their own."""
 
     async def look_around(self) -> None:
-        """Find what is there; what may take long, such as third parties' drivers, on a thread."""
+        """Find the devices; slow ones, such as third-party drivers, on a thread."""
 
         def look() -> None:
             self._figures = read_calibration(self._folder)
@@ -89,7 +89,7 @@ class Devices:
         await self._workers.aside.carry(look, "looking for devices")
 
     async def discover(self, errands: Callable[[], Errands]) -> None:
-        """Make the devices; one that cannot say what it is, is left out unless it was asked for.
+        """Create the devices; an unrequested one that cannot describe itself is left out.
 
         `errands` are made where a device of others needs them. Raises InvalidArgument for an
         unknown name, or one that two devices have.
@@ -184,7 +184,7 @@ class Devices:
         return self._extensions
 
     def reference(self) -> Device:
-        """The device that says what is right; it runs nothing else if it is not ours to use."""
+        """The reference device; it runs nothing else if the application did not choose it."""
         for device in self.all:
             if device.name == REFERENCE and REFERENCE not in self._isolate:
                 return device
@@ -193,7 +193,7 @@ class Devices:
         return self._judge
 
     async def _admitted(self, device: Device) -> Device:
-        """A device as one of HAL 1.3 that was asked once what it is; our own need not be."""
+        """A device as one of HAL 1.3, queried once; our own devices need no query."""
         if isinstance(device, EngineDevice):
             if not comes_with_nnasync(device.known):
                 await versions.examine(device)

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.asynccontextmanager
 async def closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
-    """Close a prepared model where what is made of it fails, or is cancelled."""
+    """Close a prepared model if the code that uses it fails or is cancelled."""
     try:
         yield
     except BaseException:
@@ -30,7 +30,7 @@ async def closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
 
 
 class Leftovers:
-    """Closes what is left over; on the loop of the runtime, in a task that is part of it."""
+    """Closes dropped prepared models, in a task on the loop of the runtime."""
 
     def __init__(self) -> None:
         self._found: deque[PreparedModel] = deque()

@@ -22,7 +22,7 @@ def slice_ns(options: Options) -> int:
 
 
 def settle_in(options: Options, worker: Worker) -> None:
-    """What a new worker thread does first; it inherited the time slice of whoever started it."""
+    """The start of a new worker thread, which has inherited the time slice of its starter."""
     if Priority.LOW not in worker.priorities:
         set_time_slice(slice_ns(options))
         return

@@ -1,4 +1,4 @@
-"""Networks whose runs take much longer than measured, whose devices therefore compete again.
+"""Repeats the contest for networks whose runs take much longer than measured.
 
 A contest measures a fraction of a second, once; a program runs for weeks. So the runtime compares
 what runs take with what the contest had found. Where they take 1.5 times as long for half a minute

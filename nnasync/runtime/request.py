@@ -30,7 +30,7 @@ class ModelSource(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, given: object) -> ModelSource:
-        """Raises InvalidArgument for what is no model and no path of a model's file."""
+        """Raises InvalidArgument if it is neither a model nor the path of a model file."""
         if isinstance(given, Model):
             return cls(given, None, given.name)
         if not isinstance(given, (str, os.PathLike)):

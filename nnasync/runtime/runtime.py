@@ -1,4 +1,4 @@
-"""A runtime: what is shared by all networks of an application, and how long it lives."""
+"""A runtime: the resources that all networks of an application share, and their lifetime."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ class Runtime:
         return None if names is None else Apart(self._contests_once, names)
 
     def _reviver(self, spec: CompileSpec) -> Reviver | None:
-        """What compiles a network again whose isolated device has died, where that is wanted."""
+        """Recompiles a network whose isolated device has died; None if that is not enabled."""
         services = self._devices.services
         if not self.options.revive or not services:
             return None

@@ -37,9 +37,9 @@ class Tasks(Protocol):
         """Take tasks from now on."""
 
     def start(self, work: Work, *args: Any) -> Callable[[], object]:
-        """Start a task, from a task of the loop; what is returned cancels it.
+        """Start a task from a task of the loop; returns its cancel function.
 
-        An Exception that the task ends with is logged, and disturbs nothing else.
+        If the task ends with an Exception, that is logged and affects nothing else.
         """
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The queue: lanes of clients, what is handed out from which, and who is refused."""
+"""The queue: one lane per client, the choice of the next job, and refusals."""
 
 from __future__ import annotations
 
@@ -143,19 +143,19 @@ class Scheduler:
         return client not in self._leaving and self._room.has_room(priority, client)
 
     def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient, and count it, where one more would find no place.
+        """Raise ResourceExhaustedTransient, and count it, if there is no place for one more job.
 
-        For those who ask before they make the job, and take memory for it.
+        For callers that check before they allocate memory for a job.
         """
         if not self.has_room(priority, client):
             self._refused += 1
             raise self._room.refusal(priority, client)
 
     def hold(self, job: Job) -> Job | None:
-        """Give a job that is not ready its place already; who had to give one up for that, if any.
+        """Reserve a place for a job that is not ready; returns the job that lost its place, if any.
 
-        That one is out of the queue, and to be told by `displaced`. Raises
-        ResourceExhaustedTransient, or DeviceUnavailable for a client that was closed.
+        That job has left the queue; answer it with `displaced`. Raises ResourceExhaustedTransient,
+        or DeviceUnavailable for a client that was closed.
         """
         self._check_client(job)
         if job.has_place:
@@ -164,7 +164,7 @@ class Scheduler:
         return self._take_place(job, giver)
 
     def submit(self, job: Job, now_ns: int) -> Job | None:
-        """Queue a job; who had to give its place up for that, if any, as of `hold`.
+        """Queue a job; returns the job that lost its place, if any, as `hold` does.
 
         Raises what `hold` raises, and MissedDeadlinePersistent where the deadline cannot be met. A
         job that is refused has no place any more.
@@ -271,7 +271,7 @@ class Scheduler:
         )
 
     def low_goes_first(self) -> bool:
-        """Whether it is the turn of a client that has nothing but LOW, beside another that has."""
+        """Whether a client with only LOW jobs is next, while another has more urgent ones."""
         if self._only is not None or not self._queued[Priority.LOW]:
             return False
         waiting = [lane for lane in self._lanes.values() if lane.size]
@@ -313,7 +313,7 @@ class Scheduler:
             raise displaced(job)
 
     def _giver(self, job: Job) -> Job | None:
-        """Who is to give its place to a job; raises where there is none for it."""
+        """The job that must give its place to another; raises if there is none."""
         try:
             return self._room.giver(job)
         except ResourceExhaustedTransient:
@@ -374,7 +374,7 @@ class Scheduler:
         return None
 
     def _charge(self, lane: Lane, job: Job) -> None:
-        """Charge for a job what it is expected to take."""
+        """Charge the expected time of a job."""
         self._move_on(lane)
         job.charged_ns = max(job.estimate.ns, _LEAST_NS)
         lane.tag_ns += job.charged_ns

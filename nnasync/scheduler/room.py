@@ -1,4 +1,4 @@
-"""Room for what waits: who is let in, and who gives a place up for that.
+"""Room for waiting jobs: which are admitted, and which lose their place for that.
 
 What waits has a place from the moment at which it is taken in, queued or behind fences, until it is
 handed out, withdrawn or too late. There are `limit` places in all, and each client may take so many
@@ -39,7 +39,7 @@ class Room:
         self._corners: dict[int, _Corner] = {}
 
     def open(self, client: int, limit: int) -> None:
-        """Take a client in, that may have so many places."""
+        """Register a client that may have this many places."""
         self._corners[client] = _Corner(limit)
 
     def close(self, client: int) -> None:
@@ -52,7 +52,7 @@ class Room:
         return 0 if corner is None else corner.size
 
     def refusal(self, priority: Priority, client: int) -> ResourceExhaustedTransient:
-        """What those are told who find no place."""
+        """The error for a job without a place."""
         corner = self._corners.get(client)
         limit = self.limit if corner is None else min(self.limit, corner.limit)
         text = (
@@ -71,9 +71,9 @@ class Room:
         return self._giver(priority, corner) is not None
 
     def giver(self, job: Job) -> Job | None:
-        """Who has to give its place to a job; None where one is free.
+        """The job that must give its place to another; None if a place is free.
 
-        Raises ResourceExhaustedTransient where nobody has to.
+        Raises ResourceExhaustedTransient if no job must.
         """
         corner = self._corners[job.client]
         if self.size < self.limit and corner.size < corner.limit:
@@ -145,7 +145,7 @@ class _Corner:
 
 
 def displaced(job: Job) -> ResourceExhaustedTransient:
-    """What a job is told that gave its place up."""
+    """The error for a job that lost its place."""
     text = (
         f"all places were taken, and this execution of priority {Priority(job.priority).name} gave "
         "its place to work of higher priority, or of a client that had fewer of them; retry when "

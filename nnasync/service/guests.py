@@ -1,4 +1,4 @@
-"""Who is connected to a service, and whose connection gives way when there is no room.
+"""The connections of a service, and which of them is closed when there is no room.
 
 A connection that was never used keeps nobody out. One that has not finished its handshake gives way
 to whoever comes, also where many of them come at once; one that has, and asked for nothing since,

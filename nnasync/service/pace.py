@@ -1,4 +1,4 @@
-"""How fast the messages of a client are taken in, beside those of others; pure, time passed in.
+"""A rate limit for the messages of each client; pure, the time is an argument.
 
 Reading, checking and refusing messages takes the interpreter, which all clients share, and no
 execution tells of it. So each client has a credit of time, which is spent by what its messages take

@@ -62,7 +62,7 @@ class Session:
         trusts: bool,
         crowd: Crowd | None = None,
     ) -> None:
-        """A client that is `trusts`ed may hand over memory that it can shrink, as files are.
+        """A trusted client may share memory that is not sealed, such as files.
 
         `crowd` is the clients that share the service with it, None where it is alone.
         """

@@ -161,7 +161,7 @@ class Ledger:
         return entry
 
     def close(self) -> None:
-        """Settle what is still pending as cancelled and take nothing more."""
+        """Settle all pending items as cancelled and accept no more."""
         self._closed = True
         for entry in tuple(self._pending):
             entry.settle(Outcome.CANCELLED)

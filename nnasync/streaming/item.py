@@ -1,4 +1,4 @@
-"""What flows through a stream: items, and the contract of whatever produces them."""
+"""The items of a stream, and the contract of their sources."""
 
 from __future__ import annotations
 

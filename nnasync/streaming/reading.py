@@ -1,8 +1,9 @@
-"""A reader that may block, seen from both sides: how long nothing may come, and that it is to stop.
+"""A blocking reader: its time limits and stop request, for its thread and the waiting task.
 
 A thread reads, a task waits for it. Nobody can end a system call of another thread, so the task
-keeps the limits: when one is over it gives up and leaves the thread to itself. What can be told to
-stop looks at `is_stopped`; a pipe does so several times a second, a decoder between its packets.
+keeps the limits: when one is over it gives up and leaves the thread to itself. A reader that can
+stop early looks at `is_stopped`; a pipe does so several times a second, a decoder between its
+packets.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Reading:
 
     @property
     def has_limit(self) -> bool:
-        """Whether what it does now may only take so long."""
+        """Whether a time limit applies to the current operation."""
         return self._limit_s is not None
 
     @property

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class Policy(enum.Enum):
-    """What a stage does with a new item while `capacity` items are waiting already.
+    """The policy of a stage for a new item while `capacity` items are already waiting.
 
     * `NEWEST`: the new item takes the place of the one that has waited longest, which is dropped.
       For live video, where only the present counts.
@@ -61,7 +61,7 @@ class Policy(enum.Enum):
 
 
 class Call(Protocol):
-    """What a stage awaits for each item: a burst, a compiled network, a coroutine function."""
+    """The callable of a stage: a burst, a network or a coroutine function."""
 
     def __call__(self, data: Any, /, *, deadline: Deadline | None = None) -> Awaitable[Any]:
         """The answer for one item; raises MissedDeadline where it cannot come in time."""
@@ -200,7 +200,7 @@ class Stage:
     async def put(self, item: Item) -> None:
         """Submit one item; waits only with policy BLOCK.
 
-        Raises BadState after the end, InvalidArgument for what is no `Item`.
+        Raises BadState after the end, InvalidArgument for anything but an `Item`.
         """
         given: object = item
         if not isinstance(given, Item):

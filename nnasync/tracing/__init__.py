@@ -1,4 +1,4 @@
-"""What the runtime tells of itself: instruments, a timeline for Perfetto, VLOG lines, metrics.
+"""Observing the runtime: instruments, a timeline for Perfetto, VLOG lines and metrics.
 
 `Instrument` and `Tracer` are the hooks that cost nothing where nobody looks, and `vlog` is NNAPI's
 verbose log, chosen by the environment variable NNASYNC_VLOG. On them stand the `Timeline`, which

@@ -3,9 +3,9 @@
     async with open_runtime() as rt, serve_metrics(rt, port=9090) as endpoint:
         print(endpoint.url)
 
-Whoever connects is not trusted: a request has few bytes and little time, few are served at once,
-nothing of a request is given back, and one that names another host (a web page that had its own
-name resolve to this machine) is turned away.
+Clients are not trusted: a request has few bytes and little time, few are served at once, nothing of
+a request is given back, and one that names another host (a web page that had its own name resolve
+to this machine) is turned away.
 
 The application is not disturbed by what goes wrong here: a collector that raises is logged and the
 request answered with an error, and where no connection can be taken it is tried again.
@@ -62,11 +62,11 @@ class Measured(Protocol):
 def serve_metrics(
     source: Measured, *, port: int = 0, collectors: tuple[Collector, ...] = ()
 ) -> Endpoint:
-    """An endpoint to be used with `async with`, at 127.0.0.1; port 0 takes any that is free.
+    """An endpoint on 127.0.0.1, for use with `async with`; port 0 takes any free port.
 
     Shown are the statistics of `source`, what became of its calls, durations of its executions
     while this is open, its devices with processes of their own, and what further collectors have.
-    Raises InvalidArgument for what is no port; entering raises OSError for one that is taken.
+    Raises InvalidArgument if it is not a port; entering raises OSError if the port is taken.
     """
     if not isinstance(port, int) or not 0 <= port < 2**16:
         raise InvalidArgument(f"a port is a number from 0 to 65535, got {port!r}")
@@ -96,7 +96,7 @@ class Endpoint:
         return f"http://{HOST}:{self.port}/metrics"
 
     def text(self) -> str:
-        """What is served now."""
+        """The text that is served now."""
         return render(self._source.statistics(), *self._collectors)
 
     async def __aenter__(self) -> Self:

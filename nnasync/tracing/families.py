@@ -1,4 +1,4 @@
-"""What metrics are made of: families of samples, and whoever has some to show."""
+"""The parts of metrics: families of samples, and the objects that provide them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Family(hal.Struct, frozen=True):
 
 
 class Collector(Protocol):
-    """Whatever has metrics to show."""
+    """An object that provides metrics."""
 
     def collect(self) -> Iterable[Family]:
         """The metrics now."""

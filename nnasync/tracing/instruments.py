@@ -1,4 +1,4 @@
-"""Instruments: observers of what the runtime does, that cost nothing where nobody looks.
+"""Instruments: observers of the runtime, which cost nothing while none is installed.
 
 An `Instrument` overrides the hooks it wants. A `Tracer` keeps one tuple of callables per hook, made
 of the overridden ones only, so that reporting an event to nobody is a loop over an empty tuple:
@@ -37,7 +37,7 @@ Hooks = tuple[Callable[..., object], ...]
 
 
 class Traced(Protocol):
-    """What a hook may know of a task (`workers.Task` is one)."""
+    """The part of a task that a hook may read (`workers.Task` is one)."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class Traced(Protocol):
 
 
 class Signal(Protocol):
-    """What a task waits for (`fences.Fence` is one)."""
+    """A dependency of a task (`fences.Fence` is one)."""
 
     error: Exception | None
 
@@ -103,7 +103,7 @@ class Instrument:
         """A fence, not signaled yet, is on its way to another process, under this name."""
 
     def service_told(self, records: Sequence[Record]) -> None:
-        """The process of a device told what it recorded; told to do so by this hook alone."""
+        """A device's process delivered its records; it records only while this hook is used."""
 
 
 _HOOKS = tuple(name for name in vars(Instrument) if not name.startswith("_"))
@@ -185,7 +185,7 @@ class Tracer:
     def mark(
         self, layer: Layer, phase: Phase, detail: str
     ) -> contextlib.AbstractContextManager[None]:
-        """Report what is done inside `with`, which may await, as work of a layer in a phase."""
+        """Report the body of a `with` block, which may await, as work of a layer in a phase."""
         return self._marking(Mark(layer, phase, detail)) if self.marked else _UNMARKED
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ __all__ = ["Layer", "Mark", "Phase"]
 
 
 class Layer(enum.Enum):
-    """Who spends the time; the values are NNAPI's letters."""
+    """The layer that spends the time; the values are NNAPI's letters."""
 
     APPLICATION = "LA"
     RUNTIME = "LR"

@@ -53,7 +53,7 @@ def render(statistics: msgspec.Struct | None, *collectors: Collector) -> str:
 class Durations(Instrument):
     """Histograms of times in the queue and of runs, counts of answers and of fallbacks.
 
-    At most `networks` of them are told apart, those that come first; the rest is "(others)".
+    The first `networks` of them are counted separately, the rest as "(others)".
     """
 
     def __init__(self, networks: int = 200) -> None:
@@ -75,7 +75,7 @@ class Durations(Instrument):
                 _histogram(self._queued, key).observe((begun_ns - task.ready_ns) * 1e-9)
 
     def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
-        """Count a run that came to its end, without what it was preempted for."""
+        """Count a finished run, without the time for which it was preempted."""
         if finished:
             with self._lock:
                 key = (self._name(task.name), "worker")

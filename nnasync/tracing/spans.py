@@ -81,7 +81,7 @@ _here = _Here()
 def span(
     phase: Phase, detail: str, layer: Layer = Layer.DRIVER
 ) -> contextlib.AbstractContextManager[None]:
-    """Report what is done inside `with`, on this thread, as work of a driver in a phase."""
+    """Report the body of a `with` block on this thread as work of a driver in a phase."""
     return _Span(Mark(layer, phase, detail)) if SWITCH.on else _NOTHING
 
 

@@ -1,4 +1,4 @@
-"""What became of calls: each call of a network, launch or call of a burst has exactly one outcome.
+"""Outcomes of calls: each call of a network, launch or burst call has exactly one.
 
     completed               the result was given, or the fence signaled
     cancelled               whoever called gave it up
@@ -94,7 +94,7 @@ class Tally:
 class Tallies:
     """The tallies of a runtime, by network, device and priority; a collector of metrics.
 
-    At most `networks` names are told apart, those that come first; the rest is "(others)".
+    The first `networks` names are counted separately, the rest as "(others)".
     """
 
     def __init__(self, networks: int = 200) -> None:
@@ -148,7 +148,7 @@ def outcome_of(error: BaseException, deadline_ns: int | None = None) -> tuple[st
 
 
 def _stage(error: errors.MissedDeadline, deadline_ns: int | None) -> str:
-    """Where a deadline was missed, for those who do not say so."""
+    """Where a deadline was missed, if the error does not say so itself."""
     if isinstance(error, errors.MissedDeadlineTransient):
         return "running"
     is_early = deadline_ns is not None and time.monotonic_ns() < deadline_ns

@@ -26,7 +26,7 @@ _UNFINISHED = 4096
 
 
 class _Waiting:
-    """What is known of a task between its runs."""
+    """The state of a task between its runs."""
 
     __slots__ = ("foreign", "signals", "since_ns")
 
@@ -77,7 +77,7 @@ class Timeline(Instrument):
         self._keep(Span(name, track, start_ns, end_ns, args, layer=Layer.APPLICATION))
 
     def clear(self) -> None:
-        """Forget what was recorded."""
+        """Discard all records."""
         self._records.clear()
 
     def task_waits(self, task: Traced, fence: Signal) -> None:
@@ -187,7 +187,7 @@ class Timeline(Instrument):
         self._records.append(record)
 
     def _waits(self, key: tuple[int, int]) -> _Waiting:
-        """What is known of a task; the oldest go when too many never came to an end."""
+        """The state of a task; the oldest entries are dropped when too many tasks never end."""
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = _Waiting()

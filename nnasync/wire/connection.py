@@ -60,7 +60,7 @@ class Frame:
         return taken
 
     def close(self) -> None:
-        """Close what nobody took."""
+        """Close the descriptors that were not claimed."""
         close_all(self.fds)
         self.fds = []
 

@@ -1,4 +1,4 @@
-"""A model on its way to a service: a description on the socket, all that is large beside it."""
+"""Sending a model to a service: its description on the socket, large data as shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COPIED_BYTES = 64 << 10
 
 
 class Offer:
-    """What a model needs to be sent; `fds` are valid as long as it lives."""
+    """A model in sendable form; `fds` are valid as long as this object lives."""
 
     def __init__(self, model: Model) -> None:
         """A constant that cannot be handed on is sent as that; raises InvalidArgument."""

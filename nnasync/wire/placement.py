@@ -1,4 +1,4 @@
-"""Short work on the core of whoever waits for it.
+"""Short work runs on the core of the caller that waits for it.
 
 Where nobody looks for what comes, a packet that wakes a thread on another core costs that core's
 way out of its sleep, several times what a switch between two threads of one core costs. So where

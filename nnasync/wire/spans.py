@@ -1,4 +1,4 @@
-"""What a service tells of its work while its client traces: forms, and the checks of them.
+"""Trace records that a service sends to its client, and their checks.
 
 A service may say anything: an answer is taken whole or not at all, has a bounded number of records
 of bounded size, and tells of nothing that lies in the future. Times are nanoseconds of

@@ -1,4 +1,4 @@
-"""Threads for what a driver does outside of executions: saying what it supports, compiling.
+"""Helper threads for the work of a driver outside of executions: support queries, compiling.
 
 A coroutine waits for the answer, at most until a deadline or until it is cancelled. A driver that
 does not answer keeps its thread, which counts no longer then: the late answer is dropped, others go
@@ -115,7 +115,7 @@ class Aside:
     async def carry(
         self, work: Callable[[], T], who: str, *, meanwhile: Callable[[], object] | None = None
     ) -> T:
-        """The same for work of our own, whose errors are raised as they are."""
+        """The same for our own work, whose errors are not converted."""
         value, error = await self.run(functools.partial(_outcome, work), who, meanwhile=meanwhile)
         if error is not None:
             raise error
@@ -163,7 +163,7 @@ class Aside:
                     raise ResourceExhaustedTransient(text) from error
 
     def _forget(self, job: _Job) -> None:
-        """Nobody waits for it any more: drop it, or count no longer on its thread."""
+        """Abandon it: drop the job if it has not started, else give its thread up."""
         with self._changed:
             if job.is_over:
                 return

@@ -1,4 +1,4 @@
-"""How LOW work gives way to everything else: which of its threads have the lowest OS priority.
+"""Demotion: which threads that run LOW work have the lowest OS priority.
 
 A thread of the system's idle class that holds the interpreter lock and gets no core keeps the lock
 for as long. So threads of ours have that class only where that is asked for, or only as long as
@@ -36,7 +36,7 @@ class GivingWay:
 
     @property
     def of_threads(self) -> bool:
-        """Whether those that run LOW work are to have it now."""
+        """Whether threads that run LOW work should have the lowest OS priority now."""
         return self._mode is True or (self._mode == "alone" and not self._superiors)
 
     def of_engines(self, priority: Priority) -> bool:
@@ -44,7 +44,7 @@ class GivingWay:
         return self._engines and priority is Priority.LOW and len(self._superiors) > 0
 
     def is_outdated(self, worker: Worker) -> bool:
-        """Whether a thread is not of the kind that runs LOW work now, if that is what it does."""
+        """Whether a thread that runs LOW work has the wrong OS priority for it now."""
         return Priority.LOW in worker.priorities and worker.gives_way != self.of_threads
 
     def expect(self, priority: Priority, model: object) -> None:

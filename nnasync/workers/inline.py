@@ -1,4 +1,4 @@
-"""The inline lane: executions on the thread of the caller, and what they cost the others.
+"""The inline lane: executions on the caller's thread, and their cost for others.
 
 What takes longer than the inline budget is better off on a thread of its own, as long as there is a
 core for one. HIGH that finds them all taken by executions goes inline as long as the loop is not
@@ -146,10 +146,10 @@ class InlineLane:
         return duration_ns
 
     def rehearsing(self) -> Callable[[], None]:
-        """For runs on this thread that nobody asked for: they count for nothing but the estimate.
+        """Brackets warm-up runs on this thread, which count only for the estimate.
 
-        To be called before them; what it returns is to be called after them, and nothing to be
-        awaited meanwhile.
+        Call it before the runs, and call the returned function after them, without awaiting in
+        between.
         """
         here, runs, ns = self.turns.here, self.runs, self.ns
         spent_ns = here.spent_ns

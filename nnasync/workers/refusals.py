@@ -1,4 +1,4 @@
-"""What the workers tell those whose executions they do not finish."""
+"""The errors of executions that the workers do not finish."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def no_thread(text: str) -> ResourceExhaustedTransient:
 
 
 def unwatched(error: Exception) -> NNError:
-    """Nobody can watch its deadline."""
+    """The error of an execution whose deadline cannot be watched."""
     if isinstance(error, BadState):
         return closed()
     return no_thread(f"no thread to watch deadlines: {error}")

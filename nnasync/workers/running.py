@@ -93,5 +93,5 @@ class Running:
 
 
 def _overdraws(task: Task, now: int) -> bool:
-    """Whether a task runs beside the budget, for its age."""
+    """Whether a task may exceed the core budget because of its age."""
     return task.priority is Priority.LOW and task.shielded_until_ns > now

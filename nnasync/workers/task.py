@@ -23,7 +23,7 @@ GO, YIELD, ABORT = 0, 1, 2
 
 
 class StopFlag:
-    """What a running execution looks at between operations: go on, yield, or abort.
+    """The flag that a running execution checks between operations: continue, yield or abort.
 
     `loop_timeout_ns` limits each WHILE loop of the execution. `falls_back` is whether another
     device may repeat a run that failed: not where that would hold up a loop, and not in a trial.

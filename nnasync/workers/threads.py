@@ -35,7 +35,7 @@ from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
 __all__ = ["HANGS_AFTER_NS", "Workers"]
 
 HANGS_AFTER_NS = 100_000_000
-"""A settled execution that the device keeps for so long takes no thread and core from others."""
+"""After this time, a settled execution that still runs counts for no thread and no core."""
 
 _ALL = tuple(Priority)
 _REGULAR = (Priority.HIGH, Priority.MEDIUM)
@@ -112,7 +112,7 @@ class Workers:
     # -- clients
 
     def open_client(self, *, queue_limit: int) -> int:
-        """Take in another client, which may have so many executions waiting; its number.
+        """Register a client that may have this many waiting executions; returns its number.
 
         Executions bear that number. Clients have equal shares of the cores, and of the places where
         executions wait; priorities count within them.
@@ -126,7 +126,7 @@ class Workers:
             self._scheduler.close_client(client)
 
     def spent(self, client: int, duration_ns: int) -> None:
-        """Charge a client's share for what was done for it beside executions."""
+        """Charge a client's share for work done for it other than executions."""
         with self._lock:
             self._scheduler.spent(client, duration_ns)
 
@@ -199,7 +199,7 @@ class Workers:
                 hook(task, fence)
 
     def take_in(self, task: Task) -> Job | None:
-        """As `hold`, but whoever has to give its place up is returned, to be told by `displace`."""
+        """As `hold`, but returns the task that loses its place, for `displace` to answer."""
         giver: Job | None = None
         with self._lock:
             if self._closed:
@@ -246,7 +246,7 @@ class Workers:
         return settled
 
     def abandon(self, task: Task) -> None:
-        """Cancel a task: its waiter has gone, the device is to be free at the next operation."""
+        """Cancel a task whose waiter has gone; the device becomes free at the next operation."""
         self.settle(task, Cancelled(f"{task.name} was cancelled"))
 
     def expect(self, priority: Priority, model: object) -> None:
@@ -488,7 +488,10 @@ class Workers:
         return job
 
     def _next_for(self, worker: Worker) -> tuple[Task | None, Worker | None]:
-        """What a thread runs next; without anything it is idle, and perhaps another has work."""
+        """The next task of a thread.
+
+        If there is none it becomes idle, and another thread may be woken.
+        """
         is_regular = worker.priorities is _REGULAR
         asked = _ALL if is_regular and self._scheduler.low_goes_first() else worker.priorities
         # Whatever is queued when the runtime closes does not begin: closing answers it.
@@ -571,7 +574,7 @@ class Workers:
             hook(task, task.fence.error)
 
     def _write_off(self, task: Task) -> None:
-        """Count no longer on a thread whose device does not let go of a settled task."""
+        """Give up a thread whose device does not return from a settled task."""
         with self._lock:
             if self._closed or not self._running.lose(task):
                 return

@@ -1,4 +1,4 @@
-"""The turns of a loop: how much inline work one may hold, and who goes first in the next.
+"""Turns of an event loop: the inline work allowed in one, and the order in the next.
 
 A turn begins when the loop says so (asyncio, uvloop), which the first run of each asks it to, or
 when a caller that waited for it goes on, whichever is first.
@@ -26,7 +26,7 @@ __all__ = ["CALL_NS", "Turn", "Turns"]
 _running_loop = asyncio._get_running_loop
 
 CALL_NS = 8_000
-"""What a call costs the loop around the run itself: copies, checks and bookkeeping in Python."""
+"""The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
 
 
 class Turn:
@@ -81,7 +81,7 @@ class Turns(threading.local):
         self._tickets = 0
 
     async def wait(self, priority: Priority, needed_ns: float, deadline_ns: int = NEVER_NS) -> None:
-        """Return in a turn that has room, when nobody goes before; cancelling is safe.
+        """Return in a turn with room and with no earlier waiter; cancelling is safe.
 
         Raises MissedDeadlinePersistent in the turn in which the deadline passes.
         """

@@ -61,7 +61,7 @@ class LiteRTEngine(EngineBase):
     concurrency = 0
     cache_files = (2, 0)
     tries_ahead = True
-    """Nothing aborts a run, but each session is run when it is made anyway."""
+    """A run cannot be aborted, but every new interpreter is run once anyway."""
 
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),

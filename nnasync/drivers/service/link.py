@@ -80,10 +80,10 @@ class Listener(Protocol):
 
 
 class Spare(Protocol):
-    """Holds something that the client could do without."""
+    """Holds something that the client can release when room is short."""
 
     def retire(self) -> bool:
-        """Give it back, unless there is nothing or it is in use; whether it was."""
+        """Release it unless it is in use; whether anything was released."""
 
     def close(self) -> None:
         """Give it back; on any thread."""
@@ -105,7 +105,7 @@ class Call:
         return self.fds.pop() if self.fds else -1
 
     def drop(self) -> None:
-        """Close descriptors that nobody took."""
+        """Close descriptors that were not claimed."""
         close_all(self.fds)
         self.fds = []
 
@@ -283,7 +283,10 @@ class Link:
         self._connection.send(encode(message))
 
     def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
-        """Send what has no answer, from any thread; nothing happens once the link is over."""
+        """Send a message without an answer, from any thread.
+
+        Does nothing after the end of the link.
+        """
         self._say_last_words()
         try:
             self._connection.send(encode(message), fds)
@@ -295,18 +298,18 @@ class Link:
             self.tell_soon(message)
 
     def tell_soon(self, message: Any) -> None:
-        """Have what has no answer sent by the link's thread; safe in finalizers."""
+        """Send a message without an answer from the link's thread; safe in finalizers."""
         self._last_words.append(message)
         self._rouse()
 
     def run_soon(self, work: Callable[[], object]) -> None:
-        """Have something done by the link's thread, unless the link is over; safe in finalizers."""
+        """Run something on the link's thread, unless the link is over; safe in finalizers."""
         if self._error is None:
             self._chores.append(work)
             self._rouse()
 
     def do_chores(self) -> None:
-        """Do what finalizers left to be done; a call comes after it, as it may need the room."""
+        """Run the work that finalizers deferred; done before a call, which may need the room."""
         # Also where nothing is left: another thread may be about to do the last of it.
         with self._working:
             while self._chores and self._error is None:
@@ -316,12 +319,12 @@ class Link:
     # -- what can be done without
 
     def spare(self, holder: Spare) -> None:
-        """Have a holder close at the end of the link, or retire when room is short."""
+        """Register a holder to close at the end of the link, or to release when room is short."""
         with self._lock:
             self._spares.add(holder)
 
     def make_room(self) -> bool:
-        """Have the holders retire; whether any of them gave something back."""
+        """Release what the holders can spare; whether there was anything."""
         return sum(holder.retire() for holder in self._holders()) > 0
 
     def _holders(self) -> list[Spare]:
@@ -331,20 +334,20 @@ class Link:
     # -- what the service says unasked
 
     def listen(self, number: int, listener: Listener) -> None:
-        """Hand on what is said under a number; raises if the link is over."""
+        """Pass messages with this number to the listener; raises if the link is over."""
         with self._lock:
             self.check()
             self._listeners[number] = listener
         self.pulse.expect()
 
     def hush(self, number: int) -> None:
-        """Hand nothing on any more; safe in finalizers."""
+        """Stop passing messages to the listener; safe in finalizers."""
         self._listeners.pop(number, None)
 
     # -- the end
 
     def close(self) -> None:
-        """End the link; what is pending fails. `ended` is signaled when all is given back."""
+        """End the link; pending calls fail. `ended` is signaled when everything is released."""
         self._fail(DeviceUnavailable(f"{self.who} was closed"))
         self._rouse()
 
@@ -362,7 +365,7 @@ class Link:
             listener.died(twin if isinstance(twin, NNError) else error)
 
     def _give_back(self) -> None:
-        """Undo the start of a link that nobody reads; a process of ours is seen off."""
+        """Undo the start of a link whose thread did not start; our own process is reaped."""
         with self._wake_lock:
             fd, self._wake_fd = self._wake_fd, -1
             os.close(fd)

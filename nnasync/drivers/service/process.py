@@ -19,7 +19,7 @@ from nnasync.wire.connection import close_all, peer_pid, peer_uid
 __all__ = ["Address", "Child", "Peer", "start_process"]
 
 _GRACE_S = 2.0
-"""A process ends by itself when its connection does; who takes longer is killed."""
+"""A process ends when its connection ends; one that takes longer than this is killed."""
 _MOST_STARTS = 8
 _PERIOD_S = 10.0
 
@@ -50,15 +50,15 @@ class Peer:
         return False
 
     def fate(self, patience_s: float) -> str:
-        """What became of it, in words; waits for that as long as it may."""
+        """The reason why it ended, as text; waits for that up to the limit."""
         return "ended the connection"
 
     def kill(self) -> bool:
-        """End it by force; False where that is not ours to do."""
+        """Kill it; False if the process is not ours."""
         return False
 
     def see_off(self) -> str:
-        """Called when the connection is over, may block a little; its fate, as `fate` tells it."""
+        """Called after the end of the connection, may block briefly; returns `fate`."""
         return self.fate(0)
 
 

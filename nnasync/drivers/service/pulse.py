@@ -24,7 +24,7 @@ HANG_AFTER_S = 10.0
 
 
 class Pulse:
-    """Listens for one service; whoever hears it sets `heard_ns`."""
+    """Watches one service; each message received from it sets `heard_ns`."""
 
     def __init__(
         self,

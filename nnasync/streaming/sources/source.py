@@ -14,7 +14,7 @@ __all__ = ["LiveSource", "RecordedSource"]
 
 
 class _Pulled(Protocol):
-    """What a source pulls from: pairs of a time in nanoseconds and the data."""
+    """The input of a source: pairs of a time in nanoseconds and the data."""
 
     async def __anext__(self) -> tuple[int, Any]: ...
 

@@ -22,7 +22,7 @@ def synthetic(
     pace: Pace = "real-time",
     start_ns: int | None = None,
 ) -> RecordedSource:
-    """A source whose item k is `make(k)`, or what that awaits to, due at k / `rate_hz`.
+    """A source whose item k is `make(k)`, awaited if it is awaitable, due at k / `rate_hz`.
 
     It ends after `count` items, or never. `make` runs on the event loop: what takes long there
     should be a coroutine function. Raises InvalidArgument for a rate or a count that is not
