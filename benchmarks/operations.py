@@ -99,7 +99,7 @@ SIZES: Sequence[Size] = (
 
 
 def limit(size: Size, kind: str) -> float | None:
-    """The ratio that the reference device has to keep; none for a quantised depthwise one."""
+    """The ratio that the reference device has to keep; none for a quantized depthwise one."""
     if size.operation == DEPTHWISE:
         return 3.3 if kind == "float32" else None
     return 2.5 if kind == "float32" else 6.0

@@ -5,8 +5,8 @@ without and with work that is due for its age. Beside the scheduler alone stands
 `Workers.submit` for tasks behind busy threads, which adds the lock, the alarm and the fence. And
 what a VLOG line costs whose tag is off.
 
-Ageing: in a flood of HIGH calls that keeps the only core busy, how long LOW calls wait, as a share
-of the bound that is stated for them: (1 + calls before it) times the ageing time, and two
+Aging: in a flood of HIGH calls that keeps the only core busy, how long LOW calls wait, as a share
+of the bound that is stated for them: (1 + calls before it) times the aging time, and two
 dispatches for each of these.
 """
 
@@ -27,7 +27,7 @@ from nnasync.drivers.null import NullEngine
 from nnasync.engine import Given
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler
+from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
 from nnasync.workers import StopFlag, Task, Workers
 
@@ -45,9 +45,9 @@ def jobs(count: int) -> list[Job]:
     ]
 
 
-def scheduler_costs(count: int, ageing_ns: int) -> tuple[float, float]:
+def scheduler_costs(count: int, aging_ns: int) -> tuple[float, float]:
     """Microseconds of a submit and of a dispatch; a millisecond passes with each dispatch."""
-    queue = Scheduler(servers=2, queue_limit=count, ageing_ns=ageing_ns)
+    queue = Scheduler(servers=2, queue_limit=count, aging_ns=aging_ns)
     made = jobs(count)
     gc.collect()
     started = time.perf_counter_ns()
@@ -120,11 +120,11 @@ def vlog_ns(calls: int = 200_000) -> float:
     return (time.perf_counter_ns() - between - (between - started)) / calls
 
 
-async def ageing(flood: int, waiting: int, ageing_ms: float, run_ms: float) -> list[float]:
+async def aging(flood: int, waiting: int, aging_ms: float, run_ms: float) -> list[float]:
     """Waits of LOW calls that come at once, each as a share of the bound stated for it."""
     engine = NullEngine(latency_ns=int(run_ms * 1e6))
     options = nn.Options(
-        cores=1, inline_budget_us=0, ageing_ms=ageing_ms, competition_budget_ms=0, queue_limit=10**6
+        cores=1, inline_budget_us=0, aging_ms=aging_ms, competition_budget_ms=0, queue_limit=10**6
     )
     shares: list[float] = []
     async with nn.open_runtime(devices=[engine], options=options) as rt:
@@ -140,7 +140,7 @@ async def ageing(flood: int, waiting: int, ageing_ms: float, run_ms: float) -> l
             started = now_ns()
             _, timing = await patient(x, measure=True)
             waited_ns = now_ns() - started - timing.time_on_device_ns
-            bound_ms = (1 + before) * (ageing_ms + 2 * run_ms)
+            bound_ms = (1 + before) * (aging_ms + 2 * run_ms)
             shares.append(waited_ns / 1e6 / bound_ms)
 
         async with anyio.create_task_group() as group:
@@ -165,7 +165,7 @@ def tiny() -> nn.Model:
 def measure(rounds: int, sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
     """Microseconds by contestant and size, one a round."""
     contestants: dict[str, Callable[[int], tuple[float, float]]] = {
-        "scheduler": lambda count: scheduler_costs(count, AGEING_NS),
+        "scheduler": lambda count: scheduler_costs(count, AGING_NS),
         "scheduler, much of it due": lambda count: scheduler_costs(count, 5_000_000),
         "workers": workers_costs,
     }
@@ -182,18 +182,18 @@ def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__, rounds=5)
     parser.add_argument("--most", type=int, default=SIZES[-1], help="jobs at most (%(default)s)")
-    parser.add_argument("--ageing-ms", type=float, default=100, help="of the flood (%(default)s)")
+    parser.add_argument("--aging-ms", type=float, default=100, help="of the flood (%(default)s)")
     options = parser.parse_args()
     sizes = [size for size in SIZES if size <= options.most] or [options.most]
     found = measure(options.rounds, sizes)
     lines = [vlog_ns() for _ in range(options.rounds)]
     rows = [[name, *(spread(by_size[str(s)]) for s in sizes)] for name, by_size in found.items()]
     text = table(["microseconds each, queued", *(f"{size:,}" for size in sizes)], rows)
-    shares = nn.run(ageing, 20, 8, options.ageing_ms, 2.0)
+    shares = nn.run(aging, 20, 8, options.aging_ms, 2.0)
     text += "\n\nLOW in a flood of HIGH, waits as shares of their bounds: "
     text += ", ".join(f"{share:.2f}" for share in shares)
     text += f"\n\na VLOG line that is off: {median(lines):.0f} ns"
-    figures: dict[str, Any] = {"microseconds": found, "vlog_ns": lines, "ageing": shares}
+    figures: dict[str, Any] = {"microseconds": found, "vlog_ns": lines, "aging": shares}
     publish("Scheduling", text, figures, options.json)
 
 

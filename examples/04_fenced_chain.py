@@ -23,11 +23,11 @@ async def main() -> None:
 
     async with nn.open_runtime() as runtime:
         scale = await runtime.compile(scaling())
-        recognise = await runtime.compile(demo_data.path("digits.nnm"))
+        recognize = await runtime.compile(demo_data.path("digits.nnm"))
         before = runtime.statistics().wakeups
         for frame in frames:
             first = await scale.launch(frame.reshape(1, 64, 64, 1).astype(np.float32))
-            second = await recognise.launch(first.outputs, wait_for=[first.fence])
+            second = await recognize.launch(first.outputs, wait_for=[first.fence])
             await second.fence
             scores = second.outputs[0].array
             info = await second.info()

@@ -164,7 +164,7 @@ def _name_of(folder: str) -> str:
 
 
 def _is_called(folder: str, wanted: str) -> bool:
-    # Comparing first words first spares nearly all of the normalisation.
+    # Comparing first words first spares nearly all of the normalization.
     return (
         folder.lower().startswith(wanted.partition("-")[0]) and _normal(_name_of(folder)) == wanted
     )

@@ -25,13 +25,13 @@ CLIP_SEED = 20_271_000
 TARGET = pathlib.Path(__file__).resolve().parents[1] / "nnasync" / "cli" / "demo_data"
 
 
-def _luma_only(image: scenes.Grey) -> scenes.Grey:
-    """A planar picture without colour: grey values of full range, chroma in the middle."""
+def _luma_only(image: scenes.Gray) -> scenes.Gray:
+    """A planar picture without color: gray values of full range, chroma in the middle."""
     return np.concatenate([image, np.full((scenes.SIDE // 2, scenes.SIDE), 128, np.uint8)])
 
 
 def write_video(file: pathlib.Path, seed: int, seconds: int, quality: int) -> demo_data.VideoTruth:
-    """Write an H.264 clip of 64x64 grey pictures; lower `quality` numbers are better pictures."""
+    """Write an H.264 clip of 64x64 gray pictures; lower `quality` numbers are better pictures."""
     labels = []
     with av.open(file, "w") as container:
         stream = container.add_stream("libx264", rate=scenes.FPS)

@@ -44,7 +44,7 @@ _CONTROL_FLOW = {
 Inputs: `condition` (BOOL8 of shape [1]), `then` and `else` (references to subgraphs), then the
 inputs of the subgraphs. Outputs: those of the subgraphs, one at least.
 
-Both subgraphs take and give what the operation does: equal types and quantisation, and equal ranks
+Both subgraphs take and give what the operation does: equal types and quantization, and equal ranks
 and dimensions where both are known.
 """,
     "WHILE": """Since HAL 1.3. Runs a subgraph as long as another one says so.
@@ -54,7 +54,7 @@ there are outputs, are carried from round to round and given out at the end; fur
 body are carried but not given out; the rest stays as it is. Outputs: one at least.
 
 The condition takes all values and gives a BOOL8 of shape [1]. The body takes all values and gives
-those that are carried. Types and quantisation are equal throughout, ranks and dimensions where they
+those that are carried. Types and quantization are equal throughout, ranks and dimensions where they
 are known. A driver of the HAL may refuse values of unknown size; `nnasync-reference` takes them. A
 loop ends with MissedDeadlineTransient when it has run longer than the loop timeout: 2 s unless the
 execution says otherwise, 15 s at most.

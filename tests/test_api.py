@@ -110,7 +110,7 @@ def test_compile() -> None:
         "precision": None,
         "preemption_quantum_ms": None,
         "pin": None,
-        "optimise_after": None,
+        "optimize_after": None,
         "name": None,
     }
     assert issubclass(PendingNet, Coroutine)  # awaited, entered, or given to a task

@@ -57,7 +57,7 @@ def test_which_devices_have_exact_signed_twins(device: str, is_exact: bool) -> N
     assert DRIVERS[device].exact_coupling is is_exact
 
 
-def test_hash_tables_refuse_signed_quantisation() -> None:
+def test_hash_tables_refuse_signed_quantization() -> None:
     signed = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
     builder = nn.ModelBuilder("signed")
     values = builder.input("values", (3, 2), type=signed, scale=0.5)

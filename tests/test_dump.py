@@ -57,7 +57,7 @@ def test_text_tells_of_each_operand_who_writes_and_reads_it() -> None:
     assert row.endswith("1")
 
 
-def test_text_tells_quantisation_ranks_and_pools() -> None:
+def test_text_tells_quantization_ranks_and_pools() -> None:
     m = ModelBuilder()
     q = {"type": OperandType.TENSOR_QUANT8_ASYMM, "scale": 0.5, "zero_point": 3}
     w = m.constant(

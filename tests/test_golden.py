@@ -17,7 +17,7 @@ from nnasync.hal import Array
 from nnasync.workers import StopFlag
 
 STEPS = {"mobilenet_v2_1.0_224_quant": 4}
-"""Steps that a quantised output may be off; LiteRT's own fixed-point kernels are off by as many."""
+"""Steps that a quantized output may be off; LiteRT's own fixed-point kernels are off by as many."""
 FOLDER = Path(__file__).resolve().parent.parent.parent / "shared" / "models"
 INDEX = FOLDER / "index.json"
 ENTRIES = json.loads(INDEX.read_text(encoding="utf-8")) if INDEX.is_file() else []
@@ -64,7 +64,7 @@ def frames(folder: Path, names: list[str], arrays: list[Array]) -> list[Array]:
 
 
 def pictures(values: Array) -> Array:
-    """Grey pictures of unsigned bytes as int8: the file of the person is such a one.
+    """Gray pictures of unsigned bytes as int8: the file of the person is such a one.
 
     The other file has signed bytes; there is nobody to be seen in either reading of it.
     """

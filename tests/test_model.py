@@ -132,8 +132,8 @@ def test_values_without_an_operand_type_are_refused(value: Any) -> None:
         ModelBuilder().constant(value)
 
 
-def test_quantised_layers() -> None:
-    m = ModelBuilder("quantised")
+def test_quantized_layers() -> None:
+    m = ModelBuilder("quantized")
     kind = OperandType.TENSOR_QUANT8_ASYMM
     x = m.input("x", (1, 4, 4, 2), type=kind, scale=0.5, zero_point=128)
     w = m.constant(np.full((3, 1, 1, 2), 5, np.uint8), scale=0.25, zero_point=3)
@@ -149,7 +149,7 @@ def test_quantised_layers() -> None:
     assert (last.dimensions, last.scale, last.zero_point) == ((1, 48), 0.75, 100)
 
 
-def test_scale_of_a_quantised_result_must_be_stated() -> None:
+def test_scale_of_a_quantized_result_must_be_stated() -> None:
     m = ModelBuilder()
     kind = OperandType.TENSOR_QUANT8_ASYMM
     x = m.input("x", (1, 4), type=kind, scale=0.5, zero_point=128)

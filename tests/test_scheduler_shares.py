@@ -40,7 +40,7 @@ class Bench:
     """A scheduler, servers that run what it hands out, and time that jumps."""
 
     def __init__(self, clients: int, *, servers: int = 1, knows: bool = True) -> None:
-        self.queue = Scheduler(servers=servers, queue_limit=10**6, ageing_ns=NEVER_NS)
+        self.queue = Scheduler(servers=servers, queue_limit=10**6, aging_ns=NEVER_NS)
         self.clients = [self.queue.open_client(queue_limit=10**6) for _ in range(clients)]
         self.servers = servers
         self.knows = knows
@@ -227,10 +227,10 @@ def test_work_that_was_underestimated_is_charged_when_it_has_run() -> None:
 
 
 @given(st.integers(0, 6), st.integers(1, 200))
-def test_ageing_holds_beside_other_clients(flooders: int, every_ns: int) -> None:
+def test_aging_holds_beside_other_clients(flooders: int, every_ns: int) -> None:
     """LOW below its own client's HIGH is handed out once it is due, beside floods of others."""
-    ageing_ns = 1000
-    queue = Scheduler(servers=1, queue_limit=1, ageing_ns=ageing_ns)
+    aging_ns = 1000
+    queue = Scheduler(servers=1, queue_limit=1, aging_ns=aging_ns)
     mine = queue.open_client(queue_limit=10**6)
     others = [queue.open_client(queue_limit=10**6) for _ in range(flooders)]
     waiting = Job(LOW, Estimate(), client=mine)
@@ -243,7 +243,7 @@ def test_ageing_holds_beside_other_clients(flooders: int, every_ns: int) -> None
         assert job is not None
         queue.ran(job, every_ns)
         now_ns += every_ns
-    assert ageing_ns <= now_ns <= ageing_ns + 2 * every_ns
+    assert aging_ns <= now_ns <= aging_ns + 2 * every_ns
     assert waiting.shielded_until_ns > 0
 
 

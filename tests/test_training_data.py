@@ -1,4 +1,4 @@
-"""The generators that the demo's clips and networks come from: reproducible, labelled, disjoint."""
+"""The generators that the demo's clips and networks come from: reproducible, labeled, disjoint."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class _Judge:
         return cls(np.asarray(first, np.float64).ravel(), net.outputs[0].scale)
 
     def judge(self, name: str, output: Array) -> None:
-        """Largest difference (quantised: in steps), and whether the largest value is the same."""
+        """Largest difference (quantized: in steps), and whether the largest value is the same."""
         expected = self.expected
         found = np.asarray(output, np.float64).ravel()
         if expected is None or found.shape != expected.shape:

@@ -1,6 +1,6 @@
 """A feed-forward model as ONNX, the form in which ONNX Runtime's users give it such networks.
 
-ONNX Runtime does not read .tflite files. Images become NCHW, its native layout. Quantised tensors
+ONNX Runtime does not read .tflite files. Images become NCHW, its native layout. Quantized tensors
 become pairs of QuantizeLinear and DequantizeLinear around float operations, which ONNX Runtime
 fuses into integer kernels; uint8 weights are shifted to int8, which changes no product and is up to
 twice as fast there. It takes what the networks in question need and refuses the rest with
@@ -126,7 +126,7 @@ class _Conversion:
             raise NoConversion(f"operand {index} is not a constant")
         return value
 
-    def _quantisation(self, index: int) -> list[str]:
+    def _quantization(self, index: int) -> list[str]:
         """Constants for scale and zero point of an operand."""
         operand = self.operands[index]
         zero_point = np.array(operand.zero_point, dtype_of(operand.type))
@@ -138,7 +138,7 @@ class _Conversion:
     def _dequantized(self, name: str, index: int) -> str:
         if not self.operands[index].scale:
             return name
-        inputs = [name, *self._quantisation(index)]
+        inputs = [name, *self._quantization(index)]
         return self.node("DequantizeLinear", inputs, f"input_value{index}")
 
     def weights(self, index: int, array: Array) -> str:
@@ -169,7 +169,7 @@ class _Conversion:
         return self.node("DequantizeLinear", inputs, f"weights{index}", **axis)
 
     def give(self, index: int, value: str, activation: int = FusedActivationFunc.NONE) -> None:
-        """The result of an operation: activation, then quantisation."""
+        """The result of an operation: activation, then quantization."""
         activation = self._needed(index, activation)
         if activation == FusedActivationFunc.RELU:
             value = self.node("Relu", [value], f"activated{index}")
@@ -182,14 +182,14 @@ class _Conversion:
         elif activation:
             raise NoConversion(f"activation {activation}")
         if self.operands[index].scale:
-            quantisation = self._quantisation(index)
-            code = self.node("QuantizeLinear", [value, *quantisation], f"code{index}")
+            quantization = self._quantization(index)
+            code = self.node("QuantizeLinear", [value, *quantization], f"code{index}")
             self.codes[index] = code
-            value = self.node("DequantizeLinear", [code, *quantisation], f"value{index}")
+            value = self.node("DequantizeLinear", [code, *quantization], f"value{index}")
         self.names[index] = value
 
     def _needed(self, index: int, activation: int) -> int:
-        """The activation, or none where the quantised type's own range clips as much."""
+        """The activation, or none where the quantized type's own range clips as much."""
         operand = self.operands[index]
         if not operand.scale or activation == FusedActivationFunc.NONE:
             return activation

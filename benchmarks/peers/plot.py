@@ -16,7 +16,7 @@ from benchmarks.peers.ratios import Ratio
 
 __all__ = ["draw"]
 
-COLOURS = {ALL_CORES: "#1b6ca8", ONE_CORE: "#9ccbea"}
+COLORS = {ALL_CORES: "#1b6ca8", ONE_CORE: "#9ccbea"}
 INK, FAINT, TIE, PALE = "#222222", "#e4e4e4", "#c0392b", "#777777"
 TINY_US = 15.0
 BAR, INCHES_A_MODEL = 0.36, 0.5
@@ -30,8 +30,8 @@ def draw(rows: Sequence[Ratio], path: Path, *, machine: str) -> None:
     from matplotlib import pyplot
 
     panels = [
-        [row for row in rows if row.budget in COLOURS and row.peer_us >= TINY_US],
-        [row for row in rows if row.budget in COLOURS and row.peer_us < TINY_US],
+        [row for row in rows if row.budget in COLORS and row.peer_us >= TINY_US],
+        [row for row in rows if row.budget in COLORS and row.peer_us < TINY_US],
     ]
     counts = [len({row.model for row in panel}) for panel in panels]
     used = [number for number, count in enumerate(counts) if count]
@@ -79,7 +79,7 @@ def _draw_ratios(axes: Any, rows: Sequence[Ratio]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     for row, place in _places(axes, rows):
-        axes.barh(place, row.ratio - 1, BAR, left=1, color=COLOURS[row.budget], zorder=2)
+        axes.barh(place, row.ratio - 1, BAR, left=1, color=COLORS[row.budget], zorder=2)
         peer = row.peer.rsplit(" ", 1)[0]
         told = f"{row.ratio:.2f}   {_time(row.nnasync_us)} against {_time(row.peer_us)} ({peer})"
         _label(axes, max(1.0, row.ratio), place, told)
@@ -98,7 +98,7 @@ def _draw_above(axes: Any, rows: Sequence[Ratio]) -> None:
     above = [row.nnasync_us - row.peer_us for row in rows]
     axes.set_xlim(0, max(0.1, *above) / (1 - LABEL_SHARE))
     for (row, place), more_us in zip(_places(axes, rows), above, strict=True):
-        axes.barh(place, more_us, BAR, color=COLOURS[row.budget], zorder=2)
+        axes.barh(place, more_us, BAR, color=COLORS[row.budget], zorder=2)
         peer = row.peer.rsplit(" ", 1)[0]
         told = f"+{more_us:.1f} µs   {_time(row.nnasync_us)} against {_time(row.peer_us)} ({peer})"
         _label(axes, max(0.0, more_us), place, told)
@@ -119,8 +119,8 @@ def _places(axes: Any, rows: Sequence[Ratio]) -> list[tuple[Ratio, float]]:
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    for budget, colour in COLOURS.items():
-        axes.barh(0, 0, color=colour, label=budget)
+    for budget, color in COLORS.items():
+        axes.barh(0, 0, color=color, label=budget)
     shifts = {ALL_CORES: BAR / 2, ONE_CORE: -BAR / 2}
     return [(row, models.index(row.model) + shifts[row.budget]) for row in rows]
 

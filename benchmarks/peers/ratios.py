@@ -39,7 +39,7 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 def has_matrix_units(facts: Path = CPU_FACTS) -> bool:
-    """Whether the processor has AMX, on which the limits for quantised models depend."""
+    """Whether the processor has AMX, on which the limits for quantized models depend."""
     try:
         return "amx_int8" in facts.read_text(encoding="utf-8")
     except OSError:

@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
         "calibrate",
         help="measure the performance figures of the devices",
         description="Run networks of the kinds that NNAPI names (MobileNet v1 and v2, LSTMs for "
-        "speech and text; float, relaxed and quantised; random weights) on each installed device, "
+        "speech and text; float, relaxed and quantized; random weights) on each installed device, "
         "and keep exec_time and power_usage by operand type, as ratios to the reference. The "
         "devices report these figures from then on. Power is energy where the machine tells it, "
         "else processor time.",

@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "dump",
         help="show a model, its memory, or its plan",
-        description="Show a model (operands, operations, types, shapes, quantisation, who reads "
+        description="Show a model (operands, operations, types, shapes, quantization, who reads "
         "what) and how the reference device lays out the memory of one execution. With --plan "
         "compile it, and show which device runs which step, in which way, and what crosses the "
         "borders.",

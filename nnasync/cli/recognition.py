@@ -32,7 +32,7 @@ HOP_SAMPLES = 160
 
 
 class Word(hal.Struct):
-    """A recognised word: its class 0 to 9, the hop at which it was decided, its peak score."""
+    """A recognized word: its class 0 to 9, the hop at which it was decided, its peak score."""
 
     label: int
     hop: int

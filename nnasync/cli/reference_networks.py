@@ -2,7 +2,7 @@
 
 They have the shapes of those that NNAPI names for its performance figures: MobileNet v1 and v2 for
 images, an LSTM for speech and one for text, each in float and relaxed, and the MobileNets
-quantised. What the weights are makes no difference to how long they take.
+quantized. What the weights are makes no difference to how long they take.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _network(
 
 
 class _Layers:
-    """Convolutions with random weights, in float or quantised."""
+    """Convolutions with random weights, in float or quantized."""
 
     def __init__(self, name: str, type: OperandType, relaxed: bool) -> None:
         self.builder = ModelBuilder(name, relaxed=relaxed)

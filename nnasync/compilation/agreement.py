@@ -5,7 +5,7 @@ Floats may differ by a share of the largest expected value that grows with the n
 they go on; of relaxed models by the tolerance of golden float16 results; and with bfloat16, where
 the application asked for it, by a twentieth.
 
-Quantised results accumulate rounding: engines round each layer in their own way, and a network
+Quantized results accumulate rounding: engines round each layer in their own way, and a network
 carries a step on. One operation may be one step off, up to eight three. Beyond, the bound follows
 from the network: one and a half times what a step of noise in its inputs does to its results, as
 `rounding` says.
@@ -24,7 +24,7 @@ from nnasync.accuracy import Criterion, compare, golden_criterion
 from nnasync.compilation.rounding import Distances, class_of, fault_of, is_row_of_classes
 from nnasync.hal import Array, Model, Operand, OperandType
 
-__all__ = ["Judgement", "judge", "wants_moved"]
+__all__ = ["Judgment", "judge", "wants_moved"]
 
 _FLOATS = (
     OperandType.FLOAT32,
@@ -45,7 +45,7 @@ _REDUCED = 0.05
 _STEPS_OF_ONE, _STEPS_OF_FEW = 1, 3
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class Judgment(msgspec.Struct, frozen=True):
     """Whether results agree, and how far apart they are, in words."""
 
     agrees: bool
@@ -70,7 +70,7 @@ def judge(
     is_reduced: bool,
     moved: Sequence[Sequence[Array]] = (),
     edges: int = 0,
-) -> Judgement:
+) -> Judgment:
     """Compare the outputs of several runs, [run][output].
 
     `is_reduced`: the candidate computes floats with less than float32, as the application allows.
@@ -99,11 +99,11 @@ def judge(
             )
             distance.fault = fault_of(Distances(mine, his, noisy, edges))
         if distance.fault:
-            return Judgement(False, _at(position, operands, distance.fault))
+            return Judgment(False, _at(position, operands, distance.fault))
         texts.append(_told(operand, distance))
     told = list(dict.fromkeys(texts))
     more = f"; {len(told) - _TOLD} outputs more" if len(told) > _TOLD else ""
-    return Judgement(True, "; ".join(told[:_TOLD]) + more)
+    return Judgment(True, "; ".join(told[:_TOLD]) + more)
 
 
 def wants_moved(model: Model) -> bool:
@@ -117,7 +117,7 @@ def _size(model: Model) -> int:
 
 
 def _is_carried_on(operand: Operand, size: int) -> bool:
-    """Whether it is quantised, and rounded many times on the way."""
+    """Whether it is quantized, and rounded many times on the way."""
     return size > _FEW and operand.type not in (*_FLOATS, *_EXACT)
 
 

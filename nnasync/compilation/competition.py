@@ -359,7 +359,7 @@ class Competition:
         )
 
     async def _is_trusted(self, contender: Contender) -> bool:
-        """Whether an earlier judgement holds: a driver of others answers one sample again."""
+        """Whether an earlier judgment holds: a driver of others answers one sample again."""
         if not any(part.device in self.spec.code for part in contender.choice.parts):
             return True
         standing = Standing(contender)

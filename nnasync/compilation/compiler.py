@@ -41,7 +41,7 @@ async def first_stage(spec: CompileSpec, cache: CompilationCache | None) -> Chos
         choosing = await competition.take_first()
         staged = None
         if isinstance(choosing.contender, EngineContender):
-            staged = choosing.contender.stage(ripe_after=spec.optimise_after or 0)
+            staged = choosing.contender.stage(ripe_after=spec.optimize_after or 0)
         return _chosen(competition, choosing, "not kept yet", staged)
 
 

@@ -32,7 +32,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
     """Prepare a model on the device, and in the lowering, that is fastest and agrees.
 
     What `cache` holds is loaded, and no device is given the model; else what was chosen is kept
-    there. With `optimise_after` the first that takes the model gets it, and the choice is made by
+    there. With `optimize_after` the first that takes the model gets it, and the choice is made by
     `Compilation.later` when it was executed so often.
 
     Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
@@ -57,7 +57,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
     await _begin_contest_process(spec)
     await import_what_compiles()
     spec = await spec.loaded()
-    if spec.optimise_after is None or spec.pin is not None:
+    if spec.optimize_after is None or spec.pin is not None:
         return (await compiler.choose(spec, cache)).compilation()
     return (await compiler.first_stage(spec, cache)).compilation(choose_anew)
 
@@ -65,7 +65,7 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
 async def _begin_contest_process(spec: CompileSpec) -> None:
     """Have the process for a contest start meanwhile, unless none is expected."""
     apart, verdicts = spec.apart, spec.verdicts
-    is_hurried = spec.deadline is not None or spec.optimise_after is not None
+    is_hurried = spec.deadline is not None or spec.optimize_after is not None
     if apart is None or is_hurried or spec.pin is not None or not spec.budget_ns:
         return
 

@@ -181,8 +181,8 @@ class _Contest:
                 moved=self._moved,
                 edges=self._samples.edges,
             )
-            judgement = await in_helper_thread(compare, abandon_on_cancel=True)
-            standing.agrees, standing.agreement = judgement.agrees, judgement.text
+            judgment = await in_helper_thread(compare, abandon_on_cancel=True)
+            standing.agrees, standing.agreement = judgment.agrees, judgment.text
 
     async def _answers(self, standing: Standing) -> list[Answer] | None:
         """Its answers to the samples; None, and its failure noted, if it has none."""

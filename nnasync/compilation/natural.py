@@ -35,16 +35,16 @@ def ramp(shape: Sequence[int]) -> Array:
 
 
 def _scene(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A field whose spectrum falls as those of photographs do, in colours that go together."""
+    """A field whose spectrum falls as those of photographs do, in colors that go together."""
     height, width, channels = shape
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]
     frequency = np.maximum(np.hypot(rows, columns), 1 / max(height, width))
-    shade = _coloured(frequency, (height, width), random)
-    tints = [_coloured(frequency, (height, width), random) for _ in range(channels)]
+    shade = _colored(frequency, (height, width), random)
+    tints = [_colored(frequency, (height, width), random) for _ in range(channels)]
     return _spread(np.stack([shade + 0.4 * tint for tint in tints], axis=-1))
 
 
-def _coloured(frequency: Array, size: tuple[int, int], random: np.random.Generator) -> Array:
+def _colored(frequency: Array, size: tuple[int, int], random: np.random.Generator) -> Array:
     noise = random.normal(size=(2, *frequency.shape))
     field = np.fft.irfft2((noise[0] + 1j * noise[1]) / frequency, size)
     scaled: Array = field / max(float(field.std()), 1e-12)
@@ -58,18 +58,18 @@ def _objects(shape: Sequence[int], random: np.random.Generator) -> Array:
     image = _background(shape, random)
     for _ in range(_SHAPES):
         middle, radius = random.uniform(0, 1, 2), random.uniform(0.05, 0.35, 2)
-        turn, colour = random.uniform(0, np.pi), random.uniform(0, 1, channels)
+        turn, color = random.uniform(0, np.pi), random.uniform(0, 1, channels)
         down, right = rows - middle[0], columns - middle[1]
         along = (down * np.cos(turn) + right * np.sin(turn)) / radius[0]
         across = (right * np.cos(turn) - down * np.sin(turn)) / radius[1]
         inside = 1 / (1 + np.exp((np.hypot(along, across) - 1) * min(radius) / _EDGE))
-        image = image * (1 - inside) + colour * inside
+        image = image * (1 - inside) + color * inside
     texture = random.normal(0, 0.02, tuple(shape))
     return np.clip(image + texture, 0, 1)
 
 
 def _background(shape: Sequence[int], random: np.random.Generator) -> Array:
-    """A gradient from one colour to another."""
+    """A gradient from one color to another."""
     height, width, channels = shape
     rows, columns = np.linspace(0, 1, height)[:, None, None], np.linspace(0, 1, width)[:, None]
     first, last = random.uniform(0, 1, (2, channels))

@@ -1,6 +1,6 @@
 """What the inputs of a model can be: the range of each, as far as the model tells it.
 
-That of a quantised input is what its integers can hold. Where the first layer quantises, beyond the
+That of a quantized input is what its integers can hold. Where the first layer quantizes, beyond the
 range of its output everything is cut off, so that an input beyond is like one at the end. Of other
 floats nothing is known; most networks are trained for about [-1, 1].
 """
@@ -35,7 +35,7 @@ def ranges_of(model: Model) -> list[Range | None]:
 
 
 def _range_of(model: Model, index: int) -> Range:
-    """That of its type, cut to what the first layer takes if all that read it quantise it."""
+    """That of its type, cut to what the first layer takes if all that read it quantize it."""
     operand = model.main.operands[index]
     readers = [each for each in model.main.operations if index in each.inputs]
     spans = [_quantized_to(model, operand, each) for each in readers]
@@ -61,7 +61,7 @@ def _own_range(operand: Operand) -> Range:
 def _quantized_to(
     model: Model, operand: Operand, operation: Operation
 ) -> tuple[float, float] | None:
-    """What a quantisation does not cut off, in numbers of its input; None if it is none."""
+    """What a quantization does not cut off, in numbers of its input; None if it is none."""
     if not _quantizes(model, operation.type):
         return None
     output = model.main.operands[operation.outputs[0]]
@@ -79,7 +79,7 @@ def _quantized_to(
 
 
 def _quantizes(model: Model, type: int) -> bool:
-    """Whether operations of a type quantise: that of the HAL, or that from integers to others."""
+    """Whether operations of a type quantize: that of the HAL, or that from integers to others."""
     named = extension_of(model.extension_name_to_prefix, type)
     return type == OperationType.QUANTIZE or named == (TFLITE.name, TfliteOperation.QUANTIZE)
 

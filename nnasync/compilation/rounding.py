@@ -1,4 +1,4 @@
-"""How far roundings may take the quantised results of a network: as far as moved inputs do.
+"""How far roundings may take the quantized results of a network: as far as moved inputs do.
 
 An engine rounds each layer in its own way, and a network carries that on: a robust one swallows it,
 a sensitive one makes other classes of it. No number of steps is right for both. But cameras and

@@ -2,7 +2,7 @@
 
 Inputs that look like images (rank 4, few channels) are images of the kinds in `natural`, other ones
 are signals. They use the range of the input: that of its integers, or of the first layer if that
-quantises, since beyond it everything is cut off; floats of which nothing is known are in [-1, 1].
+quantizes, since beyond it everything is cut off; floats of which nothing is known are in [-1, 1].
 Where the range is known there are edges too: all of the highest, of the lowest, and of the zero
 point, and a ramp from one end to the other. Plain integers, which often are indices, are 0 or 1.
 States are zero.

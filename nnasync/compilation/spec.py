@@ -46,7 +46,7 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     `token` names it in `cache_dir` instead. name: of the network, in the metrics. devices: in the
     order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16" floats
     with less than float32. pin: names who is to run the model. preemption_quantum_ms: how long the
-    parts of a plan may take. optimise_after: with a number the first device that takes the model
+    parts of a plan may take. optimize_after: with a number the first device that takes the model
     gets it, and the choice is made after so many executions.
 
     reference: who judges where it is not among the devices. fallbacks: without them nothing falls
@@ -68,7 +68,7 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Deadline | None = None
     pin: str | None = None
     preemption_quantum_ms: float | None = None
-    optimise_after: int | None = None
+    optimize_after: int | None = None
     name: str | None = None
     cache_dir: str | os.PathLike[str] | None = None
     token: bytes | None = None
@@ -100,11 +100,11 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
             isinstance(quantum, (int, float)) and 0 < quantum < float("inf")
         ):
             raise InvalidArgument(f"preemption_quantum_ms must be above 0: {quantum!r}")
-        count: object = self.optimise_after
+        count: object = self.optimize_after
         if count is not None and not (type(count) is int and count >= 0):
-            raise InvalidArgument(f"optimise_after must be 0 or more, got {count!r}")
+            raise InvalidArgument(f"optimize_after must be 0 or more, got {count!r}")
         if count is not None and self.pin is not None:
-            raise InvalidArgument("a pin leaves nothing to optimise: leave optimise_after out")
+            raise InvalidArgument("a pin leaves nothing to optimize: leave optimize_after out")
         preference = _choice(ExecutionPreference, self.preference)
         msgspec.structs.force_setattr(self, "preference", preference)
         msgspec.structs.force_setattr(self, "priority", _choice(Priority, self.priority))

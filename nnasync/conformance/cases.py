@@ -94,7 +94,7 @@ class Case(Struct, frozen=True):
 class Selection(Struct, frozen=True):
     """Which cases of a file to read: a glob of specs, a version ("V1_2", "none"), one part of many.
 
-    Lines are spread over the parts by their checksum, so that neighbours, which cost alike, are not
+    Lines are spread over the parts by their checksum, so that neighbors, which cost alike, are not
     in step with them.
     """
 

@@ -3,7 +3,7 @@
 Dynamic output shapes: every dimension of every output is unknown to the model, the device finds the
 shapes at execution. Not for a case with a scalar output.
 
-Quantisation coupling: who takes an operation on unsigned 8-bit tensors takes it on signed ones too,
+Quantization coupling: who takes an operation on unsigned 8-bit tensors takes it on signed ones too,
 with the same result, shifted by 128. A case of one operation has a twin in which every
 TENSOR_QUANT8_ASYMM is a TENSOR_QUANT8_ASYMM_SIGNED; five operations are exempt.
 """

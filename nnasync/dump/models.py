@@ -37,7 +37,7 @@ _LIFETIMES = {
 
 
 def model_text(model: Model) -> str:
-    """Operands with types, shapes, quantisation, writers and readers, and the operations."""
+    """Operands with types, shapes, quantization, writers and readers, and the operations."""
     facts = [f"first in {hal.version_name(minimum_version(model))}"]
     if model.relax_computation_float32_to_float16:
         facts.append("float32 may be computed as float16")
@@ -86,7 +86,7 @@ def _subgraph_text(model: Model, subgraph: Subgraph, title: str) -> str:
         for position, operation in enumerate(subgraph.operations)
     ]
     writers, readers = users(subgraph)
-    heads = ("operand", "type", "shape", "quantisation", "is", "bytes", "written by", "read by")
+    heads = ("operand", "type", "shape", "quantization", "is", "bytes", "written by", "read by")
     rows = [
         (
             reference(subgraph, index),

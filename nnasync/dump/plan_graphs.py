@@ -1,4 +1,4 @@
-"""A plan as a Graphviz graph: a cluster for each step, coloured by its device.
+"""A plan as a Graphviz graph: a cluster for each step, colored by its device.
 
 Operations are boxes. An arrow that leaves its step is bold and says how many bytes cross there. The
 subgraphs of what the control-flow interpreter runs are clusters beside it, and a dashed arrow leads

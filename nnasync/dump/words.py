@@ -91,7 +91,7 @@ def columns(
 
 
 def described(operand: Operand) -> str:
-    """Type, shape and quantisation."""
+    """Type, shape and quantization."""
     parts = [hal.type_name(operand.type), shape_text(operand), quantization(operand)]
     return " ".join(part for part in parts if part)
 

@@ -24,7 +24,7 @@ __all__ = ["Argument", "arguments", "resolved"]
 class Argument(Struct, frozen=True):
     """An input of an operation: the number of its operand, and what is known of it.
 
-    `tensor` has type, shape, scale, zero point, quantisation by channel, and the value of a
+    `tensor` has type, shape, scale, zero point, quantization by channel, and the value of a
     constant; it is None where the caller omitted the input.
     """
 

@@ -37,9 +37,9 @@ class EngineBuffer:
         return self.managed.dimensions
 
     @property
-    def is_initialised(self) -> bool:
+    def is_initialized(self) -> bool:
         """Whether it has contents."""
-        return self.managed.is_initialised
+        return self.managed.is_initialized
 
     async def copy_to(self, memory: Memory) -> None:
         """Copy the contents out; raises what `ManagedBuffer.copy_to` raises."""

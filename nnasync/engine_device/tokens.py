@@ -3,7 +3,7 @@
 What cannot change is checked when a request is seen first: that its tokens are known, that each is
 used in a role of its buffer, once if it is written to, with dimensions that it can have. What
 depends on what ran before is checked when the execution runs, behind its fences: that inputs are
-initialised, with these dimensions. From there to its end the execution claims its buffers, and
+initialized, with these dimensions. From there to its end the execution claims its buffers, and
 before its fence is signaled they are as it leaves them.
 
 Where model and buffers have the same dimensions, which are known, a call is made once for all runs

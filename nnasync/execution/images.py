@@ -22,7 +22,7 @@ class ImagePiece(Struct, frozen=True):
 
 
 def piece_of(image: Pool, port: Port) -> ImagePiece:
-    """An image for an input of (1, height, width, 3 or 4) uint8, quantised or not.
+    """An image for an input of (1, height, width, 3 or 4) uint8, quantized or not.
 
     Raises InvalidArgument for another image, or memory that is none; BadState when closed.
     """

@@ -79,7 +79,7 @@ class StreamState:
         self.current = self._before
 
     def begin(self) -> None:
-        """Make the state zero, which is the zero point where it is quantised."""
+        """Make the state zero, which is the zero point where it is quantized."""
         for array, port in zip(self._writable(), self.ports, strict=True):
             array.fill(port.zero)
 

@@ -1,6 +1,6 @@
 """What importer and driver share of ONNX: element types and how values cross the border.
 
-A tensor of the file is an operand of the HAL. Its integers of 8 and 16 bits are quantised there
+A tensor of the file is an operand of the HAL. Its integers of 8 and 16 bits are quantized there
 with a scale of 1 and, where the type has one, a zero point of 0. The HAL has no int64 and no
 float64: such inputs and outputs are int32 and float32 outside, and converted at the border. A
 tensor of rank 0 is one of shape [1] outside.

@@ -1,6 +1,6 @@
 """The words of the Neural Networks HAL 1.3: enums with its values, frozen structs, type queries.
 
-Every layer speaks these words and none of them acts: a struct here has no behaviour, a function
+Every layer speaks these words and none of them acts: a struct here has no behavior, a function
 here only asks a question about types, shapes, requests or performance figures. Two rules of the HAL
 are easy to trip over: a dimension of 0 means "unknown", and an empty dimension list on a tensor
 type means "unknown rank". Our additions to the HAL's structs are names (`Operand.name`,

@@ -66,7 +66,7 @@ class OperandLifeTime(enum.IntEnum):
 
 
 class ExecutionPreference(enum.IntEnum):
-    """What a compilation optimises for."""
+    """What a compilation optimizes for."""
 
     LOW_POWER = 0
     FAST_SINGLE_ANSWER = 1

@@ -64,7 +64,7 @@ EXTENSION_PREFIX_SHIFT = 16
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Struct(msgspec.Struct, frozen=True):
-    """Base of all HAL structs: immutable data without behaviour.
+    """Base of all HAL structs: immutable data without behavior.
 
     Those of which a model has thousands, and that can be part of no cycle, are kept out of the
     garbage collector's sight (`gc=False`): its full passes stall every thread, the loop's too.
@@ -127,7 +127,7 @@ class ChannelQuant(Struct, gc=False):
 
 
 class Operand(Struct, gc=False):
-    """One value of a subgraph: its type, shape, quantisation and where it lives."""
+    """One value of a subgraph: its type, shape, quantization and where it lives."""
 
     type: int
     dimensions: Shape = ()

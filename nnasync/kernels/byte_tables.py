@@ -1,6 +1,6 @@
 """Functions of one or two 8-bit values, as tables of all their results.
 
-A quantised operation on single elements has 256 results, and one on pairs of elements 65536: a
+A quantized operation on single elements has 256 results, and one on pairs of elements 65536: a
 table made with the rule itself is exact by construction, fits the second-level cache, and costs
 about as much per element as two passes of arithmetic.
 """
@@ -36,7 +36,7 @@ _BYTE = np.asarray(8, np.intp)
 
 
 def all_values(tensor: Tensor) -> Array:
-    """The 256 values of a quantised type in ascending order, as integers less the zero point."""
+    """The 256 values of a quantized type in ascending order, as integers less the zero point."""
     lowest, highest = quantized_range(tensor.type)
     return np.arange(lowest, highest + 1, dtype=np.int64) - tensor.zero_point
 
@@ -52,7 +52,7 @@ def same_quantization(*tensors: Tensor) -> bool:
 
 
 def requantization(source: Tensor, output: Tensor) -> Array:
-    """The values of one quantisation as those of another: 256 integers within the output's range.
+    """The values of one quantization as those of another: 256 integers within the output's range.
 
     Halves go up, which for unsigned values is away from zero, so that both 8-bit types agree.
     """

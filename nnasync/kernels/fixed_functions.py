@@ -1,7 +1,7 @@
 """Exponential, logistic, tanh, reciprocal and inverse root in fixed point, exact to the bit.
 
 A number with `integer` bits before the point is the integer x * 2**(bits - 1 - integer) in a word
-of 16 or 32 `bits`. The rules are those of the quantised operations: a Taylor polynomial around
+of 16 or 32 `bits`. The rules are those of the quantized operations: a Taylor polynomial around
 -1/8 and one multiplication per bit for the exponential, Newton's iteration for division and root.
 Everything is done in int64 on whole arrays; words are saturated only where the rule saturates.
 """

@@ -1,4 +1,4 @@
-"""The fixed-point arithmetic that NNAPI prescribes for quantised operations, vectorised and exact.
+"""The fixed-point arithmetic that NNAPI prescribes for quantized operations, vectorized and exact.
 
 Tables of all 8-bit values are made with these functions; kernels that compute in floating point are
 proven or tested against them.
@@ -94,7 +94,7 @@ def hard_swish_shift(scale: float, output_scale: float) -> int:
 def hard_swish(
     q: Array, scale: float, zero_point: int, output_scale: float, output_zero_point: int
 ) -> Array:
-    """HARD_SWISH of quantised values in 16-bit fixed point, not yet clamped to 8 bits."""
+    """HARD_SWISH of quantized values in 16-bit fixed point, not yet clamped to 8 bits."""
     fine = _fine(scale)
     multiplier, exponent = _quantize_multiplier16(fine / single(output_scale))
     relu_multiplier, relu_exponent = _quantize_multiplier16(fine / (3 / 32768))

@@ -2,7 +2,7 @@
 
 An `Operation` answers three questions. *Is it legal?* Its `signatures` list every combination of
 operand types and ranks with the HAL version that introduced it. *What comes out?* `infer` gives
-type, shape and, where the rule fixes or inherits it, quantisation of the outputs. *How is it
+type, shape and, where the rule fixes or inherits it, quantization of the outputs. *How is it
 computed?* `prepare` packs constants into a `Kernel`, and `Kernel.bind` ties that to arrays and
 scratch memory and returns a `Step`, a function without arguments that allocates nothing.
 
@@ -67,7 +67,7 @@ class Operation:
 
     `empty` says that inputs without elements are legal, `moves` that values are only moved or
     converted, so that float16 stays as it is. `requires` gives the HAL version that the
-    quantisation of the operands needs beyond their types, or raises ModelError if none allows it.
+    quantization of the operands needs beyond their types, or raises ModelError if none allows it.
     `facts` are for others than the kernel.
     """
 
@@ -127,7 +127,7 @@ class Operation:
     ) -> HalVersion:
         """The first HAL version in which the operation is legal with these operands.
 
-        Types, known ranks and quantisation count, values do not. Raises ModelError if none is.
+        Types, known ranks and quantization count, values do not. Raises ModelError if none is.
         """
         signature = self._signature(inputs, [tensor.type for tensor in outputs])
         if self._requires is None:

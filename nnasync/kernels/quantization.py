@@ -29,7 +29,7 @@ _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIG
 _QPC = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
 _BEYOND = np.asarray(1024, np.float32)
-"""Quantised values are nearer to 0, so that cutting here changes nothing but infinities."""
+"""Quantized values are nearer to 0, so that cutting here changes nothing but infinities."""
 
 _FROM_TO: tuple[tuple[OperandType, OperandType, HalVersion], ...] = (
     (_F32, _Q8, HalVersion.V1_2),

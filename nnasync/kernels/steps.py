@@ -2,7 +2,7 @@
 
 A step is a short list of calls on views that are made once. Three facts about numpy shape it: a
 ufunc pays for every inner loop, and copies a row that it repeats if several fit into its buffer, so
-a row of few channels is joined until it is long; `clip` is vectorised against scalars where
+a row of few channels is joined until it is long; `clip` is vectorized against scalars where
 `maximum` is not; `ndarray.dot` costs a third of `matmul` on tiny matrices. Work on large arrays
 goes through blocks that stay in the second-level cache.
 """
@@ -162,7 +162,7 @@ def float_bounds(activation: int) -> tuple[float, float]:
 
 
 def quantized_bounds(activation: int, output: Tensor) -> tuple[int, int]:
-    """Smallest and largest quantised value that a fused activation lets through."""
+    """Smallest and largest quantized value that a fused activation lets through."""
     lowest, highest = quantized_range(output.type)
     lower, upper = float_bounds(activation)
 

@@ -70,5 +70,5 @@ class ArraySpec(Struct, frozen=True):
 
 
 def quantized_range(type: int) -> tuple[int, int]:
-    """Smallest and largest quantised value of an asymmetric 8-bit type."""
+    """Smallest and largest quantized value of an asymmetric 8-bit type."""
     return _RANGES[type]

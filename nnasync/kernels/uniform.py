@@ -77,7 +77,7 @@ def same_shape(arguments: Arguments) -> list[Tensor]:
 
 
 def require_scales(arguments: Arguments, *indices: int) -> None:
-    """Raises ModelError for a quantised input without a scale."""
+    """Raises ModelError for a quantized input without a scale."""
     for index in indices:
         scale = arguments.tensor(index).scale
         if not 0 < scale < math.inf:

@@ -38,7 +38,7 @@ class ControlFlow(Layers):
         """What `then(g, *values)` gives if `condition` (one boolean) is true, else `otherwise`.
 
         Returns a value, or a tuple if there are several. Both must give the same number of outputs
-        of the same types and quantisation; a dimension in which they differ is unknown. Raises
+        of the same types and quantization; a dimension in which they differ is unknown. Raises
         ModelError. (HAL: IF.)
         """
         operands = self._as_values((condition, *values))

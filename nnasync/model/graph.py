@@ -1,7 +1,7 @@
 """A subgraph under construction: operands, operations, and handles for them.
 
-Shapes, types and quantisation of an operation's outputs come from its rule in `kernels.OPERATIONS`;
-the caller states only what the rule leaves open: the scale and zero point of most quantised
+Shapes, types and quantization of an operation's outputs come from its rule in `kernels.OPERATIONS`;
+the caller states only what the rule leaves open: the scale and zero point of most quantized
 results. Whatever is not a handle becomes a constant.
 """
 
@@ -88,12 +88,12 @@ class Value:
 
     @property
     def scale(self) -> float:
-        """Scale of a quantised tensor, otherwise 0."""
+        """Scale of a quantized tensor, otherwise 0."""
         return self._tensor.scale
 
     @property
     def zero_point(self) -> int:
-        """Zero point of a quantised tensor."""
+        """Zero point of a quantized tensor."""
         return self._tensor.zero_point
 
     @property
@@ -183,7 +183,7 @@ class GraphBuilder:
     ) -> Value:
         """A constant; numbers become scalars, arrays tensors.
 
-        float64 becomes float32, int64 becomes int32. 8- and 16-bit integers are quantised: they
+        float64 becomes float32, int64 becomes int32. 8- and 16-bit integers are quantized: they
         need a scale, or int8 a `channel_quant`. Raises ModelError for what has no operand type.
         """
         if type is None:
@@ -221,7 +221,7 @@ class GraphBuilder:
         """Add an operation of one output and return that.
 
         The output is what the operation's rule says; `output` states it in full (a Tensor, or a
-        value that it resembles), `scale` and `zero_point` or `like` only its quantisation.
+        value that it resembles), `scale` and `zero_point` or `like` only its quantization.
         Raises ModelError for operands that do not fit.
         """
         if like is not None:

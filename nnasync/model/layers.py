@@ -1,7 +1,7 @@
 """Common operations by name, with the conventions of Python: keywords, strings, (height, width).
 
 Each method adds one operation, with its parameters in the HAL's order, width before height. A
-quantised result whose scale no rule fixes needs `scale` and `zero_point`.
+quantized result whose scale no rule fixes needs `scale` and `zero_point`.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Layers(GraphBuilder):
         return self.operation(OperationType.TANH, x, name=name)
 
     def softmax(self, x: Value, beta: float = 1.0, *, name: str = "") -> Value:
-        """exp(beta * x), normalised over the last axis."""
+        """exp(beta * x), normalized over the last axis."""
         return self.operation(OperationType.SOFTMAX, x, float(beta), name=name)
 
     def reshape(self, x: Value, shape: Shape, *, name: str = "") -> Value:
@@ -236,7 +236,7 @@ class Layers(GraphBuilder):
         return self.operation(OperationType.RESHAPE, x, target, like=x, name=name)
 
     def concatenation(self, values: Sequence[Value], axis: int, *, name: str = "") -> Value:
-        """Values one after the other along an axis, quantised like the first."""
+        """Values one after the other along an axis, quantized like the first."""
         if not values:
             raise InvalidArgument("concatenation needs at least one value")
         axis %= max(len(values[0].shape), 1)
@@ -325,7 +325,7 @@ class Layers(GraphBuilder):
         return self.constant(array.reshape(array.shape or (1,)))
 
     def _bias(self, bias: Input, x: Value, weights: Value, channels: int) -> Value:
-        """The bias as an operand; of a quantised layer its scale is the product of both."""
+        """The bias as an operand; of a quantized layer its scale is the product of both."""
         if isinstance(bias, Value):
             return bias
         if x.type in _FLOATS:
@@ -335,7 +335,7 @@ class Layers(GraphBuilder):
 
 
 def bias_scale(input_scale: float, weights_scale: float) -> float:
-    """Scale of the bias of a quantised layer, in float32 as the HAL has it."""
+    """Scale of the bias of a quantized layer, in float32 as the HAL has it."""
     return float(np.float32(input_scale * weights_scale))
 
 

@@ -1,7 +1,7 @@
 """Which device runs which operation: the cheapest way along the operations, borders included.
 
 The operations are taken in their order of execution, and the device of each is chosen such that
-the sum of their costs and of the borders between neighbours on different devices is the least
+the sum of their costs and of the borders between neighbors on different devices is the least
 (dynamic programming, exact for that order). A border costs a fixed amount, the call of another
 engine, and more the more bytes cross it. Of equally cheap ways the one on devices that come first
 wins.

@@ -9,7 +9,7 @@ import msgspec
 
 from nnasync.cache import DEFAULT_LIMIT_BYTES
 from nnasync.errors import InvalidArgument
-from nnasync.scheduler import AGEING_NS
+from nnasync.scheduler import AGING_NS
 
 __all__ = ["Options"]
 
@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     competition_budget_ms: how long devices are measured against each other for a model (0: the
     first that takes it gets it). contest_process: measure them in a process that is started for it,
     so that the loop does not stall (devices that are given as objects, or isolated, are measured
-    here). ageing_ms: an execution that has waited for so long goes before
+    here). aging_ms: an execution that has waited for so long goes before
     those of higher priority, one at a time. cache_limit_bytes: of a cache directory; the least
     recently used entries go first. encrypt_cache: keep cache files encrypted. state_dir: where
     measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
@@ -62,7 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     time_slice_us: float = 1000
     competition_budget_ms: float = 300
     contest_process: bool = True
-    ageing_ms: float = AGEING_NS / 1e6
+    aging_ms: float = AGING_NS / 1e6
     cache_limit_bytes: int = DEFAULT_LIMIT_BYTES
     encrypt_cache: bool = False
     state_dir: str | os.PathLike[str] | None = None
@@ -79,7 +79,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             self.switch_interval_us,
             self.time_slice_us,
             self.competition_budget_ms,
-            self.ageing_ms,
+            self.aging_ms,
             self.hang_after_s,
         )
         if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
@@ -90,7 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.blas_threads not in (1, None):
             raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
-        if self.ageing_ms < 1:
-            raise InvalidArgument(f"ageing_ms must be 1 or more, got {self.ageing_ms}")
+        if self.aging_ms < 1:
+            raise InvalidArgument(f"aging_ms must be 1 or more, got {self.aging_ms}")
         if not isinstance(self.state_dir, (str, os.PathLike, type(None))):
             raise InvalidArgument(f"state_dir must be a path, got {self.state_dir!r}")

@@ -176,7 +176,7 @@ class Runtime:
             on_start=functools.partial(settle_in, options),
             low_os_priority=options.low_os_priority,
             low_engine_priority=options.low_engine_priority,
-            ageing_ns=int(options.ageing_ms * 1e6),
+            aging_ns=int(options.aging_ms * 1e6),
         )
         self._devices = Devices(
             self._wanted, self._workers, self._folder, isolate=self._isolate, options=options
@@ -243,7 +243,7 @@ class Runtime:
         precision: str | None = None,
         preemption_quantum_ms: float | None = None,
         pin: str | None = None,
-        optimise_after: int | None = None,
+        optimize_after: int | None = None,
         name: str | None = None,
     ) -> Net:
         """Prepare a model, or the model in a file, for execution: to be awaited, or entered.
@@ -256,7 +256,7 @@ class Runtime:
         What was compiled is kept in `cache_dir`, and loaded from there the next time; the report
         says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
         first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
-        SHA-256. With `optimise_after` the first device that takes the model gets it at once, and
+        SHA-256. With `optimize_after` the first device that takes the model gets it at once, and
         the choice is made after so many executions. Where a path is given instead of the model, the
         file is only loaded if the cache has not got it. `name` is the network's in the metrics.
 
@@ -275,7 +275,7 @@ class Runtime:
             deadline=deadline,
             pin=pin,
             preemption_quantum_ms=preemption_quantum_ms,
-            optimise_after=optimise_after,
+            optimize_after=optimize_after,
             name=name,
             cache_dir=cache_dir,
             token=token,
@@ -350,7 +350,7 @@ class Runtime:
         services = self._devices.services
         if not self.options.revive or not services:
             return None
-        again = msgspec.structs.replace(spec, deadline=None, optimise_after=None)
+        again = msgspec.structs.replace(spec, deadline=None, optimize_after=None)
         return reviving.Reviver(services, functools.partial(self._compiled, again))
 
     def _cache(self, spec: CompileSpec) -> CompilationCache | None:

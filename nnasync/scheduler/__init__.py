@@ -1,6 +1,6 @@
 """Which execution runs next: shares of clients, then priority, earliest deadline, arrival.
 
-Pure: there is no clock, thread or lock inside; `now_ns` is an argument, and the caller serialises
+Pure: there is no clock, thread or lock inside; `now_ns` is an argument, and the caller serializes
 the calls. So tests drive the very object that serves the runtime, in a time of their own.
 
 *Order.* One heap per priority, ordered by (deadline, arrival). A preempted job goes back with its
@@ -33,27 +33,27 @@ work of lower priority does, and a client that has more than its share.
 
 *Expiry.* A queued job whose deadline passes is not handed out; `take_expired` returns it once.
 
-*Ageing.* Priorities below HIGH are not starved for ever. The job of a priority that has waited
-longest in its lane is due when it has waited for `ageing_ns`, and as long has passed since the
+*Aging.* Priorities below HIGH are not starved for ever. The job of a priority that has waited
+longest in its lane is due when it has waited for `aging_ns`, and as long has passed since the
 priority last gave up its longest-waiting job. What is due is handed out next, before all others
 that are asked for, in the order of the lanes' tags, and is not to be preempted for a twentieth of
-that time (`shielded_until_ns`). So a job is handed out at the latest `(1 + n) * ageing_ns` after
+that time (`shielded_until_ns`). So a job is handed out at the latest `(1 + n) * aging_ns` after
 its submission, and two dispatches for each of these bounds and each client, if n jobs of its
 priority and client wait longer, whatever is queued above it; and what is above it is put off once
-in each `ageing_ns`. A preempted job keeps its age, and counts again among the n.
+in each `aging_ns`. A preempted job keeps its age, and counts again among the n.
 """
 
 from nnasync.scheduler.job import NEVER_NS as NEVER_NS
 from nnasync.scheduler.job import Estimate as Estimate
 from nnasync.scheduler.job import Job as Job
 from nnasync.scheduler.job import at_ns as at_ns
-from nnasync.scheduler.queue import AGEING_NS as AGEING_NS
+from nnasync.scheduler.queue import AGING_NS as AGING_NS
 from nnasync.scheduler.queue import Scheduler as Scheduler
 from nnasync.scheduler.queue import SchedulerStatistics as SchedulerStatistics
 from nnasync.scheduler.room import displaced as displaced
 
 __all__ = [
-    "AGEING_NS",
+    "AGING_NS",
     "NEVER_NS",
     "Estimate",
     "Job",

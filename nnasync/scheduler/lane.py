@@ -22,8 +22,8 @@ class Lane:
     """
 
     __slots__ = (
-        "_ageing_ns",
         "_ages",
+        "_aging_ns",
         "_backlog_ns",
         "_due_from_ns",
         "_eldest_left_ns",
@@ -41,7 +41,7 @@ class Lane:
     def __init__(
         self,
         *,
-        ageing_ns: int,
+        aging_ns: int,
         totals: list[int],
         expired: list[Job],
         tag_ns: float = 0.0,
@@ -49,7 +49,7 @@ class Lane:
         self.tag_ns = tag_ns
         self.queued = [0, 0, 0]
         self.size = self.running = 0
-        self._ageing_ns = ageing_ns
+        self._aging_ns = aging_ns
         self._totals = totals
         self._expired = expired
         # Heaps name jobs by their entry, so that what left the queue is not kept alive by them.
@@ -100,7 +100,7 @@ class Lane:
         heapq.heappush(self._heaps[priority], (job.deadline_ns, job.sequence, job.entry))
         if priority < 2:
             heapq.heappush(self._ages[priority], (job.sequence, job.entry))
-            self._due_from_ns = min(self._due_from_ns, job.since_ns + self._ageing_ns)
+            self._due_from_ns = min(self._due_from_ns, job.since_ns + self._aging_ns)
 
     def put_back(self, job: Job, now_ns: int) -> None:
         """Queue a preempted job again."""
@@ -130,7 +130,7 @@ class Lane:
         if self._due_from_ns <= now_ns:
             while (eldest := self._due(now_ns, priorities)) is not None:
                 if self._hand_out(eldest, now_ns):
-                    eldest.shielded_until_ns = now_ns + self._ageing_ns // _SHIELD
+                    eldest.shielded_until_ns = now_ns + self._aging_ns // _SHIELD
                     return eldest
             self._due_from_ns = min(self.due_ns(Priority.LOW), self.due_ns(Priority.MEDIUM))
         for priority in priorities:
@@ -151,7 +151,7 @@ class Lane:
         eldest = self._eldest(priority)
         if eldest is None:
             return NEVER_NS
-        return max(eldest.since_ns, self._eldest_left_ns[priority]) + self._ageing_ns
+        return max(eldest.since_ns, self._eldest_left_ns[priority]) + self._aging_ns
 
     def _due(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
         """Of the jobs that are due for their age, the one that is for the longest time."""

@@ -18,11 +18,11 @@ from nnasync.hal import Priority
 from nnasync.scheduler.job import NEVER_NS, Job
 from nnasync.scheduler.lane import Lane
 from nnasync.scheduler.room import Room, displaced
-from nnasync.tracing import Count, labelled
+from nnasync.tracing import Count, labeled
 
-__all__ = ["AGEING_NS", "Scheduler", "SchedulerStatistics"]
+__all__ = ["AGING_NS", "Scheduler", "SchedulerStatistics"]
 
-AGEING_NS = 2_000_000_000
+AGING_NS = 2_000_000_000
 """How long LOW or MEDIUM work waits before it goes first for once."""
 
 _LEAST_NS = 1000.0
@@ -38,7 +38,7 @@ class SchedulerStatistics(msgspec.Struct, frozen=True):
     its deadline; `aged` was dispatched for its age.
     """
 
-    queued: Annotated[tuple[int, int, int], labelled("priority", "low", "medium", "high")]
+    queued: Annotated[tuple[int, int, int], labeled("priority", "low", "medium", "high")]
     waiting: int
     submitted: Count
     dispatched: Count
@@ -55,7 +55,7 @@ class Scheduler:
     """A queue of jobs; `servers` is the number of executions that run at once.
 
     `queue_limit` is how many jobs of the application may wait, `room` how many of all clients. With
-    `ageing_ns` of NEVER_NS nothing is ever due for its age.
+    `aging_ns` of NEVER_NS nothing is ever due for its age.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Scheduler:
         *,
         servers: int,
         queue_limit: int,
-        ageing_ns: int = AGEING_NS,
+        aging_ns: int = AGING_NS,
         room: int = NEVER_NS,
     ) -> None:
         self._servers = servers
-        self._ageing_ns = ageing_ns
+        self._aging_ns = aging_ns
         self._queued = [0, 0, 0]
         self._expired: list[Job] = []
         self._lanes: dict[int, Lane] = {}
@@ -89,7 +89,7 @@ class Scheduler:
         self._last_client += 1
         self._only = None
         self._lanes[self._last_client] = Lane(
-            ageing_ns=self._ageing_ns,
+            aging_ns=self._aging_ns,
             totals=self._queued,
             expired=self._expired,
             tag_ns=self._virtual_ns,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
 from nnasync.tracing.figures import Count as Count
-from nnasync.tracing.figures import labelled as labelled
+from nnasync.tracing.figures import labeled as labeled
 from nnasync.tracing.instruments import Hooks as Hooks
 from nnasync.tracing.instruments import Instrument as Instrument
 from nnasync.tracing.instruments import Traced as Traced
@@ -47,7 +47,7 @@ __all__ = [
     "Traced",
     "Tracer",
     "chrome_trace",
-    "labelled",
+    "labeled",
     "span",
     "vlog",
     "write_trace",

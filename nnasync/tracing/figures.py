@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-__all__ = ["COUNTER", "LABEL", "Count", "labelled"]
+__all__ = ["COUNTER", "LABEL", "Count", "labeled"]
 
 COUNTER = "counter"
 LABEL = "label"
@@ -18,6 +18,6 @@ Count = Annotated[int, msgspec.Meta(extra={COUNTER: True})]
 """A number that only grows: events since the start, or, ending in _ns, the time they took."""
 
 
-def labelled(label: str, *values: str) -> msgspec.Meta:
+def labeled(label: str, *values: str) -> msgspec.Meta:
     """Annotation of a tuple of numbers: one for each value of a label."""
     return msgspec.Meta(extra={LABEL: (label, values)})

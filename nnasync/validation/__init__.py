@@ -2,7 +2,7 @@
 
 All checks are pure, and what they raise names the place and the rule. A model is checked in the
 order in which later checks rely on earlier ones: extensions and pools, then each subgraph's
-operands (type, shape, quantisation, place of the value), operations (indices), lists of inputs and
+operands (type, shape, quantization, place of the value), operations (indices), lists of inputs and
 outputs, and graph (execution order, written once, number of consumers), then references between
 subgraphs, states, and at last every operation against its signatures. What depends on values of a
 run (an index out of range, a buffer that is too small) is found by whoever runs it.

@@ -22,7 +22,7 @@ def validate_buffer_desc(
     *,
     version: HalVersion = HalVersion.V1_3,
 ) -> Operand:
-    """The operand that a buffer for these roles holds: type, quantisation, combined dimensions.
+    """The operand that a buffer for these roles holds: type, quantization, combined dimensions.
 
     `models` are those of the prepared models that roles refer to; None stands for a prepared model
     of another device. Raises InvalidArgument, which names the role, where the description or the

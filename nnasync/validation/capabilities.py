@@ -1,7 +1,7 @@
 """Performance figures of the HAL's versions, and how one becomes the other.
 
 HAL 1.0 has two figures, 1.1 three, 1.2 one per operand type, 1.3 those of IF and WHILE in addition.
-Going up from 1.0 or 1.1, the figures of quantised tensors are given to the integer types too. (That
+Going up from 1.0 or 1.1, the figures of quantized tensors are given to the integer types too. (That
 of TENSOR_QUANT8_ASYMM itself, Android's runtime leaves out, and finds under a larger type.)
 """
 

@@ -1,4 +1,4 @@
-"""Whether each operand is legal by itself: type, dimensions, quantisation, where its value is."""
+"""Whether each operand is legal by itself: type, dimensions, quantization, where its value is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whether each operation takes its operands, and since which HAL version.
 
-Types, numbers, known ranks and quantisation of the operands are compared with the signatures in
+Types, numbers, known ranks and quantization of the operands are compared with the signatures in
 `kernels.OPERATIONS`; the types of omitted operands count too. Beyond that the shape rule of an
 operation of the main subgraph is tried where all it needs is known: what it refuses here would fail
 in every run. Operations of referenced subgraphs may never run, so that only their signatures count.

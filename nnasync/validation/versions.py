@@ -210,7 +210,7 @@ def _difference(
         for index in (*operation.inputs, *operation.outputs)
         if place.subgraph.operands[index].scale
     ]
-    return f"{name} does not take this quantisation ({', '.join(quantized)})"
+    return f"{name} does not take this quantization ({', '.join(quantized)})"
 
 
 def _agreeing(signature: Signature, operands: Sequence[Operand]) -> int:

@@ -2,7 +2,7 @@
 
 A version that cannot express a whole model is asked about the *slice* of the operations that it
 can. What operations outside the slice would have written becomes inputs of the slice, and so do the
-inputs of the model; two of them that look alike (type, dimensions, quantisation) become one. What
+inputs of the model; two of them that look alike (type, dimensions, quantization) become one. What
 only operations outside would have read becomes outputs. A slice is for asking; nothing is compiled
 from it. It does not exist where it would have no operation or no output, or would not be legal.
 """

@@ -12,8 +12,8 @@ overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the wh
 `scheduler`): a thread for MEDIUM and HIGH takes LOW work when it is the turn of a client that has
 nothing else, and nobody who had more preempts that.
 
-*Ageing.* LOW work that is due for its age (`scheduler`) starts though no core is free, one run
-at a time, beside the others, and is not asked to stop for a twentieth of the ageing time; so HIGH
+*Aging.* LOW work that is due for its age (`scheduler`) starts though no core is free, one run
+at a time, beside the others, and is not asked to stop for a twentieth of the aging time; so HIGH
 does not wait for it, but shares the cores with it for so long. MEDIUM that is due takes the next
 thread of its set.
 

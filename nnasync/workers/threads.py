@@ -21,7 +21,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import AGEING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
+from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
 from nnasync.workers.aside import Aside
@@ -58,7 +58,7 @@ class Workers:
         on_start: Callable[[Worker], object] | None = None,
         low_os_priority: LowOsPriority = False,
         low_engine_priority: bool = True,
-        ageing_ns: int = AGEING_NS,
+        aging_ns: int = AGING_NS,
     ) -> None:
         """`on_start` is called on each new thread, and lowers its OS priority if it gives way."""
         self.cores = cores
@@ -69,7 +69,7 @@ class Workers:
         self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
         self._nursery = Nursery() if self._giving_way.has_threads else None
         self._scheduler = Scheduler(
-            servers=cores, queue_limit=queue_limit, ageing_ns=ageing_ns, room=queue_limit
+            servers=cores, queue_limit=queue_limit, aging_ns=aging_ns, room=queue_limit
         )
         self._lock = renewed_in_child(threading.Lock())
         self._idle: dict[tuple[Priority, ...], list[Worker]] = {_REGULAR: [], _LOW: []}
@@ -90,7 +90,7 @@ class Workers:
         self.aside = Aside(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
-        self._ageing: Alarm | None = None
+        self._aging: Alarm | None = None
         self._hot = 0
         close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
@@ -308,9 +308,9 @@ class Workers:
         for task in live:
             self.settle(task, closed("the runtime was closed while this was in flight"))
         with self._lock:
-            if self._ageing is not None:
-                self._ageing.disarm()
-                self._ageing = None
+            if self._aging is not None:
+                self._aging.disarm()
+                self._aging = None
             if self._nursery is not None:
                 self._nursery.close()
             idle = self._idle[_REGULAR] + self._idle[_LOW]
@@ -404,7 +404,7 @@ class Workers:
         joined_at_exit(worker.thread)
         self._workers.append(worker)
 
-    # -- ageing: work that is due gets a thread, and keeps it for a while; the lock is held
+    # -- aging: work that is due gets a thread, and keeps it for a while; the lock is held
 
     def _low_is_due(self) -> bool:
         """Whether LOW may overdraw the budget for its age: one execution at a time."""
@@ -423,20 +423,20 @@ class Workers:
         )
         if self._closed or at_ns >= NEVER_NS:
             return
-        if self._ageing is not None and self._ageing.at_ns <= at_ns:
+        if self._aging is not None and self._aging.at_ns <= at_ns:
             return
-        if self._ageing is not None:
-            self._ageing.disarm()
-            self._ageing = None
-        # Without an alarm LOW waits for a core, as it would without ageing.
+        if self._aging is not None:
+            self._aging.disarm()
+            self._aging = None
+        # Without an alarm LOW waits for a core, as it would without aging.
         with contextlib.suppress(BadState, RuntimeError):
-            self._ageing = self.watchdog.arm(at_ns, self._age)
+            self._aging = self.watchdog.arm(at_ns, self._age)
 
     def _age(self) -> None:
         """Callback of the alarm; takes the lock."""
         low = None
         with self._lock:
-            self._ageing = None
+            self._aging = None
             if self._closed:
                 return
             if self._scheduler.queued(_REGULAR[:1]):

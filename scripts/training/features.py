@@ -38,12 +38,12 @@ def spectrum_matrix() -> Floats:
 def mel_matrix() -> Floats:
     """Float32 [40, 2 * 199]: triangles evenly spaced in mel, of unit area, for both halves."""
     edges_mel = np.linspace(_mel(_LOW_HZ), _mel(_HIGH_HZ), BANDS + 2)
-    low, centre, high = (_hertz(edges_mel[i : i + BANDS, None]) for i in range(3))
-    centre = np.maximum(centre, low + RATE / WINDOW / 2)
+    low, center, high = (_hertz(edges_mel[i : i + BANDS, None]) for i in range(3))
+    center = np.maximum(center, low + RATE / WINDOW / 2)
     high = np.maximum(high, low + RATE / WINDOW * 1.5)
     bins = _bins()
     triangles = np.maximum(
-        np.minimum((bins - low) / (centre - low), (high - bins) / (high - centre)), 0
+        np.minimum((bins - low) / (center - low), (high - bins) / (high - center)), 0
     )
     triangles /= np.maximum(triangles.sum(axis=1, keepdims=True), 0.1)
     return np.concatenate([triangles, triangles], axis=1).astype(np.float32)

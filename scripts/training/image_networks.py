@@ -1,7 +1,7 @@
-"""Training of the networks that see a digit in a 64x64 grey picture.
+"""Training of the networks that see a digit in a 64x64 gray picture.
 
 Each is a row of convolutions (symmetric padding, RELU), a maximum over the remaining picture and a
-fully connected layer. Batch normalisation exists in training only; `weights` folds it into the
+fully connected layer. Batch normalization exists in training only; `weights` folds it into the
 convolutions, so that what is exported is what the HAL's operations compute. Layouts of the result:
 filters [depth_out, height, width, depth_in], fully connected [outputs, inputs], as the HAL has
 them.
@@ -50,7 +50,7 @@ LARGE = (
 Arrays = dict[str, NDArray[Any]]
 
 
-def make_samples(seed: int, count: int, workers: int = 2) -> tuple[scenes.Grey, NDArray[np.int64]]:
+def make_samples(seed: int, count: int, workers: int = 2) -> tuple[scenes.Gray, NDArray[np.int64]]:
     """Pictures uint8 [count, 64, 64] and labels, drawn by several processes."""
     chunks = [(seed * 10_000 + i, min(CHUNK, count - i * CHUNK)) for i in range(-(-count // CHUNK))]
     with ProcessPoolExecutor(workers) as pool:
@@ -70,7 +70,7 @@ def _module(layers: tuple[Layer, ...]) -> nn.Sequential:
 
 
 def _batches(
-    images: scenes.Grey, labels: NDArray[np.int64], size: int, rng: np.random.Generator
+    images: scenes.Gray, labels: NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     order = rng.permutation(len(labels))
     for start in range(0, len(order) - size + 1, size):
@@ -83,7 +83,7 @@ def _batches(
 
 def train(
     layers: tuple[Layer, ...],
-    images: scenes.Grey,
+    images: scenes.Gray,
     labels: NDArray[np.int64],
     *,
     seed: int,
@@ -97,8 +97,8 @@ def train(
     rng = np.random.default_rng([seed, 0x1AB])
     module = _module(layers).to(memory_format=torch.channels_last)
     steps = epochs * (len(labels) // batch)
-    optimiser = torch.optim.AdamW(module.parameters(), lr=peak_rate, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, peak_rate, total_steps=steps + 1)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=peak_rate, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_rate, total_steps=steps + 1)
     begun, step, mean = time.monotonic(), 0, 2.4
     module.train()
     for _ in range(epochs):
@@ -106,9 +106,9 @@ def train(
             with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
                 output = module(x.to(memory_format=torch.channels_last))
             loss = functional.cross_entropy(output.float(), y)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
             step, mean = step + 1, 0.98 * mean + 0.02 * loss.item()
             if step % 100 == 0:
@@ -119,7 +119,7 @@ def train(
     return module.eval()
 
 
-def accuracy(module: nn.Sequential, images: scenes.Grey, labels: NDArray[np.int64]) -> float:
+def accuracy(module: nn.Sequential, images: scenes.Gray, labels: NDArray[np.int64]) -> float:
     """Share of pictures that get their right label."""
     right = 0
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Grey video of one moving handwritten-looking digit after another over a cluttered background.
+"""Gray video of one moving handwritten-looking digit after another over a cluttered background.
 
 A `Scene` fixes what stays for its whole length: backdrop, clutter, polarity, camera noise. A
 `Glyph` is one digit (or none) with its path; `frame` draws a scene at an instant with a glyph in
@@ -24,7 +24,7 @@ MARGIN = 24
 CANVAS = SIDE + 2 * MARGIN
 EMPTY_SHARE = 0.12
 
-Grey = NDArray[np.uint8]
+Gray = NDArray[np.uint8]
 Floats = NDArray[np.floating]
 
 
@@ -35,7 +35,7 @@ class Glyph:
         self.label = label
         self.drawing = Drawing((), ()) if label == NONE else write(label, rng)
         self.height = rng.uniform(22, 44)
-        self.centre = rng.uniform(18, SIDE - 18, 2)
+        self.center = rng.uniform(18, SIDE - 18, 2)
         self.velocity = rng.uniform(-16, 16, 2)
         self.swing = rng.uniform(0, 4, 2)
         self.phase = rng.uniform(0, 2 * np.pi, 2)
@@ -50,7 +50,7 @@ class Glyph:
         angle = self.spin * (time - 0.5)
         turn = scale * np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
         lines = [line @ turn for line in self.drawing.lines]
-        place = self.centre + self.velocity * time + self.swing * np.sin(4 * time + self.phase)
+        place = self.center + self.velocity * time + self.swing * np.sin(4 * time + self.phase)
         everything = np.concatenate(lines)
         room = 5.0
         place = np.maximum(place, room - everything.min(axis=0))
@@ -105,7 +105,7 @@ class Scene:
             image += strength * self.sign * self.contrast * ink
         return image
 
-    def frame(self, time: float, glyph: Glyph, glyph_time: float) -> Grey:
+    def frame(self, time: float, glyph: Glyph, glyph_time: float) -> Gray:
         """The camera's picture uint8 [64, 64] at `time` seconds since the scene began."""
         image = _pan(self.canvas, MARGIN + MARGIN * 0.9 * np.sin(self.drift * time / MARGIN))
         ink = glyph.ink(glyph_time)
@@ -133,10 +133,10 @@ def _blur(image: Floats) -> Floats:
     return result
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """A picture uint8 [64, 64] and what it shows: 0 to 9, or `NONE`."""
 
-    image: Grey
+    image: Gray
     label: int
 
 
@@ -146,7 +146,7 @@ def _next_label(previous: int, rng: np.random.Generator) -> int:
     return int(rng.choice([digit for digit in range(10) if digit != previous]))
 
 
-def play(seed: int, frames: int) -> Iterator[Labelled]:
+def play(seed: int, frames: int) -> Iterator[Labeled]:
     """A clip: every 0.5 to 1 s another digit (or none), every 4 to 8 s another scene."""
     rng = np.random.default_rng([seed, 0xD161])
     scene, scene_start, scene_end = Scene(rng), 0, 0
@@ -159,10 +159,10 @@ def play(seed: int, frames: int) -> Iterator[Labelled]:
             glyph, glyph_start = Glyph(_next_label(glyph.label, rng), rng), index
             glyph_end = index + int(rng.integers(FPS // 2, FPS + 1))
         image = scene.frame((index - scene_start) / FPS, glyph, (index - glyph_start) / FPS)
-        yield Labelled(image, glyph.label)
+        yield Labeled(image, glyph.label)
 
 
-def samples(seed: int, count: int, *, per_scene: int = 4) -> tuple[Grey, NDArray[np.int64]]:
+def samples(seed: int, count: int, *, per_scene: int = 4) -> tuple[Gray, NDArray[np.int64]]:
     """Unrelated pictures for training: uint8 [count, 64, 64] and labels int64 [count]."""
     rng = np.random.default_rng([seed, 0x7EAC])
     images = np.empty((count, SIDE, SIDE), np.uint8)

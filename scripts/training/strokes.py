@@ -1,10 +1,10 @@
-"""Handwritten-looking digits and clutter as pen strokes, drawn anti-aliased into grey images.
+"""Handwritten-looking digits and clutter as pen strokes, drawn anti-aliased into gray images.
 
 A digit is one of several templates: strokes of control points in the unit square, x to the right
 and y downwards, smooth (Catmull-Rom) or angular. `write` distorts a template the way hands differ:
 every control point moves, the whole is slanted, stretched and turned. A `Drawing` is then only
-polylines with pen widths, in units of the digit's height around its centre, that `cover`
-rasterises.
+polylines with pen widths, in units of the digit's height around its center, that `cover`
+rasterizes.
 """
 
 from __future__ import annotations

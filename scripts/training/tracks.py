@@ -43,7 +43,7 @@ def _shaped_noise(length: int, gains: Wave, rng: np.random.Generator) -> Wave:
 
 
 def _noise(length: int, rng: np.random.Generator) -> Wave:
-    """White, pink, hum or coloured noise of unit power, with a slow swell."""
+    """White, pink, hum or colored noise of unit power, with a slow swell."""
     kind = int(rng.integers(4))
     time = np.arange(length) / RATE
     if kind == 0:

@@ -41,7 +41,7 @@ class Examples(NamedTuple):
 
 
 class Network(nn.Module):
-    """Log mel [batch, hops, 40] to unnormalised scores [batch, hops, 11]."""
+    """Log mel [batch, hops, 40] to unnormalized scores [batch, hops, 11]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Network(nn.Module):
         self.scores = nn.Linear(CELLS, CLASSES)
 
     def forward(self, log_mel: torch.Tensor) -> torch.Tensor:
-        """Unnormalised scores after each hop, from zero state."""
+        """Unnormalized scores after each hop, from zero state."""
         result: torch.Tensor = self.scores(self.lstm((log_mel + SHIFT) * SCALE)[0])
         return result
 
@@ -125,8 +125,8 @@ def train(
     rng = np.random.default_rng([seed, 0x3AD])
     network = Network().train()
     steps = epochs * (len(examples.targets) // batch)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=peak_rate, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, peak_rate, total_steps=steps + 1)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=peak_rate, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_rate, total_steps=steps + 1)
     emphasis = torch.ones(CLASSES)
     emphasis[tracks.NONE] = 0.6
     begun, mean = time.monotonic(), 2.4
@@ -137,10 +137,10 @@ def train(
         loss = functional.cross_entropy(
             output.flatten(0, 1), y.flatten(), emphasis, ignore_index=tracks.IGNORED
         )
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         mean = 0.95 * mean + 0.05 * loss.item()
         if step % 50 == 0:

@@ -219,9 +219,9 @@ def test_an_exception_in_the_block_stores_nothing(store: Store, directory: Path)
 def test_an_abandoned_writing_stores_nothing(store: Store) -> None:
     written(store)
     with store.write(KEY, MODEL, (1, 0)) as writing:
-        writing.abandon("the driver cannot serialise this model")
+        writing.abandon("the driver cannot serialize this model")
         writing.abandon("")
-    assert (writing.stored, writing.reason) == (False, "the driver cannot serialise this model")
+    assert (writing.stored, writing.reason) == (False, "the driver cannot serialize this model")
     assert read(store) == FILES
 
 

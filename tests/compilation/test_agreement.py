@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation.agreement import Judgement, judge, wants_moved
+from nnasync.compilation.agreement import Judgment, judge, wants_moved
 from nnasync.hal import Array
 from tests.compilation.rig import chain
 from tests.rigs import calculator, doubler, quantized
@@ -16,13 +16,13 @@ from tests.rigs import calculator, doubler, quantized
 SIGNED = nn.OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 
-def judged(model: nn.Model, expected: Any, actual: Any, *, reduced: bool = False) -> Judgement:
+def judged(model: nn.Model, expected: Any, actual: Any, *, reduced: bool = False) -> Judgment:
     """One run with one output."""
     return judge(model, [[expected]], [[actual]], is_reduced=reduced)
 
 
 def deep(size: int = 30) -> nn.Model:
-    """A quantised network of that many operations and 1000 classes."""
+    """A quantized network of that many operations and 1000 classes."""
     builder = nn.ModelBuilder("deep")
     x = builder.input("x", (1, 1000), type=SIGNED, scale=0.5)
     value = x
@@ -77,13 +77,13 @@ def test_what_is_no_number_disagrees(value: float) -> None:
 
 
 @pytest.mark.parametrize(("steps", "agrees"), [(0, True), (1, True), (2, False)])
-def test_one_quantised_operation_by_one_step(steps: int, agrees: bool) -> None:
+def test_one_quantized_operation_by_one_step(steps: int, agrees: bool) -> None:
     expected = row(10, 20, 30, 40, dtype=np.uint8)
     assert judged(quantized(), expected, expected + np.uint8(steps)).agrees is agrees
 
 
 @pytest.mark.parametrize(("steps", "agrees"), [(3, True), (4, False)])
-def test_a_few_quantised_operations_by_three(steps: int, agrees: bool) -> None:
+def test_a_few_quantized_operations_by_three(steps: int, agrees: bool) -> None:
     expected = np.zeros((1, 1000), np.int8)
     actual = expected.copy()
     actual[0, 7] = steps
@@ -117,7 +117,7 @@ def moved(by: float, seed: int = 0) -> Array:
         ({"c20": -60}, 4, True, "max 68 steps, same top class"),
     ],
 )
-def test_a_quantised_network_by_what_moved_inputs_do(
+def test_a_quantized_network_by_what_moved_inputs_do(
     changes: dict[str, int], noise: float, agrees: bool, text: str
 ) -> None:
     found = judge(

@@ -13,9 +13,9 @@ from nnasync.kernels import Tensor
 from tests.rigs import calculator, counter, doubler, quantized
 
 
-def model_of(type: OperandType, shape: tuple[int, ...], **quantisation: float) -> nn.Model:
+def model_of(type: OperandType, shape: tuple[int, ...], **quantization: float) -> nn.Model:
     builder = nn.ModelBuilder("model")
-    x = builder.input("x", shape, type=type, **quantisation)  # type: ignore[arg-type]
+    x = builder.input("x", shape, type=type, **quantization)  # type: ignore[arg-type]
     builder.output("y", builder.reshape(x, shape))
     return builder.build()
 
@@ -46,7 +46,7 @@ def test_images_are_smooth() -> None:
         (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, -128, 127),
     ],
 )
-def test_quantised_inputs_use_their_range(type: OperandType, lowest: int, highest: int) -> None:
+def test_quantized_inputs_use_their_range(type: OperandType, lowest: int, highest: int) -> None:
     model = model_of(type, (1, 1000), scale=0.1, zero_point=lowest + 9)
     high, low, zero, slope, *natural = (each[0].astype(int) for each in samples_of(model).inputs)
     assert [set(high.flat), set(low.flat), set(zero.flat)] == [{highest}, {lowest}, {lowest + 9}]
@@ -79,7 +79,7 @@ def test_signals_are_of_several_kinds() -> None:
 
 
 def quantizing() -> nn.Model:
-    """A model whose first layer quantises floats to [-1, 9]."""
+    """A model whose first layer quantizes floats to [-1, 9]."""
     builder = nn.ModelBuilder("quantizing")
     small = Tensor(type=OperandType.TENSOR_QUANT8_ASYMM, shape=(1, 500))
     small = msgspec.structs.replace(small, scale=10 / 255, zero_point=26)
@@ -98,7 +98,7 @@ def in_16_bits(model: nn.Model) -> nn.Model:
     return msgspec.structs.replace(model, main=main)
 
 
-def test_a_first_layer_that_quantises_tells_the_range() -> None:
+def test_a_first_layer_that_quantizes_tells_the_range() -> None:
     high, low, *_, last = (each[0] for each in samples_of(quantizing()).inputs)
     assert float(high.max()) == pytest.approx(9, abs=0.1)
     assert float(low.min()) == pytest.approx(-1, abs=0.1)

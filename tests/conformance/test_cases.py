@@ -52,7 +52,7 @@ def test_a_case_is_model_inputs_and_outputs() -> None:
     assert not read.expect_failure
 
 
-def test_references_and_quantisation() -> None:
+def test_references_and_quantization() -> None:
     read = case(endless())
     validate_model(read.model)
     assert read.expect_failure

@@ -426,7 +426,7 @@ class Careless(Liar):
 
 def test_buffers_that_take_everything() -> None:
     told = failures(results_of("memory domains/copy/*", lambda d: LyingBuffers(d, Careless)))
-    for what in ("wrong sizes", "not initialised", "wrong dimensions"):
+    for what in ("wrong sizes", "not initialized", "wrong dimensions"):
         assert told[f"copy/float32: {what}"].endswith("but is taken")
     assert "copy/quant8 of open shape: dimensions" in told
 

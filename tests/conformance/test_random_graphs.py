@@ -218,7 +218,7 @@ def test_a_plan_that_computes_something_else_is_found(monkeypatch: pytest.Monkey
     assert found - {""}
 
 
-def test_wrong_steps_of_a_quantised_operation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_steps_of_a_quantized_operation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def damage(arguments: Arguments, outputs: Sequence[Array]) -> None:
         outputs[0] ^= 64
 
@@ -244,7 +244,7 @@ def test_warnings_and_foreign_errors_are_found(monkeypatch: pytest.MonkeyPatch) 
     assert found_damage(monkeypatch, OperationType.NEG, "int32", fail) == {"evaluation"}
 
 
-def test_the_twin_of_a_quantised_operation_is_near() -> None:
+def test_the_twin_of_a_quantized_operation_is_near() -> None:
     (graph,) = some(singles(OperationType.AVERAGE_POOL_2D, "quant8"), 1)
     twin = float_twin(graph)
     assert twin is not None

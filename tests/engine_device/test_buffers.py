@@ -93,12 +93,12 @@ async def test_written_and_read(rigs: Rigs, path: str) -> None:
     rig, prepared, row = await ready(rigs, path)
     buffer = await allocated(rig, prepared)
     reads, writes = reading(buffer, row), writing(buffer, row)
-    with pytest.raises(GeneralFailure, match="not initialised"):
+    with pytest.raises(GeneralFailure, match="not initialized"):
         await execute(rig, prepared, path, reads)
     for number in (1, 5):
         row.x[...] = number
         await execute(rig, prepared, path, writes)
-        assert buffer.is_initialised
+        assert buffer.is_initialized
         await execute(rig, prepared, path, reads)
         assert (row.y == 4 * number).all()
         assert (await held(buffer) == 2 * number).all()
@@ -118,11 +118,11 @@ async def test_what_fails_leaves_nothing(rigs: Rigs, path: str) -> None:
         await held(buffer)
     engine.heal()
     await execute(rig, prepared, path, writing(buffer, row))
-    assert buffer.is_initialised
+    assert buffer.is_initialized
     engine.fail("run", ValueError("broken"))
     with pytest.raises(GeneralFailure, match="broken"):
         await execute(rig, prepared, path, reading(buffer, row))
-    assert buffer.is_initialised
+    assert buffer.is_initialized
 
 
 async def test_a_chain_of_launches_through_a_buffer(rigs: Rigs) -> None:
@@ -132,7 +132,7 @@ async def test_a_chain_of_launches_through_a_buffer(rigs: Rigs) -> None:
     buffer = await allocated(rig, prepared)
     first = await prepared.execute_fenced(writing(buffer, row))
     second = await prepared.execute_fenced(reading(buffer, out), [first.fence])
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     assert engine.gate is not None
     engine.gate.open_wide()
     assert await finished(second.fence) is None
@@ -143,7 +143,7 @@ async def test_trying_a_plan_changes_nothing(rigs: Rigs) -> None:
     rig, prepared, row = await ready(rigs, "inline")
     buffer = await allocated(rig, prepared)
     prepared.bind(writing(buffer, row))
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     await filled(buffer)
     prepared.bind(writing(buffer, row))
     assert (await held(buffer) == ROW).all()
@@ -191,7 +191,7 @@ async def test_a_failed_call_runs_again(rigs: Rigs) -> None:
         engine.fail("run", ValueError("broken"))
         with pytest.raises(GeneralFailure, match="broken"):
             await prepared.execute(request)
-        assert not buffer.is_initialised
+        assert not buffer.is_initialized
         assert not buffer.managed.claims.are_on(buffer.managed)
         engine.heal()
         row.x[...] = number
@@ -210,7 +210,7 @@ async def test_refused_before_it_ran_though_it_ran_before(rigs: Rigs) -> None:
     launched = await prepared.execute_fenced(request, [never])
     launched.cancel()
     await released(launched)
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     never.signal()
     await free(rig)
 
@@ -224,11 +224,11 @@ async def test_binding_that_fails_keeps_no_claim(rigs: Rigs) -> None:
     request = writing(buffer, row)
     with pytest.raises(GeneralFailure, match="broken"):
         await prepared.execute(request)
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     assert not buffer.managed.claims.are_on(buffer.managed)
     engine.heal()
     await prepared.execute(request)
-    assert buffer.is_initialised
+    assert buffer.is_initialized
 
 
 # -- order
@@ -283,7 +283,7 @@ async def test_races_on_all_workers(rigs: Rigs) -> None:
             seen.add(type(error).__name__)
             if number % 2 and error is None:
                 assert len(set(rows[number].y.ravel())) == 1
-        if buffer.is_initialised:
+        if buffer.is_initialized:
             assert len(set((await held(buffer)).ravel())) == 1
     assert seen <= {"NoneType", "ResourceExhaustedTransient"}
     assert not buffer.managed.claims.are_on(buffer.managed)
@@ -308,7 +308,7 @@ async def test_a_late_run_cannot_write_into_what_came_later(rigs: Rigs) -> None:
     assert engine.gate is not None
     engine.gate.open()
     await released(late)
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     await filled(buffer)
     assert (await held(buffer) == ROW).all()
 
@@ -327,7 +327,7 @@ async def test_an_inline_run_that_ends_too_late(rigs: Rigs) -> None:
     look_cheap(prepared)
     with pytest.raises(MissedDeadlineTransient):
         prepared.run_now(writing(buffer, row), ExecutionConfig(measure=False, deadline_ns=deadline))
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
 
 
 async def test_cancelled_before_it_ran(rigs: Rigs) -> None:
@@ -338,7 +338,7 @@ async def test_cancelled_before_it_ran(rigs: Rigs) -> None:
     launched.cancel()
     assert isinstance(await finished(launched.fence), Cancelled)
     await released(launched)
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     never.signal()
     await free(rig)
 
@@ -374,7 +374,7 @@ async def test_a_stopped_run_keeps_its_claim(rigs: Rigs) -> None:
         else:
             call.rewind()
             call.rewind()
-        assert buffer.is_initialised == (ends == "run")
+        assert buffer.is_initialized == (ends == "run")
         await filled(buffer)
 
 
@@ -408,7 +408,7 @@ async def test_only_in_its_roles(rigs: Rigs, path: str) -> None:
     await filled(both)
     with pytest.raises(InvalidArgument, match="is an input of the same request"):
         await prepared.execute(Request((WHOLE,), (WHOLE,), (both.token,)))
-    assert both.is_initialised
+    assert both.is_initialized
 
 
 async def test_closed_and_dropped(rigs: Rigs) -> None:
@@ -509,7 +509,7 @@ async def test_large_copies_are_made_on_another_thread(rigs: Rigs) -> None:
         await buffer.copy_from(pool)
     assert scope.cancelled_caught
     with anyio.fail_after(60):
-        while not buffer.is_initialised:
+        while not buffer.is_initialized:
             await anyio.lowlevel.checkpoint()
 
 
@@ -521,4 +521,4 @@ async def test_a_deadline_that_has_passed(rigs: Rigs) -> None:
         await prepared.execute(
             writing(buffer, row), ExecutionConfig(deadline_ns=Deadline(now_ns()).at_ns)
         )
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized

@@ -187,8 +187,8 @@ async def test_closed_device(rigs: Rigs) -> None:
 async def test_closing_ends_what_is_in_flight_and_nothing_else(rigs: Rigs) -> None:
     engine, other = null(gated=True), null()
     rig = rigs(engine, cores=1)
-    neighbour = Rig(other)
-    rig.at_end.append(neighbour.close)
+    neighbor = Rig(other)
+    rig.at_end.append(neighbor.close)
     prepared, kept, rows = await rig.prepare(), await rig.prepare(), [Row() for _ in range(4)]
     running = await prepared.execute_fenced(rows[0].request)
     await reached(engine, lambda now: now.waiting == 1)

@@ -118,7 +118,7 @@ async def test_shapes_that_the_allocation_rules_out(rigs: Rigs) -> None:
             reshape.shape[...] = (1, 6)
             with pytest.raises(GeneralFailure):
                 await prepared.execute(reshape.request)
-            assert not buffer.is_initialised
+            assert not buffer.is_initialized
 
 
 async def test_shapes_without_room(rigs: Rigs) -> None:
@@ -130,7 +130,7 @@ async def test_shapes_without_room(rigs: Rigs) -> None:
     reshape.shape[...] = (3, 2)
     with pytest.raises(ResourceExhaustedPersistent):
         await prepared.execute(reshape.request)
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     await filled(buffer, np.zeros((1, 5), np.float32))
 
 

@@ -63,7 +63,7 @@ class Machine:
         plan = self.engine.compile(model, ExecutionPreference.FAST_SINGLE_ANSWER)
         return self.device.adopt(model, plan, priority)
 
-    # -- what a programme consists of
+    # -- what a program consists of
 
     def launch(self, model: int, behind: int, timed: int) -> None:
         """Launch, perhaps behind an earlier execution or a gate of the test's, with a deadline."""
@@ -194,11 +194,11 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 @given(programmes, st.integers(0, 2), st.integers(1, 2))
 def test_each_execution_is_answered_once(
-    programme: list[tuple[str, int, int, int]], concurrency: int, cores: int
+    program: list[tuple[str, int, int, int]], concurrency: int, cores: int
 ) -> None:
     machine = Machine(concurrency, cores)
     try:
-        for action, *numbers in programme:
+        for action, *numbers in program:
             ACTIONS[action](machine, *numbers)
     finally:
         machine.end()

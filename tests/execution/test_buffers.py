@@ -201,9 +201,9 @@ async def test_what_reads_and_writes_refuse(place: str) -> None:
     async with opened(place) as rt:
         net = await rt.compile(doubler())
         buffer = await rt.allocate(net.input())
-        with pytest.raises(GeneralFailure, match="not initialised"):
+        with pytest.raises(GeneralFailure, match="not initialized"):
             await buffer.read()
-        with pytest.raises(GeneralFailure, match="not initialised"):
+        with pytest.raises(GeneralFailure, match="not initialized"):
             await net(buffer)
         for wrong in (np.zeros(SHAPE), np.zeros((4,), np.float32), "text", None):
             with pytest.raises(InvalidArgument):
@@ -261,7 +261,7 @@ async def test_a_failed_call_leaves_no_contents(place: str) -> None:
                 assert (await y.read()).tolist() == (2 * ROW).tolist()
                 with pytest.raises(GeneralFailure, match="negative"):
                     await call(-ROW, out=y)
-                with pytest.raises(GeneralFailure, match="not initialised"):
+                with pytest.raises(GeneralFailure, match="not initialized"):
                     await y.read()
 
 

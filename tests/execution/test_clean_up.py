@@ -199,12 +199,12 @@ async def test_a_network_whose_compilation_is_cancelled_is_closed(
 
 
 @pytest.mark.parametrize("closing", [True, False], ids=["closed", "collected"])
-async def test_what_was_to_be_optimised_later_is_not(closing: bool) -> None:
+async def test_what_was_to_be_optimized_later_is_not(closing: bool) -> None:
     """A network that is gone leaves no task that waits for it to be used."""
     engine = NullEngine(compute=double)
     async with runtime(engine) as rt:
         before = len(asyncio.all_tasks())
-        net = await rt.compile(doubler(), optimise_after=1000)
+        net = await rt.compile(doubler(), optimize_after=1000)
         assert (await net(ROW)).tolist() == DOUBLED
         await until(lambda: len(asyncio.all_tasks()) == before + 1)
         plan = weakref.ref(net._prepared)

@@ -136,10 +136,10 @@ async def test_roles_that_make_no_sense() -> None:
             with pytest.raises(InvalidArgument, match="there are: x"):
                 net.input(which)
         other = msgspec.structs.replace(doubler(), name="other")
-        quantised = nn.ModelBuilder("quantised")
-        x = quantised.input("x", SHAPE, type=nn.OperandType.TENSOR_INT32)
-        quantised.output("y", quantised.add(x, x))
-        integers = await rt.compile(quantised.build())
+        quantized = nn.ModelBuilder("quantized")
+        x = quantized.input("x", SHAPE, type=nn.OperandType.TENSOR_INT32)
+        quantized.output("y", quantized.add(x, x))
+        integers = await rt.compile(quantized.build())
         floats = await rt.compile(other)
         with pytest.raises(InvalidArgument, match="TENSOR_INT32"):
             await rt.allocate(floats.output(), integers.input())

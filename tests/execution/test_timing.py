@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 Path = Callable[..., Awaitable[Timing]]
-ALONE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0, ageing_ms=1e9)
+ALONE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0, aging_ms=1e9)
 both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
 
 

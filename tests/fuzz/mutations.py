@@ -469,7 +469,7 @@ class Mutator(Editor):
 
 
 def _quantized(operand: Operand, type: int) -> dict[str, Any]:
-    """Quantisation for an operand that gets another type."""
+    """Quantization for an operand that gets another type."""
     if hal.zero_points(type) is None:
         return {"scale": 0.0, "zero_point": 0, "extra_params": None}
     low, high = hal.zero_points(type) or (0, 0)

@@ -319,7 +319,7 @@ _QUANTIZATION: dict[tuple[str, str], tuple[float, int]] = {
     ("QUANTIZED_LSTM", "cell_state_in"): (2**-11, 0),
     ("org.nnasync.tflite.UNIDIRECTIONAL_SEQUENCE_LSTM", "cell_state_in"): (2**-11, 0),
 }
-"""Quantisation of operands where the operation takes only one."""
+"""Quantization of operands where the operation takes only one."""
 
 
 _RESULTS: dict[tuple[str, int], float] = {
@@ -470,7 +470,7 @@ def own_samples() -> tuple[Sample, ...]:
 
 
 def _network() -> Model:
-    """A quantised network of several layers, with constants in a pool."""
+    """A quantized network of several layers, with constants in a pool."""
     m = ModelBuilder("network")
     x = m.input("x", (1, 8, 8, 3), type=T.TENSOR_QUANT8_ASYMM, scale=0.5, zero_point=3)
     weights = np.arange(8 * 3 * 3 * 3, dtype=np.uint8).reshape(8, 3, 3, 3)

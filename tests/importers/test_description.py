@@ -30,7 +30,7 @@ def test_a_file_with_signatures_states_and_labels(tmp_path: Path) -> None:
     ]
 
 
-def test_quantised_inputs_states_and_files_kept_whole(tmp_path: Path, shared: Path) -> None:
+def test_quantized_inputs_states_and_files_kept_whole(tmp_path: Path, shared: Path) -> None:
     path = tmp_path / "words.tflite"
     path.write_bytes(tflite_file([q8(2, type="UINT8")] * 2, [Op("ROUND", (0,), (1,))], [0], [1]))
     found = nn.describe(path)

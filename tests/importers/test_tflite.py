@@ -498,7 +498,7 @@ def test_layers_without_a_counterpart(
         (
             [T("INT8", (2,)), T("INT8", (2,))],
             Op("RELU", (0,), (1,)),
-            "INT8 without quantisation",
+            "INT8 without quantization",
         ),
     ],
 )

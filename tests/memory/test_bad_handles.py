@@ -217,7 +217,7 @@ async def test_copies_of_buffers(name: str, make: Make, tmp_path: Path, isolated
             with pytest.raises(GeneralFailure):
                 await buffer.copy_from(memory)
             if is_asked:
-                with pytest.raises(GeneralFailure, match="not initialised"):
+                with pytest.raises(GeneralFailure, match="not initialized"):
                     await buffer.copy_to(pool)
         await buffer.close()
         await prepared.close()

@@ -40,10 +40,10 @@ def fd() -> Iterator[int]:
 
 @given(forms, st.booleans(), st.booleans())
 def test_a_form_of_memory(fd: int, form: PoolForm, copies: bool, sealed: bool) -> None:
-    travelled = decode(encode(form), PoolForm)
-    assert travelled == form
+    traveled = decode(encode(form), PoolForm)
+    assert traveled == form
     try:
-        pool = pool_of(travelled, fd, copies=copies, sealed=sealed)
+        pool = pool_of(traveled, fd, copies=copies, sealed=sealed)
     except GeneralFailure:
         return
     with pool:

@@ -38,7 +38,7 @@ PIXELS = WIDTH * HEIGHT * 3
 
 
 def model(channels: int = 3, shape: tuple[int, ...] = ()) -> nn.Model:
-    """Output y = max(x, 3), quantised."""
+    """Output y = max(x, 3), quantized."""
     builder = nn.ModelBuilder("picture")
     shape = shape or (1, HEIGHT, WIDTH, channels)
     x = builder.input("x", shape, type=OperandType.TENSOR_QUANT8_ASYMM, scale=0.5, zero_point=3)

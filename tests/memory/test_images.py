@@ -157,7 +157,7 @@ def test_all_values_of_chroma() -> None:
             assert found[cr, cb].tolist() == per_pixel(128, cb, cr)
 
 
-def test_grey_is_grey_and_red_is_red() -> None:
+def test_gray_is_gray_and_red_is_red() -> None:
     with Pool.image(YCBCR, 2, 2) as image:
         luma, blue, red = image.planes
         luma[...], blue[...], red[...] = 77, 128, 128

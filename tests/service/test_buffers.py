@@ -103,7 +103,7 @@ async def test_writers_that_race(place: str) -> None:
                     except GeneralFailure as error:
                         # `other` has no contents before it was first written, or where the run
                         # that was to write it was refused.
-                        assert "not initialised" in str(error)
+                        assert "not initialized" in str(error)
                         outcomes["empty"] += 1
                     else:
                         outcomes[what] += 1

@@ -148,8 +148,8 @@ async def test_video_frames_and_their_times(tmp_path: Path) -> None:
     np.testing.assert_allclose([item.media_ns for item in items], expected, atol=1_000)
 
 
-async def test_video_is_scaled_and_coloured(tmp_path: Path) -> None:
-    path = await write_video(tmp_path / "grey.mp4", [128] * 3)
+async def test_video_is_scaled_and_colored(tmp_path: Path) -> None:
+    path = await write_video(tmp_path / "gray.mp4", [128] * 3)
     items = [i async for i in video_file(path, size=(32, 16), pixels="rgb24", pace="fast")]
     assert [item.data.shape for item in items] == [(32, 16, 3)] * 3
 

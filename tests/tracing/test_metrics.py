@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nnasync import errors
 from nnasync.hal import Priority
-from nnasync.tracing import Count, Tracer, labelled
+from nnasync.tracing import Count, Tracer, labeled
 from nnasync.tracing.metrics import BOUNDS_S, Durations, Family, Processes, Sample, render
 from tests.tracing.events import Task, answer, ran, start
 
@@ -23,7 +23,7 @@ SAMPLE = re.compile(
 
 
 class Inner(msgspec.Struct, frozen=True):
-    queued: Annotated[tuple[int, int], labelled("priority", "low", "high")]
+    queued: Annotated[tuple[int, int], labeled("priority", "low", "high")]
     spent_ns: Count
 
 

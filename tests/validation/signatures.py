@@ -30,7 +30,7 @@ _FIXED: dict[tuple[int, str], tuple[float, int]] = {
         for name in ("input_gate_bias", "forget_gate_bias", "cell_bias", "output_gate_bias")
     },
 }
-"""Quantisation of operands where the operation takes only one."""
+"""Quantization of operands where the operation takes only one."""
 
 
 def operand(parameter: Parameter, type: int, operation: int, *, is_output: bool = False) -> Operand:

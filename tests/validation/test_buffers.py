@@ -54,7 +54,7 @@ def test_dimensions_are_combined(
     assert operand.dimensions == combined
 
 
-def test_type_and_quantisation_are_those_of_the_roles() -> None:
+def test_type_and_quantization_are_those_of_the_roles() -> None:
     quantized = model(2, type=QUANT8, scale=0.5, zero=3)
     operand = validate_buffer_desc(NONE, [quantized], [role()], [role()])
     assert (operand.type, operand.scale, operand.zero_point) == (QUANT8, 0.5, 3)

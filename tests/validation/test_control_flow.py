@@ -115,7 +115,7 @@ def test_a_condition_must_not_be_omitted() -> None:
         validate_model(with_main(omitted, input_indexes=inputs))
 
 
-def test_quantisation_counts() -> None:
+def test_quantization_counts() -> None:
     quantized = branching()
     for name in ("x", "y"):
         quantized = outer(quantized, name, **QUANT8)

@@ -215,7 +215,7 @@ def test_compliance_of_capabilities(fields: dict[str, Any], versions: list[HalVe
     assert [v for v in HalVersion if compliant_with(v, capabilities)] == versions
 
 
-def test_a_token_of_its_own_figure_for_quantised_tensors_is_no_1_1() -> None:
+def test_a_token_of_its_own_figure_for_quantized_tensors_is_no_1_1() -> None:
     kept = [e for e in hal.uniform_performance(FAST) if e.type != T.TENSOR_QUANT8_ASYMM_SIGNED]
     odd = [
         OperandPerformance(e.type, SLOW if e.type == T.TENSOR_QUANT8_ASYMM else e.info)

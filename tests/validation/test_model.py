@@ -87,7 +87,7 @@ def test_illegal_operands(name: str, fields: dict[str, Any], message: str) -> No
         (OperandType.TENSOR_BOOL8, 1.0, 0),
     ],
 )
-def test_illegal_quantisation(type: OperandType, scale: float, zero_point: int) -> None:
+def test_illegal_quantization(type: OperandType, scale: float, zero_point: int) -> None:
     fields = {"type": type, "scale": scale, "zero_point": zero_point}
     with pytest.raises(ModelError, match=r'operand 0 "x": .*(scale|zero point)'):
         validate_model(changed(EXAMPLE, find(EXAMPLE, "x"), **fields))

@@ -125,7 +125,7 @@ QUANT8: dict[str, Any] = {
                 scale=0.25,
             ),
             V1_0,
-            [r"HAL 1.0 does not take this quantisation \(operand 0 .x. has scale 0.5 and zero"],
+            [r"HAL 1.0 does not take this quantization \(operand 0 .x. has scale 0.5 and zero"],
         ),
     ],
 )

@@ -54,8 +54,8 @@ def test_inputs_that_look_alike_become_one() -> None:
     assert [main.operands[index].number_of_consumers for index in main.input_indexes] == [4, 2]
 
 
-def test_inputs_of_other_quantisation_do_not() -> None:
-    builder = nn.ModelBuilder("quantised")
+def test_inputs_of_other_quantization_do_not() -> None:
+    builder = nn.ModelBuilder("quantized")
     kind = nn.OperandType.TENSOR_QUANT8_ASYMM
     x = builder.input("x", SHAPE, type=kind, scale=0.5, zero_point=3)
     y = builder.input("y", SHAPE, type=kind, scale=0.25, zero_point=3)

@@ -50,7 +50,7 @@ def clients(rig: Rig, count: int = 2) -> list[int]:
 def test_low_of_one_client_gets_its_turn_beside_high_of_another(
     rigs: Callable[..., Rig], cores: int
 ) -> None:
-    """Ageing is not what brings it: that takes seconds, and nothing here takes any time."""
+    """Aging is not what brings it: that takes seconds, and nothing here takes any time."""
     rig = rigs(cores)
     busy, patient = clients(rig)
     flood = [Steps() for _ in range(5 * cores)]

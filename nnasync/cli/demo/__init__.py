@@ -23,7 +23,7 @@ __all__ = ["add_parser"]
 
 _DESCRIPTION = """
 Plays a video of digits and a recording of spoken digits in real time, and
-recognises both: hops of 10 ms of sound at HIGH priority, each due 10 ms after
+recognizes both: hops of 10 ms of sound at HIGH priority, each due 10 ms after
 its last sample; 30 frames a second at MEDIUM, the newest frame wins, each due
 one frame period after it came; and beside them clients of a larger network as
 LOW load. At the end it tells how much was right, the account of each stream,

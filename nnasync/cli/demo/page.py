@@ -6,7 +6,7 @@ import importlib.resources
 
 import msgspec
 
-from nnasync.cli.demo.picture import COLOURS, LOST, RIGHT
+from nnasync.cli.demo.picture import COLORS, LOST, RIGHT
 from nnasync.cli.demo.timeline import Timeline
 
 __all__ = ["html"]
@@ -17,10 +17,10 @@ _PLACE = "/*TIMELINE*/"
 def html(timeline: Timeline) -> str:
     """The page; its template is timeline.html beside this module."""
     template = importlib.resources.files("nnasync.cli.demo").joinpath("timeline.html")
-    colours = {str(int(priority)): colour for priority, colour in COLOURS.items()}
+    colors = {str(int(priority)): color for priority, color in COLORS.items()}
     data = {
         "timeline": timeline,
-        "colours": {**colours, "lost": LOST, "right": RIGHT},
+        "colors": {**colors, "lost": LOST, "right": RIGHT},
         "hits": {"audio": timeline.summary.audio_hits, "video": timeline.summary.video_hits},
     }
     encoded = msgspec.json.encode(data).decode().replace("</", "<\\/")

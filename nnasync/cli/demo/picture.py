@@ -11,9 +11,9 @@ import numpy as np
 from nnasync.cli.demo.timeline import Lane, Timeline
 from nnasync.hal import Array, Priority
 
-__all__ = ["COLOURS", "LOST", "draw"]
+__all__ = ["COLORS", "LOST", "draw"]
 
-COLOURS = {Priority.HIGH: "#e07a1f", Priority.MEDIUM: "#2878b5", Priority.LOW: "#9aa8b0"}
+COLORS = {Priority.HIGH: "#e07a1f", Priority.MEDIUM: "#2878b5", Priority.LOW: "#9aa8b0"}
 LOST = "#d7263d"
 RIGHT = "#3a9d5d"
 _INK = "#22303a"
@@ -46,7 +46,7 @@ def draw(timeline: Timeline, path: Path) -> bool:
     streams = [lane for lane in timeline.lanes if lane.latencies or lane.budget_us]
     for axis, lane in zip(axes[1:3], streams, strict=False):
         _latencies(axis, lane)
-    _recognised(axes[3], timeline)
+    _recognized(axes[3], timeline)
     for axis in axes:
         _mark_window(axis, timeline)
         axis.set_xlim(0, timeline.duration_us / 1e6)
@@ -99,7 +99,7 @@ def _cores(axis: Any, timeline: Timeline) -> None:
             np.diff(edges) / 1e6,
             base,
             align="edge",
-            color=COLOURS[priority],
+            color=COLORS[priority],
             linewidth=0,
             label=f"{priority.name} {used.mean():.2f}",
         )
@@ -134,11 +134,11 @@ def busy(runs: Sequence[tuple[int, int]], edges: Array) -> Array:
 
 def _latencies(axis: Any, lane: Lane) -> None:
     """A dot for every item: when it was captured, how long its answer took."""
-    colour = COLOURS[Priority(lane.priority)]
+    color = COLORS[Priority(lane.priority)]
     good = np.array([(at, took) for at, took, done in lane.latencies if done] or [(0, 0)]) / 1e3
     lost = np.array([(at, took) for at, took, done in lane.latencies if not done])
     budget_ms = lane.budget_us / 1e3
-    axis.scatter(good[:, 0] / 1e3, good[:, 1], s=5, color=colour, alpha=0.55, linewidths=0)
+    axis.scatter(good[:, 0] / 1e3, good[:, 1], s=5, color=color, alpha=0.55, linewidths=0)
     if lost.size:
         axis.scatter(
             lost[:, 0] / 1e6,
@@ -159,9 +159,9 @@ def _latencies(axis: Any, lane: Lane) -> None:
     axis.set_ylim(0, budget_ms * 1.25)
 
 
-def _recognised(axis: Any, timeline: Timeline) -> None:
-    """Words and digits of the truth: green where they were recognised, red where not."""
-    _style(axis, "what was said and shown: green where it was recognised")
+def _recognized(axis: Any, timeline: Timeline) -> None:
+    """Words and digits of the truth: green where they were recognized, red where not."""
+    _style(axis, "what was said and shown: green where it was recognized")
     axis.grid(visible=False)
     for said in timeline.said:
         start, width = said.start_us / 1e6, (said.end_us - said.start_us) / 1e6
@@ -213,14 +213,14 @@ def _zoom(axis: Any, timeline: Timeline) -> None:
 
 
 def _zoom_lane(axis: Any, lane: Lane, y: int, start: int, end: int) -> None:
-    colour = COLOURS[Priority(lane.priority)]
+    color = COLORS[Priority(lane.priority)]
     for spans, height, alpha in ((lane.waits, 0.62, 0.28), (lane.runs, 0.62, 1.0)):
         shown = [
             ((a - start) / 1e3, max((b - a) / 1e3, 0.12))
             for a, b in spans
             if b >= start and a <= end
         ]
-        axis.broken_barh(shown, (y - height / 2, height), color=colour, alpha=alpha, linewidth=0)
+        axis.broken_barh(shown, (y - height / 2, height), color=color, alpha=alpha, linewidth=0)
     captured = [at for at, _, _ in lane.latencies if start <= at <= end]
     ticks = [(at - start) / 1e3 for at in captured]
     axis.vlines(ticks, y - 0.42, y + 0.42, color=_INK, linewidth=1.0)

@@ -156,7 +156,7 @@ class Seeing(_Marks):
 
 
 def image(frame: Array) -> Array:
-    """A grey frame [64, 64] of bytes as the networks take it: [1, 64, 64, 1] between 0 and 1."""
+    """A gray frame [64, 64] of bytes as the networks take it: [1, 64, 64, 1] between 0 and 1."""
     scaled: Array = frame.reshape(1, *IMAGE, 1) * np.float32(1 / 255)
     return scaled
 

@@ -94,8 +94,8 @@ def best_window(
     """Where to look closely: around what was lost near the middle, or at the middle itself."""
     middle = duration_us // 2
     lost = [at for lane in lanes for at in lane.lost if width_us < at < duration_us - width_us]
-    centre = min(lost, key=lambda at: abs(at - middle), default=middle)
-    start = max(min(centre - width_us // 2, duration_us - width_us), 0)
+    center = min(lost, key=lambda at: abs(at - middle), default=middle)
+    start = max(min(center - width_us // 2, duration_us - width_us), 0)
     return start, start + width_us
 
 

@@ -59,7 +59,7 @@ def _mangled(tree: Any) -> Iterator[tuple[str, Any]]:
         name = "".join(f"[{key!r}]" for key in path)
         parent = _at(tree, path[:-1])
         yield f"{name} removed", _changed(tree, path, "remove")
-        for garbage in (*_GARBAGE, *_neighbours(parent[path[-1]])):
+        for garbage in (*_GARBAGE, *_neighbors(parent[path[-1]])):
             if type(garbage) is not type(parent[path[-1]]) or garbage != parent[path[-1]]:
                 yield f"{name} is {garbage!r}", _changed(tree, path, "set", garbage)
             if isinstance(parent, list):
@@ -80,7 +80,7 @@ def _at(tree: Any, path: tuple[Any, ...]) -> Any:
     return tree
 
 
-def _neighbours(value: Any) -> tuple[Any, ...]:
+def _neighbors(value: Any) -> tuple[Any, ...]:
     """Other values of the same kind."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return (value + 1, value // 2) if is_number else ()

@@ -118,7 +118,7 @@ async def _wrong_sizes(domain: Domain) -> None:
             await refused(buffer.copy_to(pool), InvalidArgument)
 
 
-async def _uninitialised(domain: Domain) -> None:
+async def _uninitialized(domain: Domain) -> None:
     """Before the first copy there is nothing, and after one that failed."""
     value = _value(domain)
     buffer = await domain.allocate(inputs=[0])
@@ -180,7 +180,7 @@ async def _open_dimensions(domain: Domain) -> None:
 _COPIES: dict[str, Act] = {
     "round trip": _round_trip,
     "wrong sizes": _wrong_sizes,
-    "not initialised": _uninitialised,
+    "not initialized": _uninitialized,
     "wrong dimensions": _wrong_dimensions,
     "memory that cannot be mapped": _unmappable,
     "at once": _races_of_copies,

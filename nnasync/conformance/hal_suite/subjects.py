@@ -2,7 +2,7 @@
 
 Together they have what a device meets in a model: constants copied and in a pool, temporaries,
 operands that are read twice, omitted and optional arguments, several inputs and outputs, all kinds
-of quantisation, shapes that are only found in the run, and both operations of control flow. Beside
+of quantization, shapes that are only found in the run, and both operations of control flow. Beside
 them stand pseudo-random models of one operation each, for every operation there is.
 """
 
@@ -127,7 +127,7 @@ def _network() -> Case:
 
 
 def _quantized() -> Case:
-    m = ModelBuilder("quantised network")
+    m = ModelBuilder("quantized network")
     x = m.input("x", (1, 4, 4, 2), type=_QUANT8, scale=0.5, zero_point=128)
     filter = m.constant(_bytes(1, 2, 2, 2), scale=0.25, zero_point=120)
     y = m.depthwise_conv_2d(x, filter, np.array([3, -4], np.int32), scale=2.0, zero_point=100)

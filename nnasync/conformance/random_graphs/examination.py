@@ -2,7 +2,7 @@
 
 On the reference device the results of all its ways must be the very same; those of one operation
 on unsigned bytes are, shifted, those on signed ones, and near those on real numbers. Any device
-must give results near the reference's; those of one quantised operation are judged by the real
+must give results near the reference's; those of one quantized operation are judged by the real
 numbers, as the official suite does. A device may say that it does not support an operation, and one
 that is not the reference may fail at compiling or executing: neither is held against it.
 """

@@ -1,7 +1,7 @@
 """Other forms of a graph that mean the same: what is known before a run may come with it instead.
 
 Without known dimensions, shapes are found at the run; with constants as inputs, weights and what
-they decide are. `float_twin` means the same up to rounding: a quantised operation in real numbers.
+they decide are. `float_twin` means the same up to rounding: a quantized operation in real numbers.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def _with_unknown_shapes(graph: Graph) -> Graph:
     return graph.with_operands(changed)
 
 
-# -- quantised graphs in real numbers
+# -- quantized graphs in real numbers
 
 
 def float_twin(graph: Graph) -> Graph | None:
-    """The same operation on float32; None if it is not quantised or has no such form."""
+    """The same operation on float32; None if it is not quantized or has no such form."""
     if len(graph.operations) != 1 or graph.operations[0].type in _EXACT:
         return None
     (operation,) = graph.operations
@@ -95,7 +95,7 @@ def float_twin(graph: Graph) -> Graph | None:
 
 
 def quantized(values: Array, operand: Operand) -> Array:
-    """Real numbers in steps of a quantised operand, halves away from zero."""
+    """Real numbers in steps of a quantized operand, halves away from zero."""
     limits = np.iinfo(hal.dtype_of(operand.type))
     steps = values.astype(np.float64) / np.float32(operand.scale)
     rounded = np.trunc(steps + np.copysign(0.5, steps)) + operand.zero_point

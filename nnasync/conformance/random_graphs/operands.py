@@ -42,7 +42,7 @@ PLAIN_TYPES = (
 """The types that most operations take."""
 
 LARGEST_SCALE = 64.0
-"""Results are not quantised more coarsely, so that scales do not grow without end in a graph."""
+"""Results are not quantized more coarsely, so that scales do not grow without end in a graph."""
 
 _LARGEST_FLOAT = 2.0
 _SMALLEST_FLOAT = 0.125

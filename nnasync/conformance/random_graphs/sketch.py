@@ -2,7 +2,7 @@
 
 A `Sketch` is a graph that grows. A `Pick` is the operation that is being added: a sampler (see
 `samplers`) gives it an argument for each parameter of the signature, by name. A tensor argument is
-either a value that the sketch has already, of the type, shape, quantisation and properties that
+either a value that the sketch has already, of the type, shape, quantization and properties that
 are asked for, or a new one with random values, which is a constant or an input with equal odds.
 The operation's own rule then says what comes out.
 """

@@ -3,7 +3,7 @@
 A run is a generator that yields between operations, so that it can be stopped there and resumed, at
 any depth of nested subgraphs. Where the shapes of the inputs settle all others, the subgraph runs
 as a `Program`, made once for each set of shapes; the body of a loop usually does. Otherwise
-operations are specialised one by one, each remembering what it has prepared for the shapes it met,
+operations are specialized one by one, each remembering what it has prepared for the shapes it met,
 unless a shape depended on values.
 """
 

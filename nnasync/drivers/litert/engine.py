@@ -102,7 +102,7 @@ class LiteRTEngine(EngineBase):
         return [None] if wholes.is_whole(model) else programs.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
-        """With XNNPACK, and quantised models also with LiteRT's own kernels, which are exact.
+        """With XNNPACK, and quantized models also with LiteRT's own kernels, which are exact.
 
         XNNPACK is tried on matrix products first, where operations can become those.
         """

@@ -127,7 +127,7 @@ class Graph:
         return self.constant(np.asarray(values, np.int32))
 
     def constant(self, value: Array) -> int:
-        """A constant that is not quantised: float32, int32 or bool."""
+        """A constant that is not quantized: float32, int32 or bool."""
         type = {"f": "FLOAT32", "i": "INT32", "b": "BOOL"}[value.dtype.kind]
         return self.file.tensor(FileTensor(type=type, shape=value.shape, value=value))
 
@@ -158,13 +158,13 @@ class Graph:
         self.file.operator(name, inputs, outputs, table, options)
 
     def quantized(self, source: int, target: Tensor) -> int:
-        """A value in the quantisation of another tensor, which has its shape."""
+        """A value in the quantization of another tensor, which has its shape."""
         result = self.like(target)
         self.emit("QUANTIZE", [source], [result], "QuantizeOptions")
         return result
 
     def dequantized(self, source: int, tensor: Tensor) -> int:
-        """A quantised value, of which this is known, in float32."""
+        """A quantized value, of which this is known, in float32."""
         if tensor.value is not None:
             zero_point = np.float32(tensor.zero_point)
             with np.errstate(all="ignore"):

@@ -43,7 +43,7 @@ def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def rescaled(tensor: Tensor, like: Tensor) -> Tensor:
-    """The same with type and quantisation of another, without a value."""
+    """The same with type and quantization of another, without a value."""
     return msgspec.structs.replace(like, shape=tensor.shape, value=None)
 
 

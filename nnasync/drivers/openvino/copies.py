@@ -17,7 +17,7 @@ from nnasync.hal import Array, Model, Operation, OperationType, is_quantized
 from nnasync.kernels import Tensor
 from nnasync.validation import find_operation
 
-__all__ = ["Copies", "centred", "fits", "split"]
+__all__ = ["Copies", "centerd", "fits", "split"]
 
 _LOWEST, _HIGHEST = -128, 127
 _FEWEST = 48
@@ -26,7 +26,7 @@ many, so that with few channels a copy costs more than sums of real numbers do.
 """
 
 
-def centred(weights: Tensor) -> Array:
+def centerd(weights: Tensor) -> Array:
     """Constant weights less their zero point, int16."""
     if weights.value is None:
         raise ValueError("weights that are computed")
@@ -41,7 +41,7 @@ def fits(numbers: Array) -> bool:
 
 
 def split(numbers: Array, copied: Sequence[int]) -> Array:
-    """Centred weights, channels last, for an image with copies of these channels behind its own.
+    """Centerd weights, channels last, for an image with copies of these channels behind its own.
 
     Raises ValueError where they need more copies.
     """
@@ -145,7 +145,7 @@ class Copies:
     def _ask(self, operation: Operation) -> None:
         """Want copies of the channels whose weights are too large, as many as the largest needs."""
         filter = self._tensors[operation.inputs[1]]
-        numbers = centred(filter) if filter is not None else np.zeros(0, np.int16)
+        numbers = centerd(filter) if filter is not None else np.zeros(0, np.int16)
         if fits(numbers):
             return
         counts = self._counts.setdefault(self._leader(operation.inputs[0]), {})

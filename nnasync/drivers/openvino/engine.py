@@ -112,7 +112,7 @@ class OpenVinoEngine(EngineBase):
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """Float32 first; bfloat16 where the processor has it, bytes where the model can have them.
 
-        Quantised networks whose weights are too large for signed bytes are taken too where copies
+        Quantized networks whose weights are too large for signed bytes are taken too where copies
         of channels make them fit (`narrowing`). On a processor whose products of bytes saturate
         there are bytes only for weights with which they do not (`saturation`).
         """

@@ -1,4 +1,4 @@
-"""A quantised model whose convolutions have weights that are signed bytes, as far as that goes.
+"""A quantized model whose convolutions have weights that are signed bytes, as far as that goes.
 
 Engines multiply bytes several times as fast as real numbers, but want weights about 0 that are
 signed bytes. Those of older networks are unsigned with a zero point anywhere, and miss it by one or
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from nnasync.drivers.openvino.copies import Copies, centred, fits, split
+from nnasync.drivers.openvino.copies import Copies, centerd, fits, split
 from nnasync.hal import (
     Array,
     ChannelQuant,
@@ -163,7 +163,7 @@ class _Narrowing:
 
 def _narrow(filter: Tensor, operand: Operand, taken: Sequence[int]) -> tuple[Array, Operand]:
     """A filter for an image with copies, as signed bytes; one without that does not fit stays."""
-    numbers = centred(filter)
+    numbers = centerd(filter)
     if filter.value is None or not (taken or fits(numbers)):
         return np.asarray(filter.value), operand
     middle = _MIDDLES.get(OperandType(operand.type), 0)

@@ -1,6 +1,6 @@
 """An OpenVINO graph under construction: the values of operands as nodes.
 
-A value is kept in one canonical form by operand type: floats as f32; quantised bytes as f32 that
+A value is kept in one canonical form by operand type: floats as f32; quantized bytes as f32 that
 holds q - zero_point, a whole number, so that padding with 0 is right and every product of a
 convolution is exact in float32, and in bfloat16 too; TENSOR_INT32 as i32; TENSOR_BOOL8 as boolean.
 Bytes are met only where the graph begins and ends. An operation ends in `store`, which rounds and
@@ -60,7 +60,7 @@ def is_float(type: int) -> bool:
 
 
 def zero_point(tensor: Tensor) -> int:
-    """The zero point of a quantised tensor, 0 for the symmetric types."""
+    """The zero point of a quantized tensor, 0 for the symmetric types."""
     return tensor.zero_point if is_quantized(tensor.type) else 0
 
 
@@ -139,7 +139,7 @@ class Scope:
         return all(self._tensors[index].rank == 4 for index in indexes)
 
     def real(self, position: int, *, planar: bool = False) -> Node:
-        """An input as real numbers: quantised values times their scale."""
+        """An input as real numbers: quantized values times their scale."""
         tensor = self.tensor(position)
         node = self.planar(position) if planar else self.value(position)
         if tensor.channel_quant is not None:
@@ -164,15 +164,15 @@ class Scope:
             return memory, memory if wide else op.convert(memory, "f32")
         if tensor.dtype == np.int32:
             return memory, memory
-        return memory, self.centred(op.convert(memory, "f32"), tensor)
+        return memory, self.centerd(op.convert(memory, "f32"), tensor)
 
-    def centred(self, raw: Node, tensor: Tensor) -> Node:
-        """Canonical from raw quantised values."""
+    def centerd(self, raw: Node, tensor: Tensor) -> Node:
+        """Canonical from raw quantized values."""
         zero = zero_point(tensor)
         return self.op.subtract(raw, self.number(zero)) if zero else raw
 
     def raw(self, node: Node, tensor: Tensor) -> Node:
-        """Raw quantised values, as f32, from canonical ones."""
+        """Raw quantized values, as f32, from canonical ones."""
         zero = zero_point(tensor)
         return self.op.add(node, self.number(zero)) if zero else node
 

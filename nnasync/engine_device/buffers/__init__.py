@@ -1,11 +1,11 @@
 """Memory domains: buffers that a device manages, which requests name by tokens.
 
 A buffer is made for roles: this input of that prepared model, that output of another; its token
-means something there only. Its contents are either initialised, with dimensions, or nobody can
+means something there only. Its contents are either initialized, with dimensions, or nobody can
 read them:
 
-    not initialised --(execution wrote it | copy_from)--> initialised
-    initialised --(execution that should write it failed | copy_from failed)--> not initialised
+    not initialized --(execution wrote it | copy_from)--> initialized
+    initialized --(execution that should write it failed | copy_from failed)--> not initialized
 
 Reading changes nothing. What is not known of the dimensions at the allocation is known with the
 contents; such a buffer has memory when it has something to hold, and gets more when it needs it.

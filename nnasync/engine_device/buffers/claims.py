@@ -189,7 +189,7 @@ def _refusal_to_read(buffer: Claimed, dimensions: Shape, *, is_written: bool) ->
     if is_written:
         return ResourceExhaustedTransient(f"{buffer} is being written; read it afterwards")
     if buffer.found is None:
-        return GeneralFailure(f"{buffer} is not initialised: nothing was written to it")
+        return GeneralFailure(f"{buffer} is not initialized: nothing was written to it")
     return InvalidArgument(
         f"{buffer} holds dimensions {list(buffer.found)}, not {list(dimensions)}"
     )

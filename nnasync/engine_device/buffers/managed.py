@@ -72,7 +72,7 @@ class ManagedBuffer:
         self.grow(nbytes, functools.partial(made, roles))
 
     @property
-    def is_initialised(self) -> bool:
+    def is_initialized(self) -> bool:
         """Whether it has contents."""
         return self.found is not None
 
@@ -134,8 +134,8 @@ class ManagedBuffer:
         self._check_open()
         target = bytes_of(memory, writable=True)
         dimensions = self.dimensions
-        if not self.is_initialised and not hal.is_fully_specified(self.type, dimensions):
-            raise GeneralFailure(f"{self} is not initialised: nothing was written to it")
+        if not self.is_initialized and not hal.is_fully_specified(self.type, dimensions):
+            raise GeneralFailure(f"{self} is not initialized: nothing was written to it")
         self._check_size(memory, target, self._size_of(dimensions))
         claim = Claim([(self, dimensions)])
         self.claims.begin(claim)

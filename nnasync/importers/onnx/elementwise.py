@@ -110,7 +110,7 @@ def _like(scope: Scope, x: Value, number: float) -> Value:
 
 
 def _squashed(type: OperationType, scale: float, zero_points: dict[OperandType, int]) -> Convert:
-    """A function whose quantised result has a fixed scale and zero point."""
+    """A function whose quantized result has a fixed scale and zero point."""
 
     def convert(scope: Scope, step: Step) -> None:
         target, view = scope.target(step), scope.quantized(step.node.inputs[0])
@@ -161,14 +161,14 @@ def _reciprocal(scope: Scope, step: Step) -> None:
 
 
 def _normalize(scope: Scope, step: Step) -> None:
-    """A batch normalisation that no convolution took."""
+    """A batch normalization that no convolution took."""
     outputs_of(step.node, 1)
     found = normalization(scope.graph, step.node)
     if found is None:
         raise ModelError("its numbers must be constant")
     x = scope.input(step.node, 0)
     if not is_float(x):
-        raise ModelError("normalises integers")
+        raise ModelError("normalizes integers")
     shape = (-1, *[1] * (len(x.shape) - 2))
     factors, offsets = (
         scope.builder.constant(each.reshape(shape), type=OperandType(x.type)) for each in found

@@ -33,7 +33,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def is_alike(view: Value | None, target: Target) -> bool:
-    """Whether integers are quantised as a result is to be."""
+    """Whether integers are quantized as a result is to be."""
     return view is not None and (view.type, view.scale, view.zero_point) == (
         target.type,
         target.scale,
@@ -42,7 +42,7 @@ def is_alike(view: Value | None, target: Target) -> bool:
 
 
 def move(scope: Scope, step: Step, type: OperationType, *others: Input) -> None:
-    """Add an operation that only moves the numbers of input 0, quantised ones as they are."""
+    """Add an operation that only moves the numbers of input 0, quantized ones as they are."""
     moved(scope, step, type, [step.node.inputs[0]], others)
 
 

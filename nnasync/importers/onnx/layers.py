@@ -87,7 +87,7 @@ def _softmax(type: OperationType) -> Convert:
         newer = scope.graph.opset >= _SOFTMAX_NEWER
         axis = axis_of(node.attribute("axis", -1 if newer else 1), len(shape))
         if not newer and any(n != 1 for n in shape[axis + 1 :]):
-            raise ModelError("normalises over several axes")
+            raise ModelError("normalizes over several axes")
         target, view = scope.target(step), scope.quantized(node.inputs[0])
         fits = target is not None and (target.scale, target.zero_point) == (
             1 / 256,

@@ -1,7 +1,7 @@
-"""What is decided before operators are converted: activations and normalisations join layers.
+"""What is decided before operators are converted: activations and normalizations join layers.
 
 A step is an operator together with what follows it and is part of the same operation of the HAL: a
-batch normalisation whose numbers go into the weights of a convolution, and an activation. Both join
+batch normalization whose numbers go into the weights of a convolution, and an activation. Both join
 only where nobody else looks at the value between.
 """
 
@@ -28,7 +28,7 @@ _CLIPS = {
 class Step(msgspec.Struct, frozen=True, eq=False):
     """An operator, the name of its result, and the activation that ends it.
 
-    `factors` and `offsets` are those of a normalisation behind it, one of each per channel.
+    `factors` and `offsets` are those of a normalization behind it, one of each per channel.
     """
 
     node: Node
@@ -63,7 +63,7 @@ def prepare(graph: Graph) -> list[Step]:
 
 
 def _normalized(graph: Graph, step: Step, follower: Node) -> Step | None:
-    """The step with a batch normalisation behind it, if there is one of constants."""
+    """The step with a batch normalization behind it, if there is one of constants."""
     if step.node.type != "Conv" or follower.type != "BatchNormalization":
         return None
     if step.node.inputs[1] not in graph.constants or len(follower.outputs) > 1:
@@ -77,7 +77,7 @@ def _normalized(graph: Graph, step: Step, follower: Node) -> Step | None:
 
 
 def normalization(graph: Graph, node: Node) -> tuple[Array, Array] | None:
-    """Factors and offsets of a batch normalisation, one per channel; None if they are computed."""
+    """Factors and offsets of a batch normalization, one per channel; None if they are computed."""
     if node.attribute("training_mode", 0) or not all(n in graph.constants for n in node.inputs[1:]):
         return None
     gamma, beta, mean, variance = (

@@ -22,7 +22,7 @@ _TYPES = {
 def _quantize(scope: Scope, step: Step) -> None:
     scale, zero_point, dtype = scope.parameters(step.node)
     if dtype not in _TYPES or not scale > 0:
-        raise ModelError(f"quantises to {dtype} with scale {scale}")
+        raise ModelError(f"quantizes to {dtype} with scale {scale}")
     type = _TYPES[dtype]
     view = scope.quantized(step.node.inputs[0])
     if view is not None and (view.type, view.scale, view.zero_point) == (type, scale, zero_point):
@@ -30,7 +30,7 @@ def _quantize(scope: Scope, step: Step) -> None:
         return
     x = scope.input(step.node, 0)
     if not is_float(x):
-        raise ModelError("quantises integers")
+        raise ModelError("quantizes integers")
     result = Tensor(type=type, shape=x.shape, scale=scale, zero_point=zero_point)
     value = scope.builder.operation(OperationType.QUANTIZE, x, output=result, name=step.output)
     scope.define(step.output, value)

@@ -1,6 +1,6 @@
-"""The values of an ONNX graph while it becomes a model: computed, constant, or quantised.
+"""The values of an ONNX graph while it becomes a model: computed, constant, or quantized.
 
-ONNX says that something is quantised by pairs of QuantizeLinear and DequantizeLinear around float
+ONNX says that something is quantized by pairs of QuantizeLinear and DequantizeLinear around float
 operators. What comes out of a DequantizeLinear is kept as a view of the integers before it: an
 operation that can takes the integers, for anybody else they are converted.
 """
@@ -31,7 +31,7 @@ _BYTES: dict[np.dtype[Any], OperandType] = {
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
-    """A float value that exists as quantised integers."""
+    """A float value that exists as quantized integers."""
 
     value: Value
 
@@ -51,12 +51,12 @@ class QuantizedConstant(msgspec.Struct, frozen=True, eq=False):
         if self.scales.size > 1:
             shape[self.axis] = -1
         zero_points, scales = (each.reshape(shape) for each in (self.zero_points, self.scales))
-        centred = self.numbers.astype(np.float64) - zero_points
-        return (centred * scales.astype(np.float64)).astype(np.float32)
+        centerd = self.numbers.astype(np.float64) - zero_points
+        return (centerd * scales.astype(np.float64)).astype(np.float32)
 
 
 class Target(msgspec.Struct, frozen=True, eq=False):
-    """How the result of a step is quantised right behind it, and by which operator."""
+    """How the result of a step is quantized right behind it, and by which operator."""
 
     name: str
     type: OperandType
@@ -122,10 +122,10 @@ class Scope:
             raise ModelError(f'output "{port.name}" has element type {port.element}')
 
     def _stated(self, port: Port) -> tuple[float, int]:
-        """Scale and zero point of a quantised input, which the operator behind it states."""
+        """Scale and zero point of a quantized input, which the operator behind it states."""
         node = self._followers.get(port.name)
         if node is None or node.type != "DequantizeLinear" or node.inputs[0] != port.name:
-            raise ModelError(f'input "{port.name}" is of integers that nobody dequantises')
+            raise ModelError(f'input "{port.name}" is of integers that nobody dequantizes')
         scale, zero_point, _ = self.parameters(node)
         return scale, zero_point
 
@@ -202,7 +202,7 @@ class Scope:
         return tuple(found.shape)
 
     def target(self, step: Step) -> Target | None:
-        """How a step's result is quantised, if that is all that happens to it."""
+        """How a step's result is quantized, if that is all that happens to it."""
         node = self._followers.get(step.output)
         if node is None or node.type != "QuantizeLinear" or self._uses[step.output] != 1:
             return None
@@ -246,14 +246,14 @@ class Scope:
     def emit_quantized(
         self, target: Target, type: OperationType, *inputs: Input, shape: Shape = ()
     ) -> Value:
-        """Add a quantised operation whose result is that of the operator that quantises."""
+        """Add a quantized operation whose result is that of the operator that quantizes."""
         tensor = target.tensor(shape)
         value = self.builder.operation(type, *inputs, output=tensor, name=target.name)
         self.finish(target, value)
         return value
 
     def finish(self, target: Target, value: Value) -> None:
-        """Make a value the result of the operator that quantises, which is done thereby."""
+        """Make a value the result of the operator that quantizes, which is done thereby."""
         self.define(target.name, value)
         self.done.add(target.node)
 

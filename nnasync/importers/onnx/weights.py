@@ -1,4 +1,4 @@
-"""Layers with weights between a DequantizeLinear and a QuantizeLinear, as quantised operations."""
+"""Layers with weights between a DequantizeLinear and a QuantizeLinear, as quantized operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Layer(msgspec.Struct, frozen=True, eq=False):
 def quantized_layer(
     scope: Scope, step: Step, order: tuple[int, ...], channel_axis: int, bias: str = ""
 ) -> Layer | None:
-    """The operands of a quantised layer, or None where it is one of floats.
+    """The operands of a quantized layer, or None where it is one of floats.
 
     Its weights are moved by `order`, and have their output channels on `channel_axis` then.
     """

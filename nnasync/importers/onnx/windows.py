@@ -174,7 +174,7 @@ def _global_pool(scope: Scope, step: Step) -> None:
 
 
 def _emit_pool(scope: Scope, step: Step, type: OperationType, window: list[Input]) -> None:
-    """A pool of integers where its result is quantised alike, which a maximum always can be."""
+    """A pool of integers where its result is quantized alike, which a maximum always can be."""
     target, view = scope.target(step), scope.quantized(step.node.inputs[0])
     if target is not None and view is not None and is_alike(view, target):
         scope.emit_quantized(target, type, view, *window)

@@ -6,7 +6,7 @@ import math
 
 from nnasync.errors import ModelError
 from nnasync.importers.tflite.reader import File, Graph, TensorInfo
-from nnasync.importers.tflite.tensors import labelled
+from nnasync.importers.tflite.tensors import labeled
 
 __all__ = ["check"]
 
@@ -35,7 +35,7 @@ def _check_constant(index: int, info: TensorInfo) -> None:
     needed = size * math.prod(info.shape)
     if info.length != needed:
         raise ModelError(
-            f"{labelled(index, info)} of {info.type} {list(info.shape)} takes {needed} bytes, "
+            f"{labeled(index, info)} of {info.type} {list(info.shape)} takes {needed} bytes, "
             f"its buffer has {info.length}"
         )
 
@@ -51,13 +51,13 @@ def _check_order(graph: Graph) -> None:
         where = f"operator {operator.index} ({operator.name})"
         for index in operator.inputs:
             if index >= 0 and index not in written:
-                tensor = labelled(index, graph.tensors[index])
+                tensor = labeled(index, graph.tensors[index])
                 raise ModelError(f"{where}: {tensor} is used before an operator writes it")
         for index in operator.outputs:
             if index in written and 0 not in graph.tensors[index].shape:
-                tensor = labelled(index, graph.tensors[index])
+                tensor = labeled(index, graph.tensors[index])
                 raise ModelError(f"{where}: {tensor} is written twice")
         written.update(operator.outputs)
     for index in graph.outputs:
         if index not in written:
-            raise ModelError(f"{labelled(index, graph.tensors[index])} is an output nobody writes")
+            raise ModelError(f"{labeled(index, graph.tensors[index])} is an output nobody writes")

@@ -130,7 +130,7 @@ def target_of(shape: Shape, x: Value) -> Shape:
 
 
 def with_shape(tensor: Tensor, shape: Shape) -> Tensor:
-    """The same type and quantisation with another shape."""
+    """The same type and quantization with another shape."""
     return msgspec.structs.replace(tensor, shape=shape, value=None)
 
 
@@ -142,13 +142,13 @@ def reshaped(tensors: Tensors, x: Value, shape: Shape) -> Value:
 
 
 def dequantized(tensors: Tensors, x: Value) -> Value:
-    """A quantised value as float32."""
+    """A quantized value as float32."""
     result = Tensor(type=OperandType.TENSOR_FLOAT32, shape=x.shape)
     return tensors.builder.operation(OperationType.DEQUANTIZE, x, output=result)
 
 
 def define_rescaled(tensors: Tensors, operator: OperatorInfo, y: Value) -> None:
-    """Make y the operator's output, quantised as the file says."""
+    """Make y the operator's output, quantized as the file says."""
     wanted = tensors.described(tensors.result(operator))
     if (wanted.scale, wanted.zero_point) == (y.scale, y.zero_point):
         tensors.define(operator, y)

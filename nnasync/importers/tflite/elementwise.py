@@ -67,7 +67,7 @@ def _refuse_wide(graph: Graph, operator: OperatorInfo) -> str | None:
 
 
 def _clamp(type: OperationType) -> Convert:
-    """The rectifiers, whose result the HAL wants quantised like the input."""
+    """The rectifiers, whose result the HAL wants quantized like the input."""
 
     def convert(tensors: Tensors, operator: OperatorInfo) -> None:
         x = tensors.input(operator, 0)

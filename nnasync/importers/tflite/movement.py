@@ -37,7 +37,7 @@ _MOST_ENTRIES = 1 << 20
 
 
 def apply(tensors: Tensors, type: OperationType, x: Value, *further: Input) -> Value:
-    """An operation whose result is quantised like x."""
+    """An operation whose result is quantized like x."""
     return tensors.builder.operation(type, x, *further, like=x)
 
 
@@ -194,7 +194,7 @@ def _split_unevenly(tensors: Tensors, operator: OperatorInfo) -> None:
 
 
 def _pad(tensors: Tensors, operator: OperatorInfo) -> None:
-    """With a value of its own; a quantised one is a number of the tensor's."""
+    """With a value of its own; a quantized one is a number of the tensor's."""
     x, value = tensors.input(operator, 0), tensors.numbers(operator.inputs[2])
     if value is None:
         raise ModelError("input 2 must be a constant")

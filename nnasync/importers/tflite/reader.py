@@ -78,7 +78,7 @@ class TensorInfo(Struct, frozen=True):
 class OperatorInfo(Struct, frozen=True):
     """One operator; inputs that are left out are -1.
 
-    `intermediates` are tensors that only say how values inside the operator are quantised,
+    `intermediates` are tensors that only say how values inside the operator are quantized,
     `custom_options` the bytes that only the maker of a custom operator can read.
     """
 

@@ -150,7 +150,7 @@ def _clips(operator: OperatorInfo) -> list[Input]:
 
 
 def _layer_norm(tensors: Tensors, operator: OperatorInfo) -> list[Input]:
-    """The weights of layer normalisation, which are there together or not at all."""
+    """The weights of layer normalization, which are there together or not at all."""
     weights: list[Input] = [tensors.optional(operator, position) for position in range(20, 24)]
     return weights if any(weight is not None for weight in weights) else []
 

@@ -1,4 +1,4 @@
-"""Operators that reduce along axes, order numbers, or normalise."""
+"""Operators that reduce along axes, order numbers, or normalize."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ __all__ = [
     "Tensors",
     "Variables",
     "dequantized_numbers",
-    "labelled",
+    "labeled",
 ]
 
 TENSOR_TYPES: dict[str, OperandType] = {
@@ -132,7 +132,7 @@ class Tensors:
         """
         info = self.graph.tensors[index]
         if info.type not in TENSOR_TYPES:
-            raise ModelError(f"{labelled(index, info)} is {info.type}, which is not supported")
+            raise ModelError(f"{labeled(index, info)} is {info.type}, which is not supported")
         type, quantization = TENSOR_TYPES[info.type], info.quantization
         shape = () if 0 in info.open_shape and not info.length else info.shape
         if info.type not in _QUANTIZED:
@@ -141,7 +141,7 @@ class Tensors:
         if len(scales) > 1:
             return _per_channel(index, info)
         if not scales:
-            raise ModelError(f"{labelled(index, info)} is {info.type} without quantisation")
+            raise ModelError(f"{labeled(index, info)} is {info.type} without quantization")
         zero_point = zero_points[0] if zero_points else 0
         if info.type == "INT16" and zero_point:
             type, zero_point = OperandType.TENSOR_QUANT16_ASYMM, zero_point + 2**15
@@ -172,7 +172,7 @@ class Tensors:
             elif info.is_variable:
                 value = self._state(index)
             else:
-                raise ModelError(f"{labelled(index, info)} has no value")
+                raise ModelError(f"{labeled(index, info)} has no value")
             self._values[index] = value
         return value
 
@@ -201,10 +201,10 @@ class Tensors:
         return self._constant(index, tensor)
 
     def _floats(self, index: int) -> Value:
-        """A quantised constant as floats: what it stands for."""
+        """A quantized constant as floats: what it stands for."""
         info, numbers = self.graph.tensors[index], self.numbers(index)
         if numbers is None:
-            raise ModelError(f"{labelled(index, info)} must be a constant")
+            raise ModelError(f"{labeled(index, info)} must be a constant")
         return self.builder.constant(dequantized_numbers(info, numbers), name=info.name)
 
     def bias(
@@ -244,7 +244,7 @@ class Tensors:
         if not info.length or info.is_sparse:
             return None
         if info.type not in DTYPES:
-            raise ModelError(f"{labelled(index, info)} is {info.type}, which is not supported")
+            raise ModelError(f"{labeled(index, info)} is {info.type}, which is not supported")
         self._check_length(index, DTYPES[info.type].itemsize, info.shape)
         return self._pool.array(DTYPES[info.type], info.shape, info.offset)
 
@@ -307,9 +307,9 @@ class Tensors:
         """The constant that was computed while the file was read."""
         info, numbers = self.graph.tensors[index], self.numbers_of[index]
         if np.ma.is_masked(numbers):
-            raise ModelError(f"{labelled(index, info)} depends on an open dimension")
+            raise ModelError(f"{labeled(index, info)} depends on an open dimension")
         if numbers.size == 0:
-            raise ModelError(f"{labelled(index, info)} is empty")
+            raise ModelError(f"{labeled(index, info)} is empty")
         tensor = self.described(index)
         return self.builder.constant(
             int32_array(numbers) if numbers.dtype == np.int64 else numbers,
@@ -322,7 +322,7 @@ class Tensors:
     def _constant(self, index: int, tensor: Tensor) -> Value:
         info = self.graph.tensors[index]
         if info.is_sparse:
-            raise ModelError(f"{labelled(index, info)} is sparse, which is not supported")
+            raise ModelError(f"{labeled(index, info)} is sparse, which is not supported")
         shape = tensor.shape or (1,)
         if info.type == "INT64":
             self._check_length(index, 8, shape)
@@ -353,7 +353,7 @@ class Tensors:
         needed = itemsize * math.prod(shape)
         if info.length != needed:
             raise ModelError(
-                f"{labelled(index, info)} of {info.type} {list(info.shape)} takes {needed} bytes, "
+                f"{labeled(index, info)} of {info.type} {list(info.shape)} takes {needed} bytes, "
                 f"its buffer has {info.length}"
             )
 
@@ -369,14 +369,14 @@ class Tensors:
         if tensor.type == OperandType.TENSOR_QUANT16_ASYMM:
             info = self.graph.tensors[index]
             raise ModelError(
-                f"{labelled(index, info)} is INT16 with zero point"
+                f"{labeled(index, info)} is INT16 with zero point"
                 f" {info.quantization.zero_points[0]}; only values inside the network can be"
             )
         return tensor
 
     def _state(self, index: int) -> Value:
         if not isinstance(self.builder, ModelBuilder):
-            raise ModelError(f"{labelled(index, self.graph.tensors[index])} is a state of a part")
+            raise ModelError(f"{labeled(index, self.graph.tensors[index])} is a state of a part")
         tensor = self._stored(index)
         return self.builder.state(
             self.graph.tensors[index].name or f"state{index}",
@@ -391,7 +391,7 @@ def _per_channel(index: int, info: TensorInfo) -> Tensor:
     quantization = info.quantization
     if info.type != "INT8" or any(quantization.zero_points):
         raise ModelError(
-            f"{labelled(index, info)} is {info.type} quantised per channel; only INT8 with zero "
+            f"{labeled(index, info)} is {info.type} quantized per channel; only INT8 with zero "
             "points of 0 can be"
         )
     return Tensor(
@@ -401,16 +401,16 @@ def _per_channel(index: int, info: TensorInfo) -> Tensor:
     )
 
 
-def labelled(index: int, info: TensorInfo) -> str:
+def labeled(index: int, info: TensorInfo) -> str:
     """A tensor as it is called in messages."""
     return f'tensor {index} "{info.name}"'
 
 
 def dequantized_numbers(info: TensorInfo, numbers: Array) -> Array:
-    """What the numbers of a quantised tensor stand for, as float32."""
+    """What the numbers of a quantized tensor stand for, as float32."""
     scales, zero_points = info.quantization.scales, info.quantization.zero_points
     if not scales or len(zero_points) not in (0, 1, len(scales)):
-        raise ModelError(f'tensor "{info.name}" is {info.type} without quantisation')
+        raise ModelError(f'tensor "{info.name}" is {info.type} without quantization')
     shape = [1] * numbers.ndim
     if len(scales) > 1:
         axis = info.quantization.dimension

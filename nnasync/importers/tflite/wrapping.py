@@ -10,7 +10,7 @@ from nnasync.formats.whole import Port, State, whole
 from nnasync.hal import Model, OperandType, Shape
 from nnasync.importers.tflite.interface import Interface
 from nnasync.importers.tflite.reader import File, Graph, OperatorInfo, TensorInfo
-from nnasync.importers.tflite.tensors import labelled
+from nnasync.importers.tflite.tensors import labeled
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
@@ -104,7 +104,7 @@ def _remedy(name: str) -> str:
 
 def _operand(index: int, info: TensorInfo, shape: Shape) -> Tensor:
     if info.type not in _KINDS:
-        raise ModelError(f"{labelled(index, info)} is {info.type}, which no operand can hold")
+        raise ModelError(f"{labeled(index, info)} is {info.type}, which no operand can hold")
     type, default = _KINDS[info.type]
     if not default:
         return Tensor(type=type, shape=shape)

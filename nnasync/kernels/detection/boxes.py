@@ -1,6 +1,6 @@
 """Boxes [x1, y1, x2, y2]: their types, their overlap, and AXIS_ALIGNED_BBOX_TRANSFORM.
 
-Quantised boxes are 16-bit numbers in steps of exactly 1/8 pixel with zero point 0. Whatever the
+Quantized boxes are 16-bit numbers in steps of exactly 1/8 pixel with zero point 0. Whatever the
 types, the geometry is that of float32.
 """
 
@@ -131,9 +131,9 @@ def transform(boxes: Array, deltas: Array, limits: Array) -> Array:
     The result [n, classes, 4] is cut at 0 and at limits [n, 2], which are widths and heights.
     """
     sizes = (boxes[:, 2:] - boxes[:, :2])[:, None]
-    centres = ((boxes[:, :2] + boxes[:, 2:]) / 2)[:, None]
+    centers = ((boxes[:, :2] + boxes[:, 2:]) / 2)[:, None]
     with np.errstate(all="ignore"):
-        moved = centres + deltas[..., :2] * sizes
+        moved = centers + deltas[..., :2] * sizes
         halves = np.exp(deltas[..., 2:]) * sizes / 2
         corners = np.concatenate([moved - halves, moved + halves], axis=-1)
     bounded: Array = np.minimum(np.maximum(corners, 0), np.tile(limits, 2)[:, None])

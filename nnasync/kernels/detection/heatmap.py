@@ -47,7 +47,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     ]
 
 
-def _neighbours(maps: Array) -> tuple[Array, Array]:
+def _neighbors(maps: Array) -> tuple[Array, Array]:
     """The highest cells of maps [n, keypoints, size, size] and the 3 x 3 cells around them.
 
     The cells are x, y [n, keypoints, 2]; the surroundings are [n, keypoints, 3, 3].
@@ -65,9 +65,9 @@ def _neighbours(maps: Array) -> tuple[Array, Array]:
 
 def _tops(around: Array, flat: float) -> tuple[Array, Array]:
     """From surroundings [..., 3, 3]: how far the top is, as x, y [..., 2], and how high."""
-    (a, b, c), (d, centre, f), (g, h, i) = np.moveaxis(around, (-2, -1), (0, 1))
+    (a, b, c), (d, center, f), (g, h, i) = np.moveaxis(around, (-2, -1), (0, 1))
     slope_x, slope_y = -(f - d) / 2, -(h - b) / 2
-    bend_x, bend_y, twist = d - 2 * centre + f, b - 2 * centre + h, (i - g - c + a) / 4
+    bend_x, bend_y, twist = d - 2 * center + f, b - 2 * center + h, (i - g - c + a) / 4
     product = bend_x * bend_y
     determinant = product - twist * twist
     curved = ~(np.abs(determinant) < np.float32(flat) + np.float32(flat) * product)
@@ -77,7 +77,7 @@ def _tops(around: Array, flat: float) -> tuple[Array, Array]:
     shrink = _FARTHEST / np.maximum(np.maximum(np.abs(x), np.abs(y)), _FARTHEST)
     x, y = x * shrink, y * shrink
     rise = (bend_x * x + twist * y) * x + (twist * x + bend_y * y) * y
-    return np.stack([x, y], axis=-1), centre - slope_x * x - slope_y * y + rise / 2
+    return np.stack([x, y], axis=-1), center - slope_x * x - slope_y * y + rise / 2
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
@@ -90,7 +90,7 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     @np.errstate(all="ignore")
     def find(heat: Array, corners: Array) -> tuple[Array, Array]:
         squares = np.moveaxis(to_real(heat, maps), (first, first + 1), (2, 3))
-        cells, around = _neighbours(squares)
+        cells, around = _neighbors(squares)
         moved, height = _tops(around, flat)
         places = (cells.astype(np.float32) + moved + np.float32(0.5)) / size
         starts = corners[:, None, :2]

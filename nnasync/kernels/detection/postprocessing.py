@@ -84,9 +84,9 @@ def _infer(arguments: Arguments) -> list[Tensor]:
 def _decode(encodings: Array, anchors: Array, scales: Array) -> Array:
     """Boxes [n, 4] as y1, x1, y2, x2 from encodings dy, dx, dh, dw relative to the anchors."""
     sizes = anchors[:, 2:]
-    centres = anchors[:, :2] + sizes * encodings[:, :2] / scales[:2]
+    centers = anchors[:, :2] + sizes * encodings[:, :2] / scales[:2]
     halves = sizes * np.exp(encodings[:, 2:4] / scales[2:]) / 2
-    return np.concatenate([centres - halves, centres + halves], axis=1)
+    return np.concatenate([centers - halves, centers + halves], axis=1)
 
 
 def _choose_by_class(options: _Options, scores: Array, boxes: Array) -> tuple[Array, Array]:

@@ -53,10 +53,10 @@ def _boxes_at(arguments: Arguments, anchors: Array, indexes: Array) -> Array:
 
 
 def _is_inside(boxes: Array, limits: Array, smallest: float) -> Array:
-    """Which boxes are larger than `smallest` and have their centre before the limits."""
+    """Which boxes are larger than `smallest` and have their center before the limits."""
     sizes = boxes[:, 2:] - boxes[:, :2]
-    centres = boxes[:, :2] + sizes / 2
-    inside: Array = (sizes > smallest) & (centres < limits)
+    centers = boxes[:, :2] + sizes / 2
+    inside: Array = (sizes > smallest) & (centers < limits)
     return np.logical_and(inside[:, 0], inside[:, 1])
 
 

@@ -1,4 +1,4 @@
-"""Real values of quantised operands and back, for what is computed in float32 whatever the type."""
+"""Real values of quantized operands and back, for what is computed in float32 whatever the type."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Both divide a region into bins. ROI_ALIGN takes the mean of points in each bin, interpolated between
 four cells; ROI_POOLING takes the largest of all cells that the bin touches. For floats the
-interpolation is two products with matrices that hold the weights along each axis. The quantised
+interpolation is two products with matrices that hold the weights along each axis. The quantized
 rule rounds each of the four weights to 1/255, so it gathers the cells and sums integers. Where the
 channels come first the feature map is first copied so that they come last.
 """

@@ -1,4 +1,4 @@
-"""ELU, HARD_SWISH, LOGISTIC, RELU, RELU1, RELU6 and TANH; quantised values go through a table."""
+"""ELU, HARD_SWISH, LOGISTIC, RELU, RELU1, RELU6 and TANH; quantized values go through a table."""
 
 from __future__ import annotations
 

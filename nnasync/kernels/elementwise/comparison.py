@@ -1,6 +1,6 @@
 """The six comparisons, and LOGICAL_AND, LOGICAL_OR and LOGICAL_NOT: results are 0 or 1.
 
-Quantised operands are compared by their real values in float32, booleans by their bytes.
+Quantized operands are compared by their real values in float32, booleans by their bytes.
 """
 
 from __future__ import annotations

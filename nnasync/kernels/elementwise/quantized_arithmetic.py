@@ -1,4 +1,4 @@
-"""Quantised MUL and PRELU by the fixed-point rule, for all pairs of values at once."""
+"""Quantized MUL and PRELU by the fixed-point rule, for all pairs of values at once."""
 
 from __future__ import annotations
 

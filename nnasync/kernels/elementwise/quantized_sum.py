@@ -1,4 +1,4 @@
-"""Quantised ADD and SUB: the fixed-point rule to the bit, in float32 where that can be.
+"""Quantized ADD and SUB: the fixed-point rule to the bit, in float32 where that can be.
 
 The rule scales both operands to 20 more bits, adds, scales the sum and rounds, halves away from
 zero. x * scale_x + y * scale_y + shift, cut to an integer, is the same for almost all of the 65536

@@ -1,6 +1,6 @@
 """MAXIMUM, MINIMUM, PRELU and SELECT: one of two operands per element.
 
-Quantised operands are requantised to the output before they are chosen from.
+Quantized operands are requantized to the output before they are chosen from.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Views = Callable[[Array, Array], tuple[Array, Array]]
 
 
 def like(source: Tensor, shape: Shape) -> Tensor:
-    """A result with the type and quantisation of an input."""
+    """A result with the type and quantization of an input."""
     return Tensor(type=source.type, shape=shape, scale=source.scale, zero_point=source.zero_point)
 
 

@@ -80,7 +80,7 @@ def _join(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
 
 
 def _requantization(source: Tensor, output: Tensor) -> Array | None:
-    """The table from one quantisation to another, or None where nothing changes.
+    """The table from one quantization to another, or None where nothing changes.
 
     This rule computes in float32 and takes halves away from the zero point, where that of
     `byte_tables.requantization` takes them up. Signed values are 128 smaller than unsigned ones.
@@ -99,7 +99,7 @@ def _requantization(source: Tensor, output: Tensor) -> Array | None:
 
 
 def _needs_requantization(arguments: Arguments, outputs: Sequence[Tensor]) -> HalVersion:
-    """Inputs that are not all quantised like the output came with HAL 1.2."""
+    """Inputs that are not all quantized like the output came with HAL 1.2."""
     sources = (arguments.tensor(index) for index in range(len(arguments) - 1))
     return HalVersion.V1_0 if same_quantization(*sources, outputs[0]) else HalVersion.V1_2
 

@@ -145,7 +145,7 @@ class _Norm:
         self.limit = limit
 
     def apply(self, part: Array) -> None:
-        """Normalises [batches, units] in place."""
+        """Normalizes [batches, units] in place."""
         units = part.shape[-1]
         total = part.sum(axis=-1, keepdims=True)
         squares = (part * part).sum(axis=-1, keepdims=True)

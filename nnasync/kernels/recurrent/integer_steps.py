@@ -49,7 +49,7 @@ def exact_dtype(weights: Array, largest: int) -> np.dtype[Any]:
 
 
 def scale_of(arguments: Arguments, index: int) -> float:
-    """The scale of a quantised operand, which must be positive, as float32 holds it."""
+    """The scale of a quantized operand, which must be positive, as float32 holds it."""
     scale = arguments.tensor(index).scale
     if not scale > 0:
         raise arguments.error(index, f"has scale {scale}, expected a positive one")

@@ -2,7 +2,7 @@
 
 Operands are optional in groups. Without the input gate's weights, forget and input gate are coupled
 (CIFG: the input gate is 1 minus the forget gate). Peephole weights let the gates see the cell
-state; projection maps the units to outputs; layer norm normalises each gate over the units;
+state; projection maps the units to outputs; layer norm normalizes each gate over the units;
 auxiliary weights add a second input.
 """
 

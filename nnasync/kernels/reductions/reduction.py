@@ -2,7 +2,7 @@
 
 All follow a few words of the rule. An axis counts once however often it is listed; no axis at all
 reduces nothing; what has lost every dimension has shape [1]. A NaN is never the largest or the
-smallest, and a product with a factor of zero is zero. The quantised mean is cut towards the lowest
+smallest, and a product with a factor of zero is zero. The quantized mean is cut towards the lowest
 value, so that signed results are those of the unsigned twin.
 """
 

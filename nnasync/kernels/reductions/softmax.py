@@ -1,6 +1,6 @@
 """SOFTMAX and LOG_SOFTMAX.
 
-Quantised SOFTMAX computes in fixed point as the rule says: exponentials of the differences to the
+Quantized SOFTMAX computes in fixed point as the rule says: exponentials of the differences to the
 largest come from a table of 256 entries, the reciprocal of their sum from Newton's method, and the
 product of both is rounded once. Differences beyond the radius count as nothing.
 """

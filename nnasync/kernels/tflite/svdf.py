@@ -144,7 +144,7 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     sizes, given = svdf_sizes(arguments), arguments.tensor(_STATE)
     state = outputs[0]
     if (state.scale, state.zero_point) != (given.scale, given.zero_point):
-        raise arguments.fail("output 0 must be quantised like the state that comes in")
+        raise arguments.fail("output 0 must be quantized like the state that comes in")
     layer = _Layer(arguments, sizes, outputs[1])
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:

@@ -1,7 +1,7 @@
 """Packed weights of operations that multiply and sum, and what follows the sums.
 
-Quantised products are exact integers in floating point: float32 while every partial sum provably
-stays below 2**24, float64 otherwise. Inputs enter as raw quantised values; the input's zero point
+Quantized products are exact integers in floating point: float32 while every partial sum provably
+stays below 2**24, float64 otherwise. Inputs enter as raw quantized values; the input's zero point
 moves into the bias, and padding is written as the zero point.
 """
 
@@ -92,12 +92,12 @@ def pack(
     *,
     channel_dim: int = 0,
     halves: Halves = Halves.UP,
-    centred: bool = False,
+    centerd: bool = False,
 ) -> Linear:
     """Packs filter and bias of arguments 0 (input), 1 (filter) and 2 (bias).
 
     `weights` is the filter's value as [terms, outputs]; per-channel scales belong to `channel_dim`.
-    It need not be contiguous. With `centred`, inputs enter with their zero point already
+    It need not be contiguous. With `centerd`, inputs enter with their zero point already
     subtracted.
     """
     source = arguments.tensor(0)
@@ -105,8 +105,8 @@ def pack(
     if not is_quantized(source.type):
         return Linear(weights, bias, _float_limits(fused))
     scales = _product_scales(arguments, channel_dim)
-    zero = 0 if centred else source.zero_point
-    shifted = packed(lambda: _shifted(arguments, weights, centred=centred), weights.shape)
+    zero = 0 if centerd else source.zero_point
+    shifted = packed(lambda: _shifted(arguments, weights, centerd=centerd), weights.shape)
     folded = packed(lambda: bias - zero * shifted.sum(axis=0, dtype=np.float64), bias.shape)
     multiplier = scales.astype(np.float64) / output.scale
     return Linear(
@@ -117,13 +117,13 @@ def pack(
     )
 
 
-def _shifted(arguments: Arguments, weights: Array, *, centred: bool) -> Array:
-    """Quantised weights less their zero point, in the narrowest float that sums them exactly."""
+def _shifted(arguments: Arguments, weights: Array, *, centerd: bool) -> Array:
+    """Quantized weights less their zero point, in the narrowest float that sums them exactly."""
     source, filter = arguments.tensor(0), arguments.tensor(1)
     shifted = weights.astype(np.float64)
     shifted -= filter.zero_point if is_quantized(filter.type) else 0
     lowest, highest = quantized_range(source.type)
-    if centred:
+    if centerd:
         lowest, highest = lowest - source.zero_point, highest - source.zero_point
     exact = _bound(shifted, lowest, highest) < _EXACT
     return np.ascontiguousarray(shifted, np.float32 if exact else np.float64)

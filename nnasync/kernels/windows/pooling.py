@@ -150,7 +150,7 @@ class _Maximum(_Pool):
 
 
 class _Average(_Pool):
-    """The sum of the cells divided by their number, rounded as the rule says if quantised."""
+    """The sum of the cells divided by their number, rounded as the rule says if quantized."""
 
     __slots__ = ("counts",)
 

@@ -1,4 +1,4 @@
-"""From exact integer sums in floating point to quantised outputs, rounded as fixed point does.
+"""From exact integer sums in floating point to quantized outputs, rounded as fixed point does.
 
 The rule multiplies by a 31-bit fraction, rounds, divides by 2**shift, and rounds again. Two
 roundings with halves up are one floor of sum * multiplier + 1/2 + 2**-(shift + 1), so that one
@@ -45,7 +45,7 @@ class Halves(enum.Enum):
 
 
 class Rescale:
-    """Calls that turn sums into the quantised values of an output.
+    """Calls that turn sums into the quantized values of an output.
 
     `multiplier` is the scale of the sums in steps of the output, one per channel or a single one;
     `bias` holds integers that belong to the sums; `dtype` is that of the sums.
@@ -154,8 +154,8 @@ def _float32_factors(
     here, before = first.astype(np.float32), (first - 1).astype(np.float32)
     factors, shifts = exact.copy(), shift.astype(np.float32)
     left = np.arange(len(exact))
-    for neighbour in (0, -1, 1):
-        factor = exact + neighbour * np.spacing(exact)
+    for neighbor in (0, -1, 1):
+        factor = exact + neighbor * np.spacing(exact)
         for ulps in (0, 1, -1, 2, -2, 3, -3):
             added = shift.astype(np.float32)
             added += np.float32(ulps) * np.spacing(added)

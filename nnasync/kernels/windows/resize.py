@@ -1,7 +1,7 @@
 """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR.
 
 Where an output pixel lies in the input is computed in float32, as the rule says. Bilinear results
-of quantised images are cut off, not rounded; that is done on unsigned values, so that signed ones
+of quantized images are cut off, not rounded; that is done on unsigned values, so that signed ones
 come out the same.
 """
 
@@ -41,7 +41,7 @@ _BILINEAR = {
     _Q8S: HalVersion.V1_3,
 }
 _NEAREST = {**_BILINEAR, _F32: HalVersion.V1_2}
-_CENTRES = (
+_CENTERS = (
     Parameter("align_corners", OperandType.BOOL),
     Parameter("half_pixel_centers", OperandType.BOOL),
 )
@@ -52,7 +52,7 @@ _MOST_PIXELS = 1 << 24
 
 
 def _signatures(types: dict[OperandType, HalVersion], *, layout: bool) -> list[Signature]:
-    """Sizes as integers or scales as floats, then layout (optional unless `layout`) and centres."""
+    """Sizes as integers or scales as floats, then layout (optional unless `layout`) and centers."""
     found = []
     for data, since in types.items():
         real = OperandType.FLOAT16 if data == _F16 else OperandType.FLOAT32
@@ -68,7 +68,7 @@ def _signatures(types: dict[OperandType, HalVersion], *, layout: bool) -> list[S
                 found.append(Signature(version, inputs, outputs))
             inputs += LAYOUT
             found.append(Signature(max(version, HalVersion.V1_2), inputs, outputs))
-            for parameter in _CENTRES:
+            for parameter in _CENTERS:
                 inputs += (parameter,)
                 found.append(Signature(HalVersion.V1_3, inputs, outputs))
     return found

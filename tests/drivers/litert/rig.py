@@ -52,7 +52,7 @@ def need_litert() -> None:
 
 
 def tensor(builder: nn.ModelBuilder, name: str, shape: hal.Shape, type: OperandType) -> Value:
-    """An input; quantised ones have scale 0.1 and the middle as zero point."""
+    """An input; quantized ones have scale 0.1 and the middle as zero point."""
     if type in (UNSIGNED, SIGNED):
         zero_point = 128 if type == UNSIGNED else 0
         return builder.input(name, shape, type=type, scale=0.1, zero_point=zero_point)

@@ -287,7 +287,7 @@ def test_select_brings_both_to_one_scale(data: OperandType) -> None:
     agree(builder.build())
 
 
-def test_a_constant_is_dequantised_for_everybody() -> None:
+def test_a_constant_is_dequantized_for_everybody() -> None:
     builder = nn.ModelBuilder("unpacked")
     x = builder.input("x", (1, 4))
     packed = builder.constant(np.array([[1, 2, 250, 4]], np.uint8), scale=0.5, zero_point=3)

@@ -188,7 +188,7 @@ def test_state_goes_round() -> None:
         lstm(norms=True),
         lstm(constant=False),
     ],
-    ids=["two steps", "layer normalisation", "weights of the run"],
+    ids=["two steps", "layer normalization", "weights of the run"],
 )
 def test_what_does_not_become_products(model: Model) -> None:
     assert not has_products(model)

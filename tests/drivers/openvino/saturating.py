@@ -36,7 +36,7 @@ LAYERS = {
 def layer(name: str) -> nn.Model:
     """A layer of 64 channels, whose weights use all of a range, behind one that changes nothing.
 
-    OpenVINO computes with bytes behind a quantisation only.
+    OpenVINO computes with bytes behind a quantization only.
     """
     side, type, largest = LAYERS[name]
     rng = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""Products of bytes: networks of older weights, copies of channels, and ends of quantisations."""
+"""Products of bytes: networks of older weights, copies of channels, and ends of quantizations."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def bias(m: nn.ModelBuilder, type: OperandType, channels: int, scale: float = 0.
 
 
 def output(type: OperandType, scale: float = 0.4) -> dict[str, Any]:
-    """How a quantised output is stated."""
+    """How a quantized output is stated."""
     return {"scale": scale, "zero_point": QUANTIZATION[type][1]} if type in BYTES else {}
 
 
@@ -146,8 +146,8 @@ def test_resize(type: OperandType) -> None:
     def build(m: nn.ModelBuilder) -> Sequence[Value]:
         x, made = given(m, type, 1, 4, 5, 3), []
         for kind in (OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR):
-            for corners, centres in ((False, False), (True, False), (False, True)):
-                made.append(m.operation(kind, x, 9, 7, False, corners, centres))
+            for corners, centers in ((False, False), (True, False), (False, True)):
+                made.append(m.operation(kind, x, 9, 7, False, corners, centers))
         return made
 
     check(model_of(build))

@@ -1,4 +1,4 @@
-"""Quantised MobileNets on OpenVINO: no farther from the golden outputs than LiteRT with XNNPACK."""
+"""Quantized MobileNets on OpenVINO: no farther from the golden outputs than LiteRT with XNNPACK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised models with copies of channels: weights that are signed bytes, and the same results."""
+"""Quantized models with copies of channels: weights that are signed bytes, and the same results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.openvino.copies import centred, fits, split
+from nnasync.drivers.openvino.copies import centerd, fits, split
 from nnasync.drivers.openvino.narrowing import narrowed
 from nnasync.hal import Array, ChannelQuant, ExecutionPreference, OperandType, OperationType
 from nnasync.model.graph import Value
@@ -109,7 +109,7 @@ def filters(model: nn.Model, type: int = OperationType.CONV_2D) -> list[Array]:
     for operation in model.main.operations:
         tensor = tensors[operation.inputs[1]]
         if operation.type == type and tensor is not None:
-            found.append(centred(tensor))
+            found.append(centerd(tensor))
     return found
 
 

@@ -50,7 +50,7 @@ def test_what_changed_since_is_not_voided() -> None:
     claims, before = buffer.claims, buffer.claims.tick
     filled(buffer, 1)
     claims.void([buffer], before)
-    assert buffer.is_initialised
+    assert buffer.is_initialized
     now, writer = claims.tick, writing(buffer)
     claims.begin(writer)
     claims.void([buffer], now)
@@ -78,7 +78,7 @@ def test_all_claims_or_none() -> None:
             claims.begin(Claim(reads, [(each, (2, 3)) for each in writes]))
         assert not one.claims.are_on(one)
         assert not three.claims.are_on(three)
-        assert one.is_initialised
+        assert one.is_initialized
 
 
 def turns(buffers: Buffers) -> tuple[list[ManagedBuffer], list[ManagedBuffer], list[Claim]]:
@@ -124,7 +124,7 @@ def test_a_stream_goes_on_after_others_wrote() -> None:
     buffers = Buffers()
     one, two, claims = turns(buffers)
     failed_write(buffers, two[0])
-    assert not two[0].is_initialised
+    assert not two[0].is_initialized
     filled(one[2], 9)
     buffers.claims.begin(claims[0])
     buffers.claims.end(claims[0])
@@ -133,8 +133,8 @@ def test_a_stream_goes_on_after_others_wrote() -> None:
     with pytest.raises(ResourceExhaustedTransient):
         filled(one[0], 1)
     buffers.claims.fail(claims[1])
-    assert not any(each.is_initialised for each in one)
-    assert all(each.is_initialised for each in two)
+    assert not any(each.is_initialized for each in one)
+    assert all(each.is_initialized for each in two)
 
 
 def test_ticks_of_a_stream() -> None:
@@ -145,8 +145,8 @@ def test_ticks_of_a_stream() -> None:
     tick = buffers.claims.end(claims[0])
     filled(two[1], 5)
     buffers.claims.void(two, tick)
-    assert [each.is_initialised for each in two] == [False, True, False]
-    assert all(each.is_initialised for each in one)
+    assert [each.is_initialized for each in two] == [False, True, False]
+    assert all(each.is_initialized for each in one)
     for each in two:
         filled(each, 1)
     buffers.claims.begin(claims[1])
@@ -155,9 +155,9 @@ def test_ticks_of_a_stream() -> None:
     buffers.claims.begin(other)
     later = buffers.claims.end(other)
     buffers.claims.void(one, tick)
-    assert all(each.is_initialised for each in one)
+    assert all(each.is_initialized for each in one)
     buffers.claims.void(one, later)
-    assert not any(each.is_initialised for each in one)
+    assert not any(each.is_initialized for each in one)
 
 
 def test_marks_and_claims_keep_no_buffer() -> None:

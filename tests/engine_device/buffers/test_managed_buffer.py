@@ -85,10 +85,10 @@ def test_memory_that_cannot_be_mapped(memory: Given) -> None:
     filled(buffer, 1)
     with pytest.raises(GeneralFailure):
         buffer.copy_to(memory)
-    assert buffer.is_initialised
+    assert buffer.is_initialized
     with pytest.raises(GeneralFailure):
         buffer.copy_from(memory)
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
 
 
 def test_a_pool_that_lies_about_its_size() -> None:
@@ -215,7 +215,7 @@ def test_closed_while_it_is_written() -> None:
     assert buffer.memory is memory
     buffer.claims.end(claim)
     assert buffer.memory.size == 0
-    assert not buffer.is_initialised
+    assert not buffer.is_initialized
     with pytest.raises(BadState):
         buffer.grow(1000)
 
@@ -376,7 +376,7 @@ class States(RuleBasedStateMachine):
     def agrees(self) -> None:
         if not hasattr(self, "buffer"):
             return
-        assert self.buffer.is_initialised == (self.shape is not None)
+        assert self.buffer.is_initialized == (self.shape is not None)
         if self.shape is not None:
             assert self.buffer.dimensions == self.shape
         assert self.buffers.statistics().bytes == self.buffer.memory.size <= 1000

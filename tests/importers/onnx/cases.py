@@ -70,7 +70,7 @@ def joined_layers() -> None:
         b=f(4),
     )
     case(
-        "conv with a normalisation and an activation",
+        "conv with a normalization and an activation",
         [
             node("Conv", ["x", "w"], ["c"], auto_pad="SAME_LOWER", strides=[2, 2]),
             node("BatchNormalization", ["c", "g", "b", "m", "v"], ["n"]),
@@ -230,7 +230,7 @@ def numbers() -> None:
         b=np.float32(0.4),
     )
     case(
-        "normalisation alone",
+        "normalization alone",
         [node("BatchNormalization", ["x", "g", "b", "m", "v"], ["y"])],
         [("x", FLOAT, (2, 3, 4, 4))],
         [("y", FLOAT, (2, 3, 4, 4))],
@@ -369,7 +369,7 @@ def recurrent() -> None:
 
 
 def there_and_back(name: str) -> list[Any]:
-    """Quantise a value and back: name_q and name_d."""
+    """Quantize a value and back: name_q and name_d."""
     parameters = [f"{name}_s", f"{name}_z"]
     return [
         node("QuantizeLinear", [name, *parameters], [f"{name}_q"]),

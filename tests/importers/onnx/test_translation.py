@@ -39,7 +39,7 @@ def test_translated_and_wrapped_agree(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_quantised_graphs_agree_to_a_step(name: str, tmp_path: Path) -> None:
+def test_quantized_graphs_agree_to_a_step(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, QUANTIZED[name])
     translated, wrapped = translate(path), wrap(path)
     assert not {"DEPTHWISE_CONV_2D", "MUL"} & set(operations(translated))
@@ -68,15 +68,15 @@ def test_there_and_back_again(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
 
-def test_quantised_layers_become_quantised_operations(tmp_path: Path) -> None:
+def test_quantized_layers_become_quantized_operations(tmp_path: Path) -> None:
     model = translate(written(tmp_path, QUANTIZED["conv uint8 per channel"]))
     wanted = ["QUANTIZE", "CONV_2D", "MAX_POOL_2D", "RESHAPE", "DEQUANTIZE"]
     assert operations(model) == wanted
     assert operations(translate(written(tmp_path, QUANTIZED["gemm int8"]))) == ["FULLY_CONNECTED"]
 
 
-def test_normalisation_and_activation_join_a_convolution(tmp_path: Path) -> None:
-    model = translate(written(tmp_path, CASES["conv with a normalisation and an activation"]))
+def test_normalization_and_activation_join_a_convolution(tmp_path: Path) -> None:
+    model = translate(written(tmp_path, CASES["conv with a normalization and an activation"]))
     assert operations(model) == ["CONV_2D"]
 
 
@@ -117,7 +117,7 @@ def test_what_is_not_translated_says_why(nodes: list[Any], reason: str, tmp_path
     [
         (("x", FLOAT, ("batch", 2)), "open dimensions"),
         (("x", 11, (2, 2)), "element type 11"),
-        (("x", 2, (2, 2)), "nobody dequantises"),
+        (("x", 2, (2, 2)), "nobody dequantizes"),
     ],
 )
 def test_inputs_that_are_not_translated(port: Any, reason: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ SCALES = {"UINT8": ((0.05,), (120,)), "INT8": ((0.05,), (-7,))}
 
 
 def tensor(type: str, shape: Any, scale: float = 0.05, zero: int | None = None) -> T:
-    """A tensor without a value, quantised where its type is."""
+    """A tensor without a value, quantized where its type is."""
     shape = tuple(int(n) for n in shape)
     if type in SCALES:
         known = SCALES[type][1][0] if zero is None else zero

@@ -59,7 +59,7 @@ def of_steps(array: Array, scale: float, zero_point: int) -> Array:
 
 
 def assert_near(got: Array, expected: Any, scale: float = 0.0, zero_point: int = 0) -> None:
-    """Floats are close; quantised values are the nearest, or the last of the range."""
+    """Floats are close; quantized values are the nearest, or the last of the range."""
     expected = np.asarray(expected, np.float64).reshape(got.shape)
     if got.dtype.kind == "f":
         tolerance = 2e-3 if got.dtype == np.float16 else 2e-5

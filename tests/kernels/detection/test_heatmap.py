@@ -25,7 +25,7 @@ def arguments(kind: str, maps: Array, nchw: bool) -> list[Tensor]:
 
 
 def results(kind: str, given: list[Tensor]) -> list[Array]:
-    """Scores and keypoints; the score of a quantised kind has its own scale."""
+    """Scores and keypoints; the score of a quantized kind has its own scale."""
     if is_float(kind):
         return run(HEATMAP, *given)
     return run(HEATMAP, *given, scale=SCORE_SCALE, zero_point=score_zero(kind))

@@ -68,10 +68,10 @@ def by_the_book(given: list[Tensor]) -> list[tuple[float, list[float], int]]:
         chosen: list[tuple[float, list[float], int]] = []
         for score, box, _ in image:
             width, height = box[2] - box[0], box[3] - box[1]
-            centre = box[0] + width / 2, box[1] + height / 2
+            center = box[0] + width / 2, box[1] + height / 2
             if min(width, height) <= SMALLEST:
                 continue
-            if centre[0] >= sizes[batch, 1] or centre[1] >= sizes[batch, 0]:
+            if center[0] >= sizes[batch, 1] or center[1] >= sizes[batch, 0]:
                 continue
             if any(iou(np.asarray(box), np.asarray(other)) >= APART for _, other, _ in chosen):
                 continue

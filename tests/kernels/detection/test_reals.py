@@ -1,4 +1,4 @@
-"""Real values of quantised operands and back."""
+"""Real values of quantized operands and back."""
 
 from __future__ import annotations
 

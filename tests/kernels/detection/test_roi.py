@@ -116,7 +116,7 @@ def aligned(given: list[Tensor]) -> Array:
 
 
 def aligned_steps(given: list[Tensor], scale: float, zero_point: int) -> Array:
-    """The same by the integer rule, for quantised maps."""
+    """The same by the integer rule, for quantized maps."""
     source = given[0]
     assert source.value is not None
     maps = images(given, source.value.astype(np.int64) - source.zero_point)

@@ -36,7 +36,7 @@ REAL: dict[OperationType, Callable[[Any], Any]] = {
 }
 BOUNDS = {Op.RELU: (0, math.inf), Op.RELU1: (-1, 1), Op.RELU6: (0, 6)}
 SHORT_DECIMALS = [float(np.float32(scale)) for scale in (0.8, 0.48, 0.16, 0.25, 0.1, 8.0)]
-"""Scales of which quantised bounds are halves in float32."""
+"""Scales of which quantized bounds are halves in float32."""
 activations = pytest.mark.parametrize("operation", REAL, ids=lambda op: op.name)
 byte_types = pytest.mark.parametrize("dtype", ["uint8", "int8"])
 
@@ -89,7 +89,7 @@ def half_away(value: float) -> int:
     st.one_of(st.floats(1e-3, 0.2), st.sampled_from(SHORT_DECIMALS)),
     st.integers(0, 255),
 )
-def test_relu_clamps_between_quantised_bounds(
+def test_relu_clamps_between_quantized_bounds(
     dtype: str, operation: OperationType, scale: float, zero: int
 ) -> None:
     lower, upper = BOUNDS[operation]
@@ -108,7 +108,7 @@ SQUASHED: dict[OperationType, tuple[Callable[[float], float], int, int]] = {
 
 
 def squashed(operation: OperationType, x: int, scale: float) -> set[int]:
-    """What the rule may say of a centred value; two results where the real one is near a half."""
+    """What the rule may say of a centerd value; two results where the real one is near a half."""
     function, steps, zero = SQUASHED[operation]
     q, shift = quantize_multiplier(float(np.float32(scale)) * 2**27)
     radius = math.floor(Fraction(15 * 2**27, 2**shift))
@@ -135,7 +135,7 @@ def test_logistic_and_tanh_follow_the_fixed_point_rule(
 
 
 def hard_swish(x: int, scale: float, output_scale: float) -> int:
-    """The rule in 16 bits on a centred value, less the output's zero point."""
+    """The rule in 16 bits on a centerd value, less the output's zero point."""
     fine = np.float32(1 / 128) * np.float32(scale)
     wide = x * 128
     product, exponent = scaled16(wide, float(fine / np.float32(output_scale)))

@@ -1,4 +1,4 @@
-"""Weights of quantised sums in float32: they are found, and give what the table of pairs gives."""
+"""Weights of quantized sums in float32: they are found, and give what the table of pairs gives."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def lowest(given: Tensor) -> int:
 
 
 def requantized(value: int, source: Tensor, scale: float, zero: int) -> int:
-    """A value of one quantisation as that of another, both halves and range as unsigned ones."""
+    """A value of one quantization as that of another, both halves and range as unsigned ones."""
     real = float(np.float32(value - source.zero_point) * np.float32(source.scale))
     steps = real / float(np.float32(scale)) + zero
     return max(0, min(255, math.floor(steps + 0.5)))
@@ -62,7 +62,7 @@ def test_extremes(operation: OperationType, dtype: str, pair: tuple[Any, Any]) -
     st.tuples(scales, scales, scales),
     st.tuples(zeros, zeros, zeros),
 )
-def test_quantized_extremes_are_of_requantised_values(
+def test_quantized_extremes_are_of_requantized_values(
     dtype: str, operation: OperationType, pair: Any, three: Any, zero: Any
 ) -> None:
     a, b = (quantized(dtype, *parts) for parts in zip(pair, three[:2], zero[:2], strict=True))
@@ -81,7 +81,7 @@ def test_quantized_extremes_are_of_requantised_values(
 
 
 @byte_types
-def test_extremes_of_the_output_s_quantisation_are_those_of_the_bytes(dtype: str) -> None:
+def test_extremes_of_the_output_s_quantization_are_those_of_the_bytes(dtype: str) -> None:
     a, b = quantized(dtype, (4, 9), 0.5, 7), quantized(dtype, (9,), 0.5, 7)
     (got,) = run(Op.MAXIMUM, a, b, runtime=(0, 1), scale=0.5, zero_point=a.zero_point)
     assert a.value is not None
@@ -146,8 +146,8 @@ def test_select(dtype: str, shape: tuple[int, ...]) -> None:
 
 @byte_types
 @given(st.tuples(scales, scales, scales), st.tuples(zeros, zeros, zeros), st.integers(0, 3))
-def test_quantized_select_requantises(dtype: str, three: Any, zero: Any, same: int) -> None:
-    """`same` says which of the two have the output's quantisation."""
+def test_quantized_select_requantizes(dtype: str, three: Any, zero: Any, same: int) -> None:
+    """`same` says which of the two have the output's quantization."""
     shape = (3, 5, 7)
     pairs = [
         (three[2], zero[2]) if same & bit else (three[index], zero[index])

@@ -1,4 +1,4 @@
-"""CONCATENATION, SPLIT and TILE against numpy; requantisation against the rule."""
+"""CONCATENATION, SPLIT and TILE against numpy; requantization against the rule."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_concatenation_requantizes_both_types_alike(
         np.testing.assert_array_equal(part.reshape(-1), wanted)
 
 
-def test_concatenation_before_1_2_has_one_quantisation() -> None:
+def test_concatenation_before_1_2_has_one_quantization() -> None:
     a, b = (Tensor(T.TENSOR_QUANT8_ASYMM, (2, 2), scale, 3) for scale in (0.5, 0.25))
     axis = Tensor(type=T.INT32)
     join = OPERATIONS[Op.CONCATENATION]

@@ -1,4 +1,4 @@
-"""What holds for every operation that moves data: types, versions, quantisation, late options."""
+"""What holds for every operation that moves data: types, versions, quantization, late options."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_every_type_is_moved_alike(type: OperationType, options: Sequence[Tensor
 
 
 @pytest.mark.parametrize(("type", "options"), CASES)
-def test_the_result_is_quantised_like_the_data(
+def test_the_result_is_quantized_like_the_data(
     type: OperationType, options: Sequence[Tensor | None]
 ) -> None:
     shape = (1, 16, 1, 16) if type == Op.SQUEEZE else SHAPE

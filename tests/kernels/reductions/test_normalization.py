@@ -1,4 +1,4 @@
-"""L2, local response and instance normalisation against their definitions, element by element."""
+"""L2, local response and instance normalization against their definitions, element by element."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_top_of_extremes() -> None:
     np.testing.assert_array_equal(best, x[indices])
 
 
-def test_top_values_keep_the_quantisation() -> None:
+def test_top_values_keep_the_quantization() -> None:
     q = tensor(np.zeros((2, 3), np.int8), scale=0.5, zero_point=-7)
     result, indices = OPERATIONS[Op.TOPK_V2].infer([q, scalar(2)])
     assert (result.scale, result.zero_point, result.shape) == (0.5, -7, (2, 2))

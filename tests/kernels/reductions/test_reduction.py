@@ -95,7 +95,7 @@ def test_reduce(
     np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_reduced_quantisation_is_the_inputs() -> None:
+def test_reduced_quantization_is_the_inputs() -> None:
     source = tensor(np.zeros((2, 3), np.uint8), scale=0.5, zero_point=9)
     for type, keep in ((Op.REDUCE_MAX, scalar(True)), (Op.REDUCE_MIN, scalar(True))):
         (result,) = OPERATIONS[type].infer([source, integers(0), keep])

@@ -104,7 +104,7 @@ def reciprocal(a: int) -> int:
 
 
 def quantized_row(row: list[int], scale: float, beta: float) -> list[int]:
-    """One row of quantised SOFTMAX, in steps above the lowest value."""
+    """One row of quantized SOFTMAX, in steps above the lowest value."""
     multiplier = min(float(np.float32(beta)) * float(np.float32(scale)) * 2**26, 2**31 - 1.0)
     mantissa, shift = math.frexp(multiplier)
     q = round(mantissa * 2**31)

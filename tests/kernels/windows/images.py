@@ -78,7 +78,7 @@ def transpose_convolve(x: Array, w: Array, pads: Pads, strides: Sequence[int]) -
 
 
 class Quantized:
-    """Random quantised input, filter and bias, and what the fixed-point rule makes of sums."""
+    """Random quantized input, filter and bias, and what the fixed-point rule makes of sums."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Quantized:
             self.zero_w = int(rng.integers(info.min, info.max + 1))
 
     @property
-    def centred(self) -> tuple[Array, Array]:
+    def centerd(self) -> tuple[Array, Array]:
         """Input and filter without their zero points."""
         return self.x.astype(np.int64) - self.zero_x, self.w.astype(np.int64) - self.zero_w
 

@@ -1,4 +1,4 @@
-"""Requantisation is bit-exact against fixed point, in float32 as in float64."""
+"""Requantization is bit-exact against fixed point, in float32 as in float64."""
 
 from __future__ import annotations
 

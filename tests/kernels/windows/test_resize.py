@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 cases = {
     "size": st.tuples(st.integers(1, 6), st.integers(1, 6)),
     "target": st.tuples(st.integers(1, 13), st.integers(1, 13)),
-    "centres": st.sampled_from([(False, False), (True, False), (False, True)]),
+    "centers": st.sampled_from([(False, False), (True, False), (False, True)]),
     "dtype": st.sampled_from(["float32", "uint8", "int8"]),
     "nchw": st.booleans(),
     "seed": st.integers(0, 2**32 - 1),
@@ -61,28 +61,28 @@ def between(place: int, size: int, target: int, align: bool, half: bool) -> tupl
 
 @given(**cases)
 def test_nearest(
-    size: Pair, target: Pair, centres: tuple[bool, bool], dtype: str, nchw: bool, seed: int
+    size: Pair, target: Pair, centers: tuple[bool, bool], dtype: str, nchw: bool, seed: int
 ) -> None:
     x = image(np.random.default_rng(seed), dtype, 2, *size, 3)
-    got = resize(NEAREST, x, target, *centres, nchw=nchw)
+    got = resize(NEAREST, x, target, *centers, nchw=nchw)
     assert got.shape == (2, *target, 3)
     for i, j in np.ndindex(*target):
-        row = nearest(i, size[0], target[0], *centres)
-        column = nearest(j, size[1], target[1], *centres)
+        row = nearest(i, size[0], target[0], *centers)
+        column = nearest(j, size[1], target[1], *centers)
         np.testing.assert_array_equal(got[:, i, j], x[:, row, column])
 
 
 @given(**cases)
 def test_bilinear_to_the_bit(
-    size: Pair, target: Pair, centres: tuple[bool, bool], dtype: str, nchw: bool, seed: int
+    size: Pair, target: Pair, centers: tuple[bool, bool], dtype: str, nchw: bool, seed: int
 ) -> None:
     x = image(np.random.default_rng(seed), dtype, 2, *size, 3)
-    got = resize(BILINEAR, x, target, *centres, nchw=nchw)
+    got = resize(BILINEAR, x, target, *centers, nchw=nchw)
     values: Array = x.view(np.uint8) ^ np.uint8(128) if dtype == "int8" else x
     values = values.astype(F)
     for i, j in np.ndindex(*target):
-        top, bottom, dy = between(i, size[0], target[0], *centres)
-        left, right, dx = between(j, size[1], target[1], *centres)
+        top, bottom, dy = between(i, size[0], target[0], *centers)
+        left, right, dx = between(j, size[1], target[1], *centers)
         expected = values[:, top, left] * (F(1) - dy) * (F(1) - dx)
         expected = expected + values[:, bottom, left] * dy * (F(1) - dx)
         expected = expected + values[:, top, right] * (F(1) - dy) * dx

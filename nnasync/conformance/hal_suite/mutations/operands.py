@@ -1,4 +1,4 @@
-"""Mutations of single operands: type, rank, quantisation, lifetime, number of consumers."""
+"""Mutations of single operands: type, rank, quantization, lifetime, number of consumers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Samplers of operations on regions of images: pooling of regions, keypoints, boxes, proposals.
 
-Boxes are [x1, y1, x2, y2] and lie within their image; quantised ones are in steps of 1/8.
+Boxes are [x1, y1, x2, y2] and lie within their image; quantized ones are in steps of 1/8.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _postprocessing(pick: Pick) -> None:
     batches, anchors = pick.integer(1, 3), pick.integer(1, 20)
     pick.tensor("scores", (batches, anchors, pick.integer(2, _MOST_CLASSES)))
     pick.tensor("box_encodings", (batches, anchors, pick.integer(4, 6)))
-    centres = pick.numbers.random((anchors, 4)) * 4 + 0.5
-    pick.values("anchors", centres)
+    centers = pick.numbers.random((anchors, 4)) * 4 + 0.5
+    pick.values("anchors", centers)
     for name in ("dy_scale", "dx_scale", "dh_scale", "dw_scale"):
         pick.scalar(name, pick.uniform(1, 10))
     pick.scalar("use_regular_nms", pick.chance(0.5))

@@ -224,7 +224,7 @@ def _bidirectional_lstm(pick: Pick) -> None:
     pick.scalar("merge_outputs", _has_merged_output(pick))
 
 
-# -- quantised LSTM
+# -- quantized LSTM
 
 
 def _lstm_16bit(pick: Pick) -> None:
@@ -244,7 +244,7 @@ def _lstm_16bit(pick: Pick) -> None:
 
 
 def _quantized_lstm(pick: Pick) -> None:
-    """Scales are as a quantiser would choose them, so that gates are not all open or shut."""
+    """Scales are as a quantizer would choose them, so that gates are not all open or shut."""
     batches, features = _size(pick), _size(pick)
     data = (pick.uniform(0.005, 0.02), pick.integer(-128, 127))
     hidden = (pick.uniform(0.005, 0.02), pick.integer(-128, 127))

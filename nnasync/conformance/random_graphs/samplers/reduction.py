@@ -1,4 +1,4 @@
-"""Samplers of reductions, normalisations and operations that order or choose numbers."""
+"""Samplers of reductions, normalizations and operations that order or choose numbers."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _constants(node: Node, positions: Sequence[int]) -> list[Array | None]:
 
 
 class _Weights:
-    """The constants of an LSTM; raises Unsupported where they are none, and for normalisation."""
+    """The constants of an LSTM; raises Unsupported where they are none, and for normalization."""
 
     def __init__(self, node: Node, norms: int) -> None:
         known = [None, *_constants(node, range(1, 18))]
@@ -112,7 +112,7 @@ class _Weights:
         self.peepholes = known[9:12]
         self.projection, self.projection_bias = known[_PROJECTION], known[_PROJECTION_BIAS]
         if any(node.arguments.has(position) for position in range(norms, norms + 4)):
-            raise Unsupported("layer normalisation")
+            raise Unsupported("layer normalization")
         self.is_coupled = of_inputs[_INPUT] is None
         self.gates: dict[int, tuple[Array, Array]] = {}
         for gate in range(self.is_coupled, 4):

@@ -92,7 +92,7 @@ def _extremum(graph: Graph, node: Node) -> None:
 
 
 def in_scale_of_result(graph: Graph, node: Node, position: int) -> int:
-    """An input in the quantisation of the output."""
+    """An input in the quantization of the output."""
     given, wanted = node.tensor(position), graph.result(node)
     source = graph.input(node, position)
     same = (given.scale, given.zero_point) == (wanted.scale, wanted.zero_point)
@@ -124,7 +124,7 @@ _COMPARISONS = {
 
 
 def _comparison(graph: Graph, node: Node) -> None:
-    """Of quantised numbers their real values are compared, of booleans their integers."""
+    """Of quantized numbers their real values are compared, of booleans their integers."""
     type = OperationType(node.type)
     inputs = graph.inputs(node, 0, 1)
     for position in (0, 1):

@@ -1,4 +1,4 @@
-"""Softmax and normalisations along an axis."""
+"""Softmax and normalizations along an axis."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def _instance(graph: Graph, node: Node) -> None:
         def constant(name: str) -> int:
             return graph.constant(np.full(1, numbers[name], np.float32))
 
-        centred = combine("SUB", source, mean(source), given)
-        squared = combine("MUL", centred, centred, given)
+        centerd = combine("SUB", source, mean(source), given)
+        squared = combine("MUL", centerd, centerd, given)
         variance = combine("ADD", mean(squared), constant("epsilon"), single)
         inverse = graph.like(single)
         graph.emit("RSQRT", [variance], [inverse])
         factor = combine("MUL", inverse, constant("gamma"), single)
-        scaled = combine("MUL", centred, factor, given)
+        scaled = combine("MUL", centerd, factor, given)
         graph.emit("ADD", [scaled, constant("beta")], [target], "AddOptions")
 
     channels_last(graph, node, body, flag="layout")

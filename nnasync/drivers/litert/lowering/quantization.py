@@ -1,4 +1,4 @@
-"""To quantised numbers and back."""
+"""To quantized numbers and back."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _dequantize(graph: Graph, node: Node) -> None:
             real = (tensor.value.astype(np.float32) - zero_point) * scale
         graph.define(node, graph.constant(real))
         return
-    numbers, centred = (
+    numbers, centerd = (
         graph.like(Tensor(type=OperandType.TENSOR_FLOAT32, shape=tensor.shape)) for _ in range(2)
     )
     graph.emit("CAST", graph.inputs(node, 0), [numbers], "CastOptions")
-    graph.emit("SUB", [numbers, graph.constant(zero_point)], [centred], "SubOptions")
+    graph.emit("SUB", [numbers, graph.constant(zero_point)], [centerd], "SubOptions")
     output = [graph.output(node)]
-    graph.emit("MUL", [centred, graph.constant(scale)], output, "MulOptions")
+    graph.emit("MUL", [centerd, graph.constant(scale)], output, "MulOptions")
 
 
 LOWERINGS: Mapping[OperationType, Lower] = {

@@ -46,7 +46,7 @@ def _gates(graph: Graph, node: Node, outputs: Sequence[int | None]) -> list[int]
 
 
 def _norm(graph: Graph, node: Node, first: int) -> list[int]:
-    """The weights of layer normalisation, or nothing."""
+    """The weights of layer normalization, or nothing."""
     weights = [
         graph.input(node, position) if node.arguments.has(position) else -1
         for position in range(first, first + 4)
@@ -82,7 +82,7 @@ def _both_lstm(graph: Graph, node: Node) -> None:
     merges, count = node.flag("merge_outputs"), len(node.outputs)
     results = 1 if merges else 2
     if any(node.arguments.has(position) for position in range(53, 61)):
-        raise Unsupported("layer normalisation in both directions")
+        raise Unsupported("layer normalization in both directions")
     if node.arguments.has(39) and not node.arguments.has(41):
         raise Unsupported("an auxiliary input in place of the backward one")
     if node.arguments.has(39) and not node.flag("is_time_major"):

@@ -46,7 +46,7 @@ def _reduction(graph: Graph, node: Node) -> None:
 
 
 def _mean(graph: Graph, node: Node, inputs: Sequence[int], options: Options) -> None:
-    """The mean of quantised numbers is cut off; sums are whole, so half of one settles doubts."""
+    """The mean of quantized numbers is cut off; sums are whole, so half of one settles doubts."""
     given, wanted = node.tensor(0), graph.result(node)
     source = inputs[0]
     unsigned = given.type == OperandType.TENSOR_QUANT8_ASYMM

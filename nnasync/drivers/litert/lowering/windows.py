@@ -204,7 +204,7 @@ _RESIZES = {
 
 
 def _resize(graph: Graph, node: Node) -> None:
-    """Quantised pixels are mixed as real numbers and cut off, where the engine would round."""
+    """Quantized pixels are mixed as real numbers and cut off, where the engine would round."""
     type = OperationType(node.type)
     options = {
         "AlignCorners": node.flag("align_corners"),

@@ -205,7 +205,7 @@ def _response_normalization(emitter: Emitter, call: Call) -> None:
     """ONNX sums over the channels of an image, divides by the width of the window, and adds."""
     axis = call.integer(5) if call.has(5) else -1
     if call.tensor(0).rank != 4 or axis % 4 not in (1, 3):
-        raise Unsupported("normalises over another axis than the channels of images")
+        raise Unsupported("normalizes over another axis than the channels of images")
     first = axis % 4 == 3
     size = 2 * call.integer(1) + 1
     if size > _WIDEST:

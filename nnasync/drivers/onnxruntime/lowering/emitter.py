@@ -1,7 +1,7 @@
 """An ONNX graph under construction: values of operands in the forms and layouts that nodes want.
 
 An operand of rank 4 may exist with its channels last, as the HAL has it, or first, as ONNX does; a
-quantised one as integers or, behind a DequantizeLinear, as floats. Each form is made once, when it
+quantized one as integers or, behind a DequantizeLinear, as floats. Each form is made once, when it
 is first wanted. ONNX Runtime fuses an operator between a DequantizeLinear and a QuantizeLinear into
 one of integers.
 """
@@ -64,7 +64,7 @@ class Emitter:
         self.nodes.append(("Identity", [source], [name], {}))
 
     def constant(self, array: Array) -> str:
-        """The name of a constant; ONNX Runtime's optimisers stumble where two nodes share one."""
+        """The name of a constant; ONNX Runtime's optimizers stumble where two nodes share one."""
         name = self._name("c")
         self.constants[name] = array
         return name
@@ -129,7 +129,7 @@ class Emitter:
         self._whole[index, first] = name
 
     def give_real(self, index: int, name: str, *, first: bool = False) -> None:
-        """Make floats an operand's value: a quantised operand is quantised here."""
+        """Make floats an operand's value: a quantized operand is quantized here."""
         tensor = self.tensor(index)
         if is_quantized(tensor.type):
             name = self.node("QuantizeLinear", [name, *self.scale_of(tensor)])
@@ -210,7 +210,7 @@ class Emitter:
 
 
 def is_redundant(activation: int, tensor: Tensor) -> bool:
-    """Whether the range of a quantised tensor clamps as an activation does."""
+    """Whether the range of a quantized tensor clamps as an activation does."""
     if not is_quantized(tensor.type):
         return False
     info = np.iinfo(tensor.dtype)

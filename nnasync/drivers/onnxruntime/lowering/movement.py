@@ -1,4 +1,4 @@
-"""Operations that move numbers: quantised ones as they are where nothing is requantised."""
+"""Operations that move numbers: quantized ones as they are where nothing is requantized."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WHOLE = (
 
 
 def _take(emitter: Emitter, call: Call, *, first: bool = False) -> str:
-    """Input 0 as it is; Unsupported where it is requantised on the way."""
+    """Input 0 as it is; Unsupported where it is requantized on the way."""
     if call.tensor(0).type not in _WHOLE:
         raise Unsupported(f"moves {OperandType(call.tensor(0).type).name}")
     if not call.keeps_numbers:
-        raise Unsupported("requantises what it moves")
+        raise Unsupported("requantizes what it moves")
     return emitter.whole(call.inputs[0], first=first)
 
 

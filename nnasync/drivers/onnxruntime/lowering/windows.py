@@ -213,7 +213,7 @@ def _resize(mode: str) -> Lower:
         rounding = "floor"
         if mode == "nearest":
             if half:
-                raise Unsupported("takes the nearest pixel of half pixel centres")
+                raise Unsupported("takes the nearest pixel of half pixel centers")
             rounding = "round_prefer_ceil" if corners else "floor"
         target: Shape = (shape[0], shape[3], *sizes)
         name = emitter.node(

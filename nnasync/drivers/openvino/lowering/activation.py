@@ -32,7 +32,7 @@ _LARGEST_SCALE = 8
 
 
 def check_scale(output: Tensor, scale: float, zero_point: int) -> None:
-    """Raise Unsupported unless a quantised output has the one scale that its rule knows.
+    """Raise Unsupported unless a quantized output has the one scale that its rule knows.
 
     `zero_point` is that of unsigned bytes.
     """
@@ -65,7 +65,7 @@ def _clamp(fused: int) -> Lower:
 
 
 def _curve(apply: Apply, scale: float = 0.0, zero_point: int = 0) -> Lower:
-    """A function of real numbers, whose quantised result has one scale only if one is given."""
+    """A function of real numbers, whose quantized result has one scale only if one is given."""
 
     def lower(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         output = outputs[0]
@@ -161,11 +161,11 @@ def _requantized(scope: Scope, source: Tensor, output: Tensor) -> Node:
     node = scope.value(0)
     if not is_quantized(source.type) or source.zero_point == output.zero_point:
         return node
-    return scope.centred(scope.raw(node, source), output)
+    return scope.centerd(scope.raw(node, source), output)
 
 
 def _cast_to(scope: Scope, node: Node, source: Tensor, output: Tensor) -> Node:
-    """Numbers (raw ones, if quantised) as another type."""
+    """Numbers (raw ones, if quantized) as another type."""
     op = scope.op
     if is_float(output.type):
         return (
@@ -179,7 +179,7 @@ def _cast_to(scope: Scope, node: Node, source: Tensor, output: Tensor) -> Node:
         node = op.convert(node, "f32")
     else:
         node = op.floor(op.clamp(node, 0.0, 255.0))
-    return scope.centred(node, output)
+    return scope.centerd(node, output)
 
 
 def _hard_swish(scope: Scope, node: Node) -> Node:

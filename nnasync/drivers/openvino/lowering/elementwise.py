@@ -30,7 +30,7 @@ Function = Callable[..., Node]
 
 
 def bounds_of(fused: int, output: Tensor) -> tuple[float, float]:
-    """What a fused activation lets through: raw values for quantised outputs."""
+    """What a fused activation lets through: raw values for quantized outputs."""
     if is_quantized(output.type):
         return quantized_bounds(fused, output)
     return float_bounds(fused)
@@ -41,7 +41,7 @@ def pointwise(
 ) -> Result:
     """Apply a function to inputs of the same layout, in the form in which they are there.
 
-    With `real`, it gets quantised values times their scale, else canonical ones.
+    With `real`, it gets quantized values times their scale, else canonical ones.
     """
     planar = scope.prefers_planar(positions)
     if real:
@@ -81,7 +81,7 @@ def _arithmetic(name: str) -> Lower:
 
 
 def _quantized(scope: Scope, name: str, output: Tensor, fused: int) -> Result:
-    """Sums and products of quantised values, in steps of the output."""
+    """Sums and products of quantized values, in steps of the output."""
     one_, other = scope.tensor(0), scope.tensor(1)
     bounds = bounds_of(fused, output)
     function = getattr(scope.op, name)

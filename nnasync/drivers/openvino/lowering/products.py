@@ -122,7 +122,7 @@ def _finish(
 ) -> Node:
     """Add the bias, which has this shape, and store the sums.
 
-    A constant bias of quantised sums is left to the quantisation: OpenVINO would make a bfloat16 of
+    A constant bias of quantized sums is left to the quantization: OpenVINO would make a bfloat16 of
     it in a graph of that precision.
     """
     source, filter, bias = (scope.tensor(index) for index in range(3))
@@ -187,7 +187,7 @@ def _window(arguments: Arguments) -> Window:
 
 
 def _check_pixels(arguments: Arguments, output: Tensor) -> None:
-    """Raise Unsupported for quantised groups of channels of which a single pixel comes out."""
+    """Raise Unsupported for quantized groups of channels of which a single pixel comes out."""
     pixels = output.shape[2:] if is_nchw(arguments) else output.shape[1:3]
     if is_quantized(output.type) and pixels == (1, 1):
         raise Unsupported("OpenVINO scales groups of single pixels wrong")

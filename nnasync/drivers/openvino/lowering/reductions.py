@@ -1,4 +1,4 @@
-"""Reductions along axes, normalisations, and the places of the largest elements."""
+"""Reductions along axes, normalizations, and the places of the largest elements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["RULES"]
 
 
 def _reduction(name: str, *, cuts: bool = False) -> Lower:
-    """A reduction by OpenVINO's function of this name; quantised means are cut off."""
+    """A reduction by OpenVINO's function of this name; quantized means are cut off."""
 
     def lower(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         output, source = outputs[0], arguments.tensor(0)

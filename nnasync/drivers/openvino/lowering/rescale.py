@@ -1,4 +1,4 @@
-"""From sums of whole numbers to quantised values, rounded as the rule does.
+"""From sums of whole numbers to quantized values, rounded as the rule does.
 
 The rule multiplies by a 31 bit fraction, rounds, divides by 2**shift, and rounds again. With halves
 up, that is one rounding after 2**-(shift + 1) is added, so that a single FakeQuantize can do both.
@@ -47,15 +47,15 @@ def rescale(
     lowest, highest = (bound - output.zero_point for bound in bounds)
     if halves_up or lowest >= 0 or not scope.sums_are_exact:
         levels = np.arange(lowest + 1, highest + 1)
-        moved = _centred(levels, factor, shift, np.asarray(bias, np.float64))
+        moved = _centerd(levels, factor, shift, np.asarray(bias, np.float64))
         left = bias + shift / factor - moved
         return scope.quantize(sums, output, factor, bounds, left, whole=True)
     levels = np.arange(1, max(-lowest, highest) + 1)
-    nudge = shift - factor * _centred(levels, factor, shift, np.zeros(()))
+    nudge = shift - factor * _centerd(levels, factor, shift, np.zeros(()))
     return _rounded_away(scope, sums, output, factor, bounds, np.asarray(bias), nudge)
 
 
-def _centred(levels: Array, factor: Array, shift: Array, bias: Array) -> Array:
+def _centerd(levels: Array, factor: Array, shift: Array, bias: Array) -> Array:
     """How far the places where results reach these levels are best moved, in units of the sums."""
     if not levels.size:
         return np.zeros(())

@@ -91,7 +91,7 @@ def _is_full(window: Window) -> bool:
 def _sum(scope: Scope, image: Node, window: Window) -> Node:
     """The sums of windows, as a convolution with ones, which adds in float32.
 
-    A pooling in bfloat16 would round its averages to 8 bits before they are quantised.
+    A pooling in bfloat16 would round its averages to 8 bits before they are quantized.
     """
     strides, heads, tails, filters = _geometry(window)
     ones = np.ones((tuple(image.shape)[1], 1, 1, *filters), np.float32)

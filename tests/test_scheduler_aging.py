@@ -23,11 +23,11 @@ def job(priority: Priority, deadline_ns: int = NEVER_NS) -> Job:
     return Job(priority, Estimate(), deadline_ns)
 
 
-AGEING = 100
+AGING = 100
 
 
-def ageing(*, servers: int = 1) -> Scheduler:
-    return Scheduler(servers=servers, queue_limit=1_000_000, ageing_ns=AGEING)
+def aging(*, servers: int = 1) -> Scheduler:
+    return Scheduler(servers=servers, queue_limit=1_000_000, aging_ns=AGING)
 
 
 def take(queue: Scheduler, now_ns: int, asked: Sequence[Priority] = ALL) -> Job:
@@ -38,20 +38,20 @@ def take(queue: Scheduler, now_ns: int, asked: Sequence[Priority] = ALL) -> Job:
 
 @given(
     st.lists(st.sampled_from([LOW, MEDIUM]), min_size=1, max_size=12),
-    st.lists(st.integers(0, AGEING - 1), min_size=1, max_size=12),
-    st.integers(1, 2 * AGEING),
+    st.lists(st.integers(0, AGING - 1), min_size=1, max_size=12),
+    st.integers(1, 2 * AGING),
 )
 def test_nothing_is_starved_by_high(
     waiting: list[Priority], arrivals: list[int], dispatch_every_ns: int
 ) -> None:
     """The n-th of its priority comes within n bounds and 2 n dispatches, in a flood of HIGH."""
-    queue = ageing()
+    queue = aging()
     at = sorted(arrivals[number % len(arrivals)] for number in range(len(waiting)))
     jobs = [job(priority) for priority in waiting]
     for each, now_ns in zip(jobs, at, strict=True):
         queue.submit(each, now_ns)
     handed: dict[Job, int] = {}
-    now_ns = AGEING
+    now_ns = AGING
     while len(handed) < len(jobs):
         queue.submit(job(HIGH), now_ns)
         best = take(queue, now_ns)
@@ -62,17 +62,17 @@ def test_nothing_is_starved_by_high(
         same = [each for each in jobs if each.priority is priority]
         assert sorted(same, key=handed.__getitem__) == same
         for place, each in enumerate(same, 1):
-            bound = place * (AGEING + 2 * dispatch_every_ns)
-            assert AGEING <= handed[each] - each.since_ns <= bound
+            bound = place * (AGING + 2 * dispatch_every_ns)
+            assert AGING <= handed[each] - each.since_ns <= bound
     assert queue.statistics().aged == len(jobs)
 
 
-@given(st.lists(deadlines, min_size=1), st.integers(0, 12), st.integers(1, AGEING))
+@given(st.lists(deadlines, min_size=1), st.integers(0, 12), st.integers(1, AGING))
 def test_of_high_only_one_in_each_bound_is_put_off(
     wanted: list[int], low: int, every_ns: int
 ) -> None:
     """And HIGH keeps its own order."""
-    queue = ageing()
+    queue = aging()
     for _ in range(low):
         queue.submit(job(LOW), 0)
     urgent = [job(HIGH, NEVER_NS if each == NEVER_NS else 10**6 + each) for each in wanted]
@@ -87,11 +87,11 @@ def test_of_high_only_one_in_each_bound_is_put_off(
             aged_ns.append(now_ns)
         now_ns += every_ns
     assert order == sorted(urgent, key=lambda each: each.deadline_ns)
-    assert all(later - earlier >= AGEING for earlier, later in itertools.pairwise([0, *aged_ns]))
+    assert all(later - earlier >= AGING for earlier, later in itertools.pairwise([0, *aged_ns]))
 
 
 def test_what_is_due_is_shielded_and_what_is_not_is_not() -> None:
-    queue = ageing()
+    queue = aging()
     early, late, urgent = job(LOW), job(LOW), job(HIGH)
     queue.submit(early, 0)
     queue.submit(late, 50)
@@ -108,7 +108,7 @@ def test_what_is_due_is_shielded_and_what_is_not_is_not() -> None:
 
 def test_a_priority_that_is_served_is_not_due() -> None:
     """A long queue of LOW that moves is no reason to put HIGH off."""
-    queue = ageing()
+    queue = aging()
     for _ in range(50):
         queue.submit(job(LOW), 0)
     queue.submit(job(HIGH), 0)
@@ -118,18 +118,18 @@ def test_a_priority_that_is_served_is_not_due() -> None:
 
 
 def test_an_impatient_stream_does_not_starve_the_patient() -> None:
-    queue = ageing()
+    queue = aging()
     patient = job(LOW)
     queue.submit(patient, 0)
     for now_ns in range(0, 200, 10):
         queue.submit(job(LOW, 10_000 + now_ns), now_ns)
         if take(queue, now_ns) is patient:
             break
-    assert now_ns == AGEING
+    assert now_ns == AGING
 
 
 def test_a_preempted_job_keeps_its_age_and_waits_for_the_next_bound() -> None:
-    queue = ageing()
+    queue = aging()
     old, young = job(LOW), job(LOW)
     queue.submit(old, 0)
     queue.submit(young, 10)
@@ -143,7 +143,7 @@ def test_a_preempted_job_keeps_its_age_and_waits_for_the_next_bound() -> None:
 
 
 def test_expired_jobs_are_not_handed_out_for_their_age() -> None:
-    queue = ageing()
+    queue = aging()
     late, patient = job(LOW, 150), job(LOW)
     queue.submit(late, 0)
     queue.submit(patient, 0)
@@ -152,11 +152,11 @@ def test_expired_jobs_are_not_handed_out_for_their_age() -> None:
     assert queue.take_expired() == [late]
 
 
-def test_high_does_not_age_and_ageing_can_be_off() -> None:
-    queue = ageing()
+def test_high_does_not_age_and_aging_can_be_off() -> None:
+    queue = aging()
     queue.submit(job(HIGH), 0)
     assert queue.due_ns(HIGH) == NEVER_NS
-    never = Scheduler(servers=1, queue_limit=9, ageing_ns=NEVER_NS)
+    never = Scheduler(servers=1, queue_limit=9, aging_ns=NEVER_NS)
     never.submit(job(LOW), 0)
     never.submit(job(HIGH), 0)
     assert take(never, NEVER_NS - 1).priority is HIGH
@@ -168,7 +168,7 @@ def test_a_job_that_left_is_not_kept_alive() -> None:
     class Watched(Job):
         __slots__ = ("__weakref__",)
 
-    queue = ageing()
+    queue = aging()
     queue.submit(job(LOW), 0)
     references = []
     for deadline_ns in (50, 60, NEVER_NS):
@@ -187,7 +187,7 @@ def test_a_job_that_left_is_not_kept_alive() -> None:
 @given(st.integers(10, 300))
 @settings(max_examples=10)
 def test_ages_of_what_left_leave_the_memory(count: int) -> None:
-    queue = ageing()
+    queue = aging()
     jobs = [job(MEDIUM, 1000 + number) for number in range(count)]
     for each in jobs:
         queue.submit(each, 0)

@@ -34,8 +34,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class AgeingRig(Rig):
-    """Workers whose ageing takes an hour, which a test lets pass."""
+class AgingRig(Rig):
+    """Workers whose aging takes an hour, which a test lets pass."""
 
     def __init__(self, cores: int, clock: Clock, watchdog: Watchdog) -> None:
         super().__init__(cores, 1000, watchdog)
@@ -47,7 +47,7 @@ class AgeingRig(Rig):
             queue_limit=1000,
             watchdog=watchdog,
             tracer=Tracer(),
-            ageing_ns=HOUR_NS,
+            aging_ns=HOUR_NS,
         )
 
     def age(self, by_ns: int = HOUR_NS) -> None:
@@ -61,7 +61,7 @@ class AgeingRig(Rig):
         callback()
 
     def alarm(self) -> Alarm:
-        """The one alarm of ageing that is armed."""
+        """The one alarm of aging that is armed."""
         assert isinstance(self.watchdog, ManualWatchdog)
         (alarm,) = (
             each
@@ -72,11 +72,11 @@ class AgeingRig(Rig):
 
 
 @pytest.fixture
-def ageing(clock: Clock) -> Iterator[Callable[[int], AgeingRig]]:
-    made: list[AgeingRig] = []
+def aging(clock: Clock) -> Iterator[Callable[[int], AgingRig]]:
+    made: list[AgingRig] = []
 
-    def make(cores: int) -> AgeingRig:
-        made.append(AgeingRig(cores, clock, ManualWatchdog()))
+    def make(cores: int) -> AgingRig:
+        made.append(AgingRig(cores, clock, ManualWatchdog()))
         return made[-1]
 
     yield make
@@ -84,8 +84,8 @@ def ageing(clock: Clock) -> Iterator[Callable[[int], AgeingRig]]:
         rig.close()
 
 
-def test_low_that_is_due_starts_though_no_core_is_free(ageing: Callable[[int], AgeingRig]) -> None:
-    rig = ageing(1)
+def test_low_that_is_due_starts_though_no_core_is_free(aging: Callable[[int], AgingRig]) -> None:
+    rig = aging(1)
     urgent, low, other = Steps(), Steps(), Steps()
     urgent_task = rig.submit(urgent, HIGH)
     urgent.reached()
@@ -108,9 +108,9 @@ def test_low_that_is_due_starts_though_no_core_is_free(ageing: Callable[[int], A
 
 
 def test_high_neither_waits_for_it_nor_stops_it_at_once(
-    ageing: Callable[[int], AgeingRig],
+    aging: Callable[[int], AgingRig],
 ) -> None:
-    rig = ageing(2)
+    rig = aging(2)
     first, second, low = Steps(), Steps(2), Steps(2)
     tasks = [rig.submit(first, HIGH), rig.submit(second, MEDIUM)]
     first.reached()
@@ -141,9 +141,9 @@ def test_high_neither_waits_for_it_nor_stops_it_at_once(
 
 
 def test_medium_that_is_due_takes_the_next_thread_and_keeps_it(
-    ageing: Callable[[int], AgeingRig],
+    aging: Callable[[int], AgingRig],
 ) -> None:
-    rig = ageing(1)
+    rig = aging(1)
     first, second, medium = Steps(), Steps(), Steps(2)
     tasks = [rig.submit(first, HIGH)]
     first.reached()
@@ -164,12 +164,12 @@ def test_medium_that_is_due_takes_the_next_thread_and_keeps_it(
         wait(task)
 
 
-def test_no_alarm_stays_when_nothing_waits(ageing: Callable[[int], AgeingRig]) -> None:
-    rig = ageing(1)
+def test_no_alarm_stays_when_nothing_waits(aging: Callable[[int], AgingRig]) -> None:
+    rig = aging(1)
     wait(rig.submit(Steps(permits=1), LOW))
     until(lambda: rig.workers.statistics().running == 0)
     rig.age()
-    assert rig.workers._ageing is None
+    assert rig.workers._aging is None
     assert rig.workers.statistics().scheduler.aged == 0
 
 
@@ -183,7 +183,7 @@ def test_low_is_not_starved_in_real_time() -> None:
         queue_limit=1000,
         watchdog=watchdog,
         tracer=Tracer(),
-        ageing_ns=5 * MS,
+        aging_ns=5 * MS,
     )
     rig = Rig(1, 1000, watchdog)
     rig.workers = workers
