@@ -53,6 +53,7 @@ from nnasync.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync.runtime.options import Options
 from nnasync.runtime.pending import pending
 from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
+from nnasync.runtime.renamed import renamed
 from nnasync.runtime.request import ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
@@ -230,6 +231,7 @@ class Runtime:
         return self._devices.named(name)
 
     @pending
+    @renamed(optimise_after="optimize_after")
     async def compile(
         self,
         model: Model | str | os.PathLike[str],
