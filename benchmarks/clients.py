@@ -41,7 +41,7 @@ from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.wire import messages
 from nnasync.wire.connection import Connection, close_all
 from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
-from nnasync.wire.models import Offer
+from nnasync.wire.model_transfer import Offer
 
 ROWS, WIDTH = 16, 512
 DEVICE = "nnasync-reference"

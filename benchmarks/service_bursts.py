@@ -39,7 +39,7 @@ from benchmarks.message_queue import round_trips
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.device import Device
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import bursts, connect
+from nnasync.drivers.service import connect, remote_bursts
 from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -244,7 +244,7 @@ class Measuring:
         placed = self.contestants[f"{label}, on any core, service"]
 
         async def run() -> float:
-            with mock.patch.object(bursts, "current_core", return_value=-1):
+            with mock.patch.object(remote_bursts, "current_core", return_value=-1):
                 return await placed()
 
         self.contestants[f"{label}, on any core, service"] = run

@@ -265,7 +265,7 @@ NOT_NEEDED = {
     "nnasync.compilation.compiler",
     "nnasync.compilation.trials",
     "nnasync.drivers.cpu.engine",
-    "nnasync.drivers.litert.programs",
+    "nnasync.drivers.litert.litert_programs",
     "nnasync.drivers.service",
     "nnasync.execution.burst",
     "nnasync.execution.flexible",

@@ -22,7 +22,7 @@ WORDS = {"errors.py"}
 PUT_OFF = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 READS_ENVIRONMENT = {
-    PACKAGE / "compilation" / "state.py",
+    PACKAGE / "compilation" / "state_files.py",
     PACKAGE / "tracing" / "verbose.py",
     PACKAGE / "drivers" / "onnxruntime" / "providers.py",
     PACKAGE / "streaming" / "sources" / "alsa.py",

@@ -13,23 +13,23 @@ inside it: a client that uses the same memory again sends the same bytes, and th
 trusts nothing that arrives, checks and binds each distinct encoding once.
 """
 
-from nnasync.burst.contract import Begin as Begin
-from nnasync.burst.contract import BurstCallback as BurstCallback
-from nnasync.burst.contract import BurstContext as BurstContext
-from nnasync.burst.contract import Channel as Channel
-from nnasync.burst.contract import HeatedBurstContext as HeatedBurstContext
-from nnasync.burst.contract import InlineBurstContext as InlineBurstContext
-from nnasync.burst.contract import LocalChannel as LocalChannel
-from nnasync.burst.contract import Outcome as Outcome
-from nnasync.burst.contract import PromptBurstContext as PromptBurstContext
-from nnasync.burst.contract import RunNow as RunNow
 from nnasync.burst.controller import BurstController as BurstController
-from nnasync.burst.messages import Arguments as Arguments
-from nnasync.burst.messages import BurstCancel as BurstCancel
-from nnasync.burst.messages import BurstRequest as BurstRequest
-from nnasync.burst.messages import BurstResult as BurstResult
-from nnasync.burst.messages import ResultDecoder as ResultDecoder
-from nnasync.burst.messages import result_of as result_of
+from nnasync.burst.packets import Arguments as Arguments
+from nnasync.burst.packets import BurstCancel as BurstCancel
+from nnasync.burst.packets import BurstRequest as BurstRequest
+from nnasync.burst.packets import BurstResult as BurstResult
+from nnasync.burst.packets import ResultDecoder as ResultDecoder
+from nnasync.burst.packets import result_of as result_of
+from nnasync.burst.protocols import Begin as Begin
+from nnasync.burst.protocols import BurstCallback as BurstCallback
+from nnasync.burst.protocols import BurstContext as BurstContext
+from nnasync.burst.protocols import Channel as Channel
+from nnasync.burst.protocols import HeatedBurstContext as HeatedBurstContext
+from nnasync.burst.protocols import InlineBurstContext as InlineBurstContext
+from nnasync.burst.protocols import LocalChannel as LocalChannel
+from nnasync.burst.protocols import Outcome as Outcome
+from nnasync.burst.protocols import PromptBurstContext as PromptBurstContext
+from nnasync.burst.protocols import RunNow as RunNow
 from nnasync.burst.server import BurstServer as BurstServer
 
 __all__ = [

@@ -6,8 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 
-from nnasync.burst.contract import BurstContext, Channel, Outcome, PromptBurstContext
-from nnasync.burst.messages import (
+from nnasync.burst.packets import (
     KINDS,
     UNDECODABLE,
     Arguments,
@@ -17,6 +16,7 @@ from nnasync.burst.messages import (
     encode,
     request_of,
 )
+from nnasync.burst.protocols import BurstContext, Channel, Outcome, PromptBurstContext
 from nnasync.errors import (
     BY_STATUS,
     REASONS,

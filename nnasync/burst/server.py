@@ -6,15 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from nnasync.burst.contract import (
-    Begin,
-    BurstCallback,
-    Channel,
-    GuardingCallback,
-    Outcome,
-    RunNow,
-)
-from nnasync.burst.messages import (
+from nnasync.burst.packets import (
     MAX_MESSAGE_BYTES,
     UNDECODABLE,
     BurstCancel,
@@ -24,6 +16,14 @@ from nnasync.burst.messages import (
     decode_arguments,
     decode_request,
     result_of,
+)
+from nnasync.burst.protocols import (
+    Begin,
+    BurstCallback,
+    Channel,
+    GuardingCallback,
+    Outcome,
+    RunNow,
 )
 from nnasync.errors import (
     DeviceUnavailable,

@@ -13,12 +13,12 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 
-from nnasync.cache.files import load_each
+from nnasync.cache.entry_files import load_each
+from nnasync.cache.entry_records import FORMAT, GENERATION_BYTES, FileRecord, Record, digest_of
 from nnasync.cache.installation import Installation
 from nnasync.cache.keys import FileKind, check_token, spare_token
 from nnasync.cache.ledger import Ledger
 from nnasync.cache.outcome import Hit, Miss, Rejected
-from nnasync.cache.records import FORMAT, GENERATION_BYTES, FileRecord, Record, digest_of
 from nnasync.cache.sealed import fill
 from nnasync.cache.transfer import load, size_of
 

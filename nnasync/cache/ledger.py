@@ -18,9 +18,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from nnasync.cache.entry_records import Record, decode, encode, sign
 from nnasync.cache.installation import Installation
 from nnasync.cache.outcome import Rejected
-from nnasync.cache.records import Record, decode, encode, sign
 
 if TYPE_CHECKING:
     import sqlite3

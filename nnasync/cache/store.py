@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from nnasync.cache.directory import Directory
-from nnasync.cache.files import NewFiles, entry_contents, entry_handles
+from nnasync.cache.entry_files import NewFiles, entry_contents, entry_handles
+from nnasync.cache.entry_records import FORMAT, HEADER_BYTES, Record, check_record
 from nnasync.cache.installation import Installation
 from nnasync.cache.keys import CacheKey, check_counts, derive_token, file_names, slot
 from nnasync.cache.ledger import Ledger, Rows
 from nnasync.cache.outcome import Contents, ForeignFile, Hit, Miss, Rejected
-from nnasync.cache.records import FORMAT, HEADER_BYTES, Record, check_record
 from nnasync.cache.transfer import Cipher, size_of
 from nnasync.deferred import deferred
 from nnasync.errors import InvalidArgument

@@ -8,9 +8,9 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from nnasync.cache.entry_records import NONCE_BYTES, FileRecord, digest_of
 from nnasync.cache.keys import FileKind
 from nnasync.cache.outcome import Rejected
-from nnasync.cache.records import NONCE_BYTES, FileRecord, digest_of
 from nnasync.cache.sealed import memory_file, seal
 
 __all__ = ["Cipher", "chunks", "load", "read", "save", "size_of", "write_all"]

@@ -11,14 +11,14 @@ from typing import Any
 import anyio
 import msgspec
 
-from nnasync.cli.arguments import device, positive
+from nnasync.cli.argument_types import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
 from nnasync.cli.text import table
 from nnasync.conformance import CaseResult, Path, Plan, Report, Selection, driver_facts
 from nnasync.conformance.parallel import run_parallel
-from nnasync.conformance.report import Counts, Failure
+from nnasync.conformance.result_counts import Counts, Failure
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion
 from nnasync.runtime import Options, run

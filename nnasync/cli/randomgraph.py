@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnasync.cli.arguments import device, positive
+from nnasync.cli.argument_types import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
 from nnasync.conformance.random_graphs import (

@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.argument_types import positive
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
 from nnasync.cli.text import milliseconds, table

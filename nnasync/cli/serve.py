@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible
 from nnasync.compilation import state_folder
 from nnasync.runtime import Options, open_runtime, run

@@ -33,7 +33,7 @@ from nnasync.compilation.report import devices_of as devices_of
 from nnasync.compilation.spec import DEFAULT_BUDGET_NS as DEFAULT_BUDGET_NS
 from nnasync.compilation.spec import Apart as Apart
 from nnasync.compilation.spec import CompileSpec as CompileSpec
-from nnasync.compilation.state import state_folder as state_folder
+from nnasync.compilation.state_files import state_folder as state_folder
 from nnasync.compilation.upgrade import bring_in as bring_in
 from nnasync.compilation.upgrade import tell as tell
 from nnasync.compilation.verdicts import Verdicts as Verdicts

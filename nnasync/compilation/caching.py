@@ -18,7 +18,7 @@ from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, derive_token
 from nnasync.cache.outcome import Rejected
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.spec import CompileSpec
-from nnasync.compilation.state import machine
+from nnasync.compilation.state_files import machine
 from nnasync.deferred import deferred
 from nnasync.device import Device, Lowering, PreparedModel
 from nnasync.engine_device.caching import library_version
@@ -28,12 +28,12 @@ from nnasync.wakeup import shield
 from nnasync.workers import Aside
 
 if TYPE_CHECKING:
-    from nnasync.cache import late
+    from nnasync.cache import late_files
     from nnasync.cache import writing as writings
-    from nnasync.cache.late import Amender, SharedEntries, SharedEntry
+    from nnasync.cache.late_files import Amender, SharedEntries, SharedEntry
     from nnasync.cache.writing import Writing
 else:
-    late = deferred("nnasync.cache.late")
+    late_files = deferred("nnasync.cache.late_files")
     writings = deferred("nnasync.cache.writing")
 
 __all__ = ["CompilationCache", "device_key", "load_prepared", "prepare_cached"]
@@ -153,7 +153,7 @@ class CompilationCache:
 
     def amender(self, key: CacheKey, generation: bytes) -> Amender:
         """What replaces an entry later, as long as it is of that generation."""
-        return late.Amender(self._store, key, self._digest, generation)
+        return late_files.Amender(self._store, key, self._digest, generation)
 
     async def share(
         self,
@@ -171,7 +171,7 @@ class CompilationCache:
         def opened() -> SharedEntry | Rejected:
             amender = self.amender(key, self._store.generation(key))
             try:
-                return late.SharedEntry(amender, counts, found)
+                return late_files.SharedEntry(amender, counts, found)
             except (Rejected, OSError) as error:
                 return Rejected(f"no files in memory: {error}")
 

@@ -18,6 +18,7 @@ import msgspec
 from nnasync.clock import Deadline, now_ns
 from nnasync.compilation.beside import let_go
 from nnasync.compilation.caching import CompilationCache
+from nnasync.compilation.candidates import Field, by_deadline
 from nnasync.compilation.circumstances import Circumstances, is_quiet
 from nnasync.compilation.contenders import (
     REFERENCE,
@@ -29,7 +30,6 @@ from nnasync.compilation.contenders import (
 from nnasync.compilation.contest import SHORT_NS, Limits, contest, still_agrees
 from nnasync.compilation.contest_messages import Answer, Ask, Held, Unheld
 from nnasync.compilation.contest_process import ContenderDied, NoContest
-from nnasync.compilation.gathering import Field, by_deadline
 from nnasync.compilation.partitioning import assigned, propose
 from nnasync.compilation.pins import parse_pin, pinned
 from nnasync.compilation.ranking import crowding
@@ -47,7 +47,7 @@ from nnasync.errors import (
     Refused,
     from_status,
 )
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["FALLBACK", "Competition", "threads_of"]
 

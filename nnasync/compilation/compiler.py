@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable
 
 from nnasync.compilation.caching import CompilationCache
+from nnasync.compilation.candidates import gather
 from nnasync.compilation.competition import FALLBACK, Competition, threads_of
 from nnasync.compilation.contenders import REFERENCE, Choosing, Contender, EngineContender
 from nnasync.compilation.contest_messages import Answer, Ask
-from nnasync.compilation.gathering import gather
 from nnasync.compilation.keeping import keep_stages
 from nnasync.compilation.manifest import Manifest, Outline
 from nnasync.compilation.pins import pin_of

@@ -41,7 +41,7 @@ from nnasync.compilation.trials import Answer, Trial, Turn
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["SHORT_NS", "Chill", "Limits", "Widen", "contest", "still_agrees"]
 

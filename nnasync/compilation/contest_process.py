@@ -25,10 +25,10 @@ from nnasync import model as models
 from nnasync.cache.outcome import Rejected
 from nnasync.cache.sealed import memory_file
 from nnasync.compilation.contest_messages import Ask, Held, Talk, Unheld, read_answer
-from nnasync.drivers.service.process import Peer, start_process
+from nnasync.drivers.service.child import Peer, start_process
 from nnasync.errors import DeviceError, NNError
 from nnasync.hal import Model
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["ContenderDied", "ContestProcess", "NoContest", "can_start"]
 

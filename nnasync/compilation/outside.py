@@ -17,8 +17,8 @@ from nnasync.clock import now_ns
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
 from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.engine_device import EnginePreparedModel
+from nnasync.engine_device.gates import DependencyFailed
 from nnasync.engine_device.launched import Info
-from nnasync.engine_device.ordering import DependencyFailed
 from nnasync.errors import BadState, CallerError, Cancelled, DeviceError, NNError, Refused
 from nnasync.fences import Fence
 from nnasync.hal import (

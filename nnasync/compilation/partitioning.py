@@ -14,9 +14,9 @@ import msgspec
 
 from nnasync.clock import Deadline
 from nnasync.compilation.beside import let_go
+from nnasync.compilation.candidates import Field, has_plans, lowerings_of, objection
 from nnasync.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
 from nnasync.compilation.contenders import REFERENCE
-from nnasync.compilation.gathering import Field, has_plans, lowerings_of, objection
 from nnasync.compilation.outside_steps import runs_outside
 from nnasync.compilation.report import Partition
 from nnasync.compilation.spec import CompileSpec
@@ -44,7 +44,7 @@ from nnasync.partition import (
     split,
 )
 from nnasync.partition.control_flow import view
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = [
     "INTERPRETER_NAME",

@@ -10,8 +10,8 @@ from nnasync.compilation.choice import Choice, Part, Runs
 from nnasync.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from nnasync.compilation.candidates import Field
     from nnasync.compilation.contenders import Contender
-    from nnasync.compilation.gathering import Field
     from nnasync.device import Device
 
 __all__ = ["parse_pin", "pin_of", "pinned"]

@@ -21,7 +21,7 @@ from nnasync.engine_device import EngineDevice
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal.decoders import msgpack_decoder
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 if TYPE_CHECKING:
     from nnasync.compilation import partitioning

@@ -18,7 +18,7 @@ from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.hal import Array, Model
 from nnasync.partition import PartitionedModel, cut, operation_weights_ns, segments
 from nnasync.plans.composite import CompositePlan, CompositeStep
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["cut_to_quantum"]
 

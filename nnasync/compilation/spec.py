@@ -14,7 +14,7 @@ from nnasync.compilation.verdicts import Verdicts
 from nnasync.device import Device
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 if TYPE_CHECKING:
     from nnasync.compilation.contest_process import ContestProcess

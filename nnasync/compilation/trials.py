@@ -24,7 +24,7 @@ from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, Array, ExecutionConfig, Model
 from nnasync.wakeup import yield_now
 from nnasync.workers import contained
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["Answer", "EngineTrial", "OutsideTrial", "Trial", "Turn"]
 

@@ -21,7 +21,7 @@ import msgspec
 from nnasync.compilation.choice import Choice
 from nnasync.compilation.circumstances import QUIET, Circumstances, succeeds
 from nnasync.compilation.report import Candidate
-from nnasync.compilation.state import machine, read_state, write_state
+from nnasync.compilation.state_files import machine, read_state, write_state
 from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]

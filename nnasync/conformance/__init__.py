@@ -15,7 +15,7 @@ from nnasync.conformance.parallel import run_parallel as run_parallel
 from nnasync.conformance.paths import Path as Path
 from nnasync.conformance.plan import Plan as Plan
 from nnasync.conformance.plan import run_plan as run_plan
-from nnasync.conformance.report import Report as Report
+from nnasync.conformance.result_counts import Report as Report
 from nnasync.conformance.results import CaseResult as CaseResult
 from nnasync.conformance.results import Outcome as Outcome
 from nnasync.conformance.results import Variant as Variant

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
-from nnasync.conformance.lines import (
+from nnasync.conformance.case_files import (
     CaseLine,
     OperandLine,
     SubgraphLine,

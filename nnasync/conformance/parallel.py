@@ -16,8 +16,8 @@ import anyio.abc
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from nnasync.conformance.messages import Begun, Done, Ended, Message, Stopped
 from nnasync.conformance.plan import Plan, run_plan
+from nnasync.conformance.progress_lines import Begun, Done, Ended, Message, Stopped
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
 from nnasync.errors import DeviceDied, GeneralFailure
 

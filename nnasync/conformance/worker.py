@@ -15,8 +15,8 @@ import sys
 import msgspec
 
 from nnasync.conformance.cases import Case
-from nnasync.conformance.messages import Begun, Done, Ended, Message, Stopped
 from nnasync.conformance.plan import Plan, run_plan
+from nnasync.conformance.progress_lines import Begun, Done, Ended, Message, Stopped
 from nnasync.errors import NNError
 from nnasync.runtime import run
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from nnasync.drivers.discovery import Made, Offer, make, make_target, offers
+from nnasync.drivers.entry_points import Made, Offer, make, make_target, offers
 from nnasync.engine import Engine, LateEngine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import DeviceType, Struct

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from nnasync.dump.graph_dump import graph_dump as graph_dump
 from nnasync.dump.memory import memory_text as memory_text
-from nnasync.dump.models import model_dot as model_dot
-from nnasync.dump.models import model_text as model_text
+from nnasync.dump.model_dump import model_dot as model_dot
+from nnasync.dump.model_dump import model_text as model_text
 from nnasync.dump.plan_graphs import plan_dot as plan_dot
 from nnasync.dump.plans import PlanOutline as PlanOutline
 from nnasync.dump.plans import outline as outline

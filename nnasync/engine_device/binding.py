@@ -29,7 +29,7 @@ from nnasync.hal import (
     is_fully_specified,
 )
 from nnasync.memory import IMAGE, Pool, mapped
-from nnasync.plans.gathering import bound, write
+from nnasync.plans.dense_copies import bound, write
 from nnasync.tracing import Phase, span
 from nnasync.workers import Given, StopFlag, contained
 

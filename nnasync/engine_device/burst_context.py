@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from nnasync.engine_device.heat import Heat
+from nnasync.engine_device.fast_state import Heat
 from nnasync.hal import ExecutionConfig, ExecutionResult, Request
 
 if TYPE_CHECKING:

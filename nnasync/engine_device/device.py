@@ -26,7 +26,7 @@ from nnasync.engine.contract import (
 from nnasync.engine.late import LateEngine
 from nnasync.engine.problems import check_plan
 from nnasync.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
-from nnasync.engine_device.heat import Heat
+from nnasync.engine_device.fast_state import Heat
 from nnasync.engine_device.prepared import EnginePreparedModel
 from nnasync.errors import (
     DeviceUnavailable,
@@ -55,9 +55,9 @@ from nnasync.workers import Workers
 
 if TYPE_CHECKING:
     from nnasync import extensions
-    from nnasync.engine_device import buffer, buffers, reasons
+    from nnasync.engine_device import buffers, engine_buffer, reasons
 else:
-    buffer = deferred("nnasync.engine_device.buffer")
+    engine_buffer = deferred("nnasync.engine_device.engine_buffer")
     buffers = deferred("nnasync.engine_device.buffers")
     extensions = deferred("nnasync.extensions")
     reasons = deferred("nnasync.engine_device.reasons")
@@ -438,7 +438,7 @@ class EngineDevice:
         with self._lock:
             if self._buffers is None:
                 self._buffers = buffers.Buffers(self._buffer_limit_bytes)
-        return buffer.EngineBuffer(
+        return engine_buffer.EngineBuffer(
             self._buffers, self._buffers.allocate(operand, roles), self.workers.aside, self.name
         )
 

@@ -14,9 +14,9 @@ from nnasync.device_helpers import begun_at
 from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine_device.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine_device.burst_context import EngineBurstContext
-from nnasync.engine_device.heat import Heat
+from nnasync.engine_device.fast_state import Heat
+from nnasync.engine_device.gates import Dependencies, Gate
 from nnasync.engine_device.launched import Done, Launched, timing_of
-from nnasync.engine_device.ordering import Dependencies, Gate
 from nnasync.errors import (
     DeviceError,
     DeviceUnavailable,
@@ -51,11 +51,11 @@ from nnasync.workers.inline import NEXT_TURN, RUN, WORKER, Admission
 if TYPE_CHECKING:
     from nnasync import burst as bursts
     from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
-    from nnasync.engine_device import rehearsal, tokens
+    from nnasync.engine_device import tokens, warmup
     from nnasync.engine_device.buffers import Buffers
 else:
     bursts = deferred("nnasync.burst")
-    rehearsal = deferred("nnasync.engine_device.rehearsal")
+    warmup = deferred("nnasync.engine_device.warmup")
     tokens = deferred("nnasync.engine_device.tokens")
 
 __all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
@@ -173,9 +173,9 @@ class EnginePreparedModel:
             call = binding.take()
             try:
                 if is_known:
-                    rehearsal.tried(call)
+                    warmup.tried(call)
                 else:
-                    rehearsal.measure(call, self._workers, self._estimate)
+                    warmup.measure(call, self._workers, self._estimate)
                 binding.give_back(call)
             except Exception as error:
                 # Its inputs were no inputs; a run that matters tells its own failure.
@@ -195,9 +195,7 @@ class EnginePreparedModel:
         if self._loops:
             return 0
         self._is_counted = False
-        rehearsed = rehearsal.rehearse(
-            self._workers, self._estimate, calls, self._runs_here, deadline
-        )
+        rehearsed = warmup.rehearse(self._workers, self._estimate, calls, self._runs_here, deadline)
         try:
             with contextlib.suppress(NNError):
                 return await rehearsed

@@ -29,7 +29,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.hal import Array, Model, OutputShape, Request
-from nnasync.plans.gathering import bound
+from nnasync.plans.dense_copies import bound
 from nnasync.workers import Given, StopFlag, contained
 
 __all__ = ["SteadyCall", "TokenBinding", "TokenCall"]

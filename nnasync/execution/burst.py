@@ -43,13 +43,13 @@ from nnasync.errors import (
     NNError,
     because,
 )
-from nnasync.execution.arguments import config_of
 from nnasync.execution.calls import BurstSlot, BurstStatistics, Call, Ways
+from nnasync.execution.launch_arguments import config_of
 from nnasync.execution.order import OrderedCalls
 from nnasync.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
 from nnasync.execution.room import OnFull, Room
 from nnasync.execution.slots import MemorySource, own_memory
-from nnasync.execution.state import StreamState
+from nnasync.execution.stream_state import StreamState
 from nnasync.fences import fresh
 from nnasync.hal import (
     DEFAULT_CONFIG,

@@ -10,7 +10,7 @@ from nnasync.burst import Outcome
 from nnasync.clock import Alarm
 from nnasync.execution.ports import Ports
 from nnasync.execution.slots import MemorySource, Piece, Slot, moved, own_memory
-from nnasync.execution.state import StreamState
+from nnasync.execution.stream_state import StreamState
 from nnasync.hal import ExecutionConfig, Model, Request
 from nnasync.wakeup import Waiter
 

@@ -21,7 +21,7 @@ from nnasync.errors import (
     ResourceExhausted,
 )
 from nnasync.execution.ports import Ports
-from nnasync.execution.state import Place, StreamState, nbytes_of
+from nnasync.execution.stream_state import Place, StreamState, nbytes_of
 from nnasync.hal import Array, BufferDesc, BufferRole
 from nnasync.memory import Pool
 

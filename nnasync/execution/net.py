@@ -18,16 +18,16 @@ from nnasync.compilation import Compilation, Fallback, Report, devices_of
 from nnasync.deferred import deferred
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, CallerError, InvalidArgument, NNError
-from nnasync.execution.arguments import (
+from nnasync.execution.carrying import carried
+from nnasync.execution.closing import Closing
+from nnasync.execution.launch import Execution, fenced
+from nnasync.execution.launch_arguments import (
     all_met,
     config_of,
     fences_of,
     launch_config,
     spread,
 )
-from nnasync.execution.carrying import carried
-from nnasync.execution.closing import Closing
-from nnasync.execution.launch import Execution, fenced
 from nnasync.execution.placing import place
 from nnasync.execution.ports import (
     Measured,

@@ -14,9 +14,9 @@ import numpy as np
 
 from nnasync.clock import Deadline
 from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because
-from nnasync.execution.arguments import config_of
 from nnasync.execution.burst import Burst
 from nnasync.execution.flexible import FlexibleCalls
+from nnasync.execution.launch_arguments import config_of
 from nnasync.execution.ports import in_order
 from nnasync.fences import Fence
 from nnasync.hal import NEVER_NS, ExecutionConfig, Timing

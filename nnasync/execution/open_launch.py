@@ -16,7 +16,7 @@ import numpy as np
 from nnasync.clock import Alarm, Watchdog, now_ns
 from nnasync.device import ExecutionInfo
 from nnasync.device_helpers import begun_at
-from nnasync.engine_device.ordering import DependencyFailed
+from nnasync.engine_device.gates import DependencyFailed
 from nnasync.errors import (
     BadState,
     Cancelled,

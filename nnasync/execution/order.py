@@ -17,7 +17,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.execution.calls import Call
-from nnasync.execution.state import StreamState
+from nnasync.execution.stream_state import StreamState
 from nnasync.scheduler import NEVER_NS
 from nnasync.workers import Workers
 

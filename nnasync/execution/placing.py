@@ -9,7 +9,7 @@ import numpy as np
 
 from nnasync.deferred import deferred
 from nnasync.device import PreparedModel
-from nnasync.execution.arguments import gone, misfit
+from nnasync.execution.launch_arguments import gone, misfit
 from nnasync.execution.ports import Ports, copy_in
 from nnasync.execution.slots import OutputRegion, Piece, Slot
 from nnasync.hal import Array

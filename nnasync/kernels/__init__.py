@@ -26,7 +26,9 @@ from nnasync.kernels.packing import PACKING, Packing
 
 if TYPE_CHECKING:
     from nnasync.kernels.registry import OPERATIONS as OPERATIONS
-    from nnasync.kernels.tflite.registry import EXTENSION_OPERATIONS as EXTENSION_OPERATIONS
+    from nnasync.kernels.tflite.extension_operations import (
+        EXTENSION_OPERATIONS as EXTENSION_OPERATIONS,
+    )
 
 __all__ = [
     "EXTENSION_OPERATIONS",
@@ -46,4 +48,6 @@ __all__ = [
     "quantized_range",
 ]
 
-__getattr__ = names(__name__, {"OPERATIONS": "registry", "EXTENSION_OPERATIONS": "tflite.registry"})
+__getattr__ = names(
+    __name__, {"OPERATIONS": "registry", "EXTENSION_OPERATIONS": "tflite.extension_operations"}
+)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
-from nnasync.memory.arena import Arena
 from nnasync.memory.layout import ALIGNMENT, layout
 from nnasync.memory.mapping import MemoryStatistics, count_copied, statistics
 from nnasync.memory.pool import IMAGE, Pool, Region, Unusable, mapped, to_rgb
+from nnasync.memory.shared_arena import Arena
 
 if TYPE_CHECKING:
     from nnasync.memory.image import ImageFormat as ImageFormat

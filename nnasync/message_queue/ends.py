@@ -16,6 +16,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.memory import Pool
+from nnasync.message_queue.doorbell import Bell, Ringer, open_pipe, reopen
 from nnasync.message_queue.handover import Handover
 from nnasync.message_queue.ring import (
     HEADER_BYTES,
@@ -26,7 +27,6 @@ from nnasync.message_queue.ring import (
     prepare,
     read_capacity,
 )
-from nnasync.message_queue.wake import Bell, Ringer, open_pipe, reopen
 
 __all__ = ["QueueEnd"]
 

@@ -7,9 +7,9 @@ from collections import deque
 
 from nnasync.clock import now_ns
 from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.message_queue.doorbell import Bell
 from nnasync.message_queue.ends import QueueEnd, died
 from nnasync.message_queue.ring import ORDERED, Consumer
-from nnasync.message_queue.wake import Bell
 
 __all__ = ["POLLING_NS", "QueueReader"]
 

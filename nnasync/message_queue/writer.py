@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nnasync.errors import GeneralFailure
+from nnasync.message_queue.doorbell import Ringer
 from nnasync.message_queue.ends import QueueEnd, died
 from nnasync.message_queue.ring import CLOSED, Producer
-from nnasync.message_queue.wake import Ringer
 
 __all__ = ["QueueWriter"]
 

@@ -8,11 +8,11 @@ from nnasync.deferred import names
 
 if TYPE_CHECKING:
     from nnasync.model.builder import ModelBuilder as ModelBuilder
-    from nnasync.model.file import fingerprint as fingerprint
-    from nnasync.model.file import load_nnm as load_nnm
-    from nnasync.model.file import save as save
-    from nnasync.model.file import write as write
     from nnasync.model.graph import Value as Value
+    from nnasync.model.nnm import fingerprint as fingerprint
+    from nnasync.model.nnm import load_nnm as load_nnm
+    from nnasync.model.nnm import save as save
+    from nnasync.model.nnm import write as write
 
 __all__ = ["ModelBuilder", "Value", "fingerprint", "load_nnm", "save", "write"]
 
@@ -21,9 +21,9 @@ __getattr__ = names(
     {
         "ModelBuilder": "builder",
         "Value": "graph",
-        "fingerprint": "file",
-        "load_nnm": "file",
-        "save": "file",
-        "write": "file",
+        "fingerprint": "nnm",
+        "load_nnm": "nnm",
+        "save": "nnm",
+        "write": "nnm",
     },
 )

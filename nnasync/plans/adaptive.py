@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from nnasync.engine.contract import BoundCall, Plan, Target
 from nnasync.hal import Array
-from nnasync.plans.gathering import reads_in_place, write
+from nnasync.plans.dense_copies import reads_in_place, write
 from nnasync.workers import Given, StopFlag
 
 __all__ = ["AdaptivePlan"]

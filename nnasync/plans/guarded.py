@@ -28,7 +28,7 @@ from nnasync.engine.problems import check_call
 from nnasync.errors import CallerError, Cancelled, DeviceError, GeneralFailure, NNError, Refused
 from nnasync.fences import fresh
 from nnasync.hal import Array
-from nnasync.plans.gathering import reads_in_place, write
+from nnasync.plans.dense_copies import reads_in_place, write
 from nnasync.workers import ABORT, Given, StopFlag, contained
 
 __all__ = [

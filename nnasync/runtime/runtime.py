@@ -42,19 +42,19 @@ from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
-from nnasync.runtime.closing import (
+from nnasync.runtime.compile_request import ModelSource, begun
+from nnasync.runtime.device_list import Devices
+from nnasync.runtime.leftovers import Leftovers, closed_on_failure
+from nnasync.runtime.options import Options
+from nnasync.runtime.pending import pending
+from nnasync.runtime.process_settings import SETTINGS, settle_in, slice_ns
+from nnasync.runtime.renamed import renamed
+from nnasync.runtime.shutdown import (
     close_device,
     close_prepared,
     collect_late_files,
     late_files_written,
 )
-from nnasync.runtime.devices import Devices
-from nnasync.runtime.leftovers import Leftovers, closed_on_failure
-from nnasync.runtime.options import Options
-from nnasync.runtime.pending import pending
-from nnasync.runtime.process import SETTINGS, settle_in, slice_ns
-from nnasync.runtime.renamed import renamed
-from nnasync.runtime.request import ModelSource, begun
 from nnasync.runtime.tasks import tasks_of_this_loop
 from nnasync.timeslice import set_time_slice
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
@@ -64,8 +64,8 @@ from nnasync.workers import Workers, WorkersStatistics
 
 if TYPE_CHECKING:
     from nnasync import versions
-    from nnasync.cache import late
-    from nnasync.cache.late import SharedEntries
+    from nnasync.cache import late_files
+    from nnasync.cache.late_files import SharedEntries
     from nnasync.compilation import contest_process
     from nnasync.compilation.contest_process import ContestProcess
     from nnasync.execution import domain
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from nnasync.versions import Errands, OlderDevice
 else:
     contest_process = deferred("nnasync.compilation.contest_process")
-    late = deferred("nnasync.cache.late")
+    late_files = deferred("nnasync.cache.late_files")
     domain = deferred("nnasync.execution.domain")
     rechecking = deferred("nnasync.runtime.rechecking")
     reviving = deferred("nnasync.runtime.reviving")
@@ -443,7 +443,7 @@ class Runtime:
         return self._errands
 
     def _shared_once(self) -> SharedEntries:
-        self._shared = self._shared or late.SharedEntries()
+        self._shared = self._shared or late_files.SharedEntries()
         return self._shared
 
     def _check_open(self) -> None:

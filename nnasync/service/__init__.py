@@ -6,9 +6,9 @@ client of it is `nnasync.drivers.service`.
 
 from __future__ import annotations
 
+from nnasync.service.acceptor import serve, serve_connected
 from nnasync.service.limits import Limits
 from nnasync.service.listening import listening
-from nnasync.service.process import for_service
-from nnasync.service.server import serve, serve_connected
+from nnasync.service.process_resources import for_service
 
 __all__ = ["Limits", "for_service", "listening", "serve", "serve_connected"]

@@ -12,9 +12,9 @@ import socket
 from nnasync.errors import NNError
 from nnasync.runtime import open_runtime, run
 from nnasync.service import lifeline
+from nnasync.service.acceptor import serve_connected
 from nnasync.service.limits import Limits
-from nnasync.service.process import for_service, options_of
-from nnasync.service.server import serve_connected
+from nnasync.service.process_resources import for_service, options_of
 
 __all__ = ["main"]
 

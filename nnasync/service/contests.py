@@ -26,7 +26,7 @@ from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.runtime import Options, open_runtime, run
 from nnasync.service import lifeline
-from nnasync.service.process import options_of
+from nnasync.service.process_resources import options_of
 from nnasync.wire.connection import Frame
 
 __all__ = ["main"]

@@ -15,7 +15,7 @@ from nnasync.engine_device import EnginePreparedModel
 from nnasync.errors import Cancelled
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, Request
-from nnasync.service.bursts import ServedBurst
+from nnasync.service.served_bursts import ServedBurst
 from nnasync.wakeup import Wakeup
 from nnasync.workers import contained
 

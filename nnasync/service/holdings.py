@@ -19,12 +19,12 @@ from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
 from nnasync.message_queue import Handover
 from nnasync.scheduler import NEVER_NS
-from nnasync.service.account import Account
-from nnasync.service.bursts import ServedBurst
+from nnasync.service.client_account import Account
 from nnasync.service.executions import Start, executions_of
 from nnasync.service.limits import Limits
-from nnasync.service.memories import Memories, Usage, read_bytes
-from nnasync.service.tracing import Tracing
+from nnasync.service.served_bursts import ServedBurst
+from nnasync.service.served_memories import Memories, Usage, read_bytes
+from nnasync.service.service_tracing import Tracing
 from nnasync.wire.connection import Frame, close_all
 from nnasync.wire.messages import (
     Allocate,
@@ -60,8 +60,8 @@ from nnasync.wire.messages import (
     Trace,
     failed,
 )
-from nnasync.wire.models import model_of
-from nnasync.workers.helping import in_helper_thread
+from nnasync.wire.model_transfer import model_of
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["ANSWERED", "Holdings"]
 

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 import anyio
 
 from nnasync.errors import ResourceExhaustedTransient
-from nnasync.streaming.reading import Reading
+from nnasync.streaming.blocking_reader import Reading
 from nnasync.wakeup import Waiter
 
 __all__ = ["LookAhead"]

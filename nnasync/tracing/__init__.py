@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import names
-from nnasync.tracing.figures import Count as Count
-from nnasync.tracing.figures import labeled as labeled
 from nnasync.tracing.instruments import Hooks as Hooks
 from nnasync.tracing.instruments import Instrument as Instrument
 from nnasync.tracing.instruments import Traced as Traced
@@ -22,12 +20,14 @@ from nnasync.tracing.marks import Mark as Mark
 from nnasync.tracing.marks import Phase as Phase
 from nnasync.tracing.spans import SWITCH as SWITCH
 from nnasync.tracing.spans import span as span
+from nnasync.tracing.statistic_kinds import Count as Count
+from nnasync.tracing.statistic_kinds import labeled as labeled
 from nnasync.tracing.verbose import vlog as vlog
 
 if TYPE_CHECKING:
     from nnasync.tracing.chrome import chrome_trace as chrome_trace
     from nnasync.tracing.chrome import write_trace as write_trace
-    from nnasync.tracing.narrator import Narrator as Narrator
+    from nnasync.tracing.execution_log import Narrator as Narrator
     from nnasync.tracing.timeline import Flow as Flow
     from nnasync.tracing.timeline import Span as Span
     from nnasync.tracing.timeline import Timeline as Timeline
@@ -57,7 +57,7 @@ __getattr__ = names(
     __name__,
     {
         "Flow": "timeline",
-        "Narrator": "narrator",
+        "Narrator": "execution_log",
         "Span": "timeline",
         "Timeline": "timeline",
         "chrome_trace": "chrome",

@@ -19,8 +19,8 @@ import msgspec
 
 from nnasync import errors
 from nnasync.tracing.families import Collector, Family, Sample
-from nnasync.tracing.figures import COUNTER, LABEL
 from nnasync.tracing.instruments import Instrument, Traced
+from nnasync.tracing.statistic_kinds import COUNTER, LABEL
 
 __all__ = [
     "BOUNDS_S",

@@ -16,7 +16,7 @@ from nnasync.versions.device import Versioned
 from nnasync.versions.discovery import Discovered, admit
 from nnasync.versions.errands import Errand, Errands
 from nnasync.versions.interfaces import OlderDevice
-from nnasync.versions.slicing import Slice, View, slice_of, view_of
+from nnasync.versions.model_slices import Slice, View, slice_of, view_of
 
 __all__ = [
     "Answers",

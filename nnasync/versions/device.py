@@ -33,10 +33,10 @@ from nnasync.validation import (
 )
 from nnasync.versions.errands import Errands
 from nnasync.versions.interfaces import OlderDevice
+from nnasync.versions.model_slices import View, view_of
 from nnasync.versions.prepared import VersionedPreparedModel
-from nnasync.versions.results import older_error
-from nnasync.versions.slicing import View, view_of
-from nnasync.workers.helping import in_helper_thread
+from nnasync.versions.versioned_results import older_error
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["Versioned"]
 

@@ -26,9 +26,9 @@ from nnasync.hal import (
     Timing,
 )
 from nnasync.validation import compliant_with, validate_request
-from nnasync.versions.bursts import OwnBurst, ServedBurst, follow
 from nnasync.versions.errands import Errand, Errands
-from nnasync.versions.results import are_specified, checked_result, older_error
+from nnasync.versions.versioned_bursts import OwnBurst, ServedBurst, follow
+from nnasync.versions.versioned_results import are_specified, checked_result, older_error
 
 __all__ = ["VersionedPreparedModel"]
 

@@ -30,9 +30,7 @@ takes too long, the thread is written off: another one takes its place, and the 
 the next call of a burst) wakes no other thread: the worker that settles takes it next.
 """
 
-from nnasync.workers.aside import Aside as Aside
-from nnasync.workers.crew import Worker as Worker
-from nnasync.workers.crew import WorkersStatistics as WorkersStatistics
+from nnasync.workers.helper_threads import Aside as Aside
 from nnasync.workers.task import ABORT as ABORT
 from nnasync.workers.task import GO as GO
 from nnasync.workers.task import YIELD as YIELD
@@ -42,6 +40,8 @@ from nnasync.workers.task import StopFlag as StopFlag
 from nnasync.workers.task import Task as Task
 from nnasync.workers.task import contained as contained
 from nnasync.workers.threads import Workers as Workers
+from nnasync.workers.worker_thread import Worker as Worker
+from nnasync.workers.worker_thread import WorkersStatistics as WorkersStatistics
 
 __all__ = [
     "ABORT",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import Priority
-from nnasync.workers.crew import Worker
 from nnasync.workers.task import GO, Task
+from nnasync.workers.worker_thread import Worker
 
 __all__ = ["MOST_HANGING", "Running"]
 

@@ -24,13 +24,13 @@ from nnasync.hal import Priority
 from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
-from nnasync.workers.aside import Aside
-from nnasync.workers.crew import Nursery, Worker, WorkersStatistics
-from nnasync.workers.giving_way import GivingWay, LowOsPriority
+from nnasync.workers.demotion import GivingWay, LowOsPriority
+from nnasync.workers.helper_threads import Aside
 from nnasync.workers.inline import InlineLane
 from nnasync.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync.workers.running import Running
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
+from nnasync.workers.worker_thread import Nursery, Worker, WorkersStatistics
 
 __all__ = ["HANGS_AFTER_NS", "Workers"]
 

@@ -229,7 +229,7 @@ def test_cancelling_tells_the_device_and_leaves_the_answer_to_it() -> None:
     found = prompt.follow(serial)
     prompt.controller.cancel(serial)
     (packet,) = prompt.told
-    assert burst.messages.decode_request(packet) == burst.BurstCancel(serial)
+    assert burst.packets.decode_request(packet) == burst.BurstCancel(serial)
     assert found == []
     prompt.answer(serial, ErrorStatus.GENERAL_FAILURE, "cancelled")
     assert len(found) == 1

@@ -38,7 +38,7 @@ HOSTILE = [
     encode(("cancel", "one")),
     encode(("stop", 1)),
     b"\xdd\xff\xff\xff\xff",
-    b"x" * (burst.messages.MAX_MESSAGE_BYTES + 1),
+    b"x" * (burst.packets.MAX_MESSAGE_BYTES + 1),
 ]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from nnasync.cache import Contents, Hit, Store
 from nnasync.cache.directory import Directory
+from nnasync.cache.entry_records import HEADER_BYTES, Record
 from nnasync.cache.ledger import Rows
-from nnasync.cache.records import HEADER_BYTES, Record
 from tests.cache import entries
 from tests.cache.entries import (
     FILES,

@@ -13,10 +13,10 @@ import pytest
 
 from nnasync.cache import Store
 from nnasync.cache import ledger as ledger_module
+from nnasync.cache.entry_records import FORMAT, FileRecord, Record
 from nnasync.cache.installation import Installation
 from nnasync.cache.ledger import Ledger
 from nnasync.cache.outcome import Rejected
-from nnasync.cache.records import FORMAT, FileRecord, Record
 from tests.cache.entries import FILES, OTHER_KEY, read, write, written
 
 RECORD = Record(FORMAT, "0.1", "device", "1.0", b"m", b"g" * 16, False, (FileRecord(1, b"d"),), ())

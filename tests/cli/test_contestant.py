@@ -11,7 +11,7 @@ import pytest
 import nnasync as nn
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter
 from nnasync.cli.bench.figures import Figures, figures_of
-from nnasync.cli.bench.lowerings import lowering_settings
+from nnasync.cli.bench.pinned_lowerings import lowering_settings
 from nnasync.cli.bench.rounds import run_rounds
 from nnasync.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure

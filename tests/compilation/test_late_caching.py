@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.cache import late
+from nnasync.cache import late_files
 from nnasync.drivers.service import isolate
 from nnasync.engine import CacheFiles, LateFiles
 from nnasync.engine_device import EngineDevice
@@ -169,7 +169,7 @@ async def test_closing_does_not_wait_for_a_directory_that_does_not_answer(
         return ""
 
     monkeypatch.setattr("nnasync.runtime.runtime.CLOSE_GRACE_S", 0.01)
-    monkeypatch.setattr(late.Amender, "replace", silent)
+    monkeypatch.setattr(late_files.Amender, "replace", silent)
     engine = LateEngine()
     try:
         async with started(tmp_path, engine) as start:

@@ -12,7 +12,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.null import NullEngine
 from nnasync.hal import OperationType
-from nnasync.workers.helping import in_helper_thread
+from nnasync.workers.anyio_threads import in_helper_thread
 from tests.rigs import ONES, REFERENCE, ROW, calculator, runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]

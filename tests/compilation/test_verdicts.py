@@ -15,9 +15,9 @@ import nnasync as nn
 from nnasync.compilation.choice import Choice, Part
 from nnasync.compilation.circumstances import Circumstances
 from nnasync.compilation.report import Candidate
-from nnasync.compilation.state import machine, read_state, state_folder, write_state
+from nnasync.compilation.state_files import machine, read_state, state_folder, write_state
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
-from nnasync.engine_device.rehearsal import REHEARSALS
+from nnasync.engine_device.warmup import REHEARSALS
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.compilation.test_caching import KeepingEngine
@@ -140,15 +140,15 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
 def test_the_folder_comes_from_the_environment(
     state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nnasync.compilation import state
+    from nnasync.compilation import state_files
 
-    assert state.state_folder() == str(state_folder)
+    assert state_files.state_folder() == str(state_folder)
     monkeypatch.delenv("NNASYNC_STATE_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
-    assert state.state_folder() == "/somewhere/nnasync"
+    assert state_files.state_folder() == "/somewhere/nnasync"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", "/nobody")
-    assert state.state_folder() == "/nobody/.local/state/nnasync"
+    assert state_files.state_folder() == "/nobody/.local/state/nnasync"
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -359,10 +359,10 @@ async def test_garbage_in_the_folder_is_measured_over(clock: ManualClock) -> Non
 
 
 def test_the_machine_is_told_without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnasync.compilation import state
+    from nnasync.compilation import state_files
 
     def started(*args: Any, **options: Any) -> Any:
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    assert state.machine.__wrapped__() == machine()
+    assert state_files.machine.__wrapped__() == machine()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.conformance import lines
+from nnasync.conformance import case_files as lines
 from nnasync.conformance.cases import Selection, case_files, parse_case, read_cases
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion, OperandLifeTime, OperandType, OperationType

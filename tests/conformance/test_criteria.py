@@ -9,7 +9,7 @@ import pytest
 
 from nnasync.accuracy import Criterion, compare
 from nnasync.conformance.random_graphs import Size, generate, generated_operations
-from nnasync.conformance.random_graphs.comparison import class_criterion, criterion_class
+from nnasync.conformance.random_graphs.graph_criteria import class_criterion, criterion_class
 from nnasync.conformance.random_graphs.reference import execute
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import OPERATIONS

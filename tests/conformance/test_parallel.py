@@ -15,9 +15,9 @@ import pytest
 
 from nnasync.conformance import parallel
 from nnasync.conformance.cases import Selection
-from nnasync.conformance.messages import Begun, Ended, Message, Stopped
 from nnasync.conformance.parallel import run_parallel
 from nnasync.conformance.plan import Plan, run_plan
+from nnasync.conformance.progress_lines import Begun, Ended, Message, Stopped
 from nnasync.conformance.results import CaseResult, Outcome
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
 from tests.conformance.small_cases import addition, quantized_sum, rectified, write

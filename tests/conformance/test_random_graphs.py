@@ -35,8 +35,8 @@ from nnasync.conformance.random_graphs import (
     save_graph,
     shrink,
 )
+from nnasync.conformance.random_graphs.equivalents import float_twin
 from nnasync.conformance.random_graphs.examination import REFERENCE
-from nnasync.conformance.random_graphs.forms import float_twin
 from nnasync.conformance.random_graphs.graph import Origin, graph_of
 from nnasync.conformance.random_graphs.inspector import Inspector, operation_names
 from nnasync.conformance.random_graphs.reference import evaluate, outputs_of

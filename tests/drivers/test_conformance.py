@@ -14,8 +14,8 @@ import pytest
 
 import nnasync as nn
 from nnasync.conformance import Path, Report, Runner, driver_facts
+from nnasync.conformance.case_files import decoded_head, read_lines
 from nnasync.conformance.cases import case_files, parse_case
-from nnasync.conformance.lines import decoded_head, read_lines
 from nnasync.drivers import DRIVERS, is_installed
 
 FOLDER = FilePath(__file__).resolve().parents[3] / "shared" / "cts"

@@ -10,7 +10,7 @@ import pytest
 import nnasync as nn
 from nnasync import hal
 from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.limits import MAX_NESTING, MAX_OPERATIONS, check_nesting
+from nnasync.drivers.cpu.execution_limits import MAX_NESTING, MAX_OPERATIONS, check_nesting
 from nnasync.engine import OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Model, OperandType, OperationType, Subgraph

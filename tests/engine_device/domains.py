@@ -9,7 +9,7 @@ import numpy as np
 from nnasync.burst import LocalChannel
 from nnasync.clock import now_ns
 from nnasync.engine_device import EnginePreparedModel
-from nnasync.engine_device.buffer import EngineBuffer
+from nnasync.engine_device.engine_buffer import EngineBuffer
 from nnasync.hal import (
     BufferDesc,
     BufferRole,

@@ -14,7 +14,7 @@ import pytest
 from nnasync.clock import Deadline, now_ns, within
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine_device import EnginePreparedModel
-from nnasync.engine_device.buffer import INLINE_COPY_BYTES
+from nnasync.engine_device.engine_buffer import INLINE_COPY_BYTES
 from nnasync.engine_device.tokens import SteadyCall
 from nnasync.errors import (
     BadState,

@@ -18,7 +18,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.null import NullEngine
 from nnasync.engine_device import EngineDevice
-from nnasync.engine_device.heat import COOLS_AFTER_LOOKS
+from nnasync.engine_device.fast_state import COOLS_AFTER_LOOKS
 from nnasync.errors import Cancelled, DeviceUnavailable
 from nnasync.fences import Fence
 from tests.conftest import open_descriptors, our_threads

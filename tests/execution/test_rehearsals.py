@@ -11,7 +11,7 @@ import pytest
 import nnasync as nn
 from nnasync.clock import Deadline
 from nnasync.drivers.null import Gate, NullEngine
-from nnasync.engine_device import rehearsal
+from nnasync.engine_device import warmup
 from nnasync.tracing import Instrument
 from tests.rigs import POOL, ROW, attempt, double, doubler, runtime
 
@@ -39,7 +39,7 @@ class Eager(NullEngine):
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, nothing takes too long."""
     for name in ("REHEARSAL_NS", "LONGEST_NS", "PATIENCE_NS"):
-        monkeypatch.setattr(rehearsal, name, 10**12)
+        monkeypatch.setattr(warmup, name, 10**12)
 
 
 @pytest.mark.usefixtures("endless")
@@ -47,7 +47,7 @@ async def test_long_calls_are_rehearsed_on_the_worker_that_runs_the_first() -> N
     engine = Eager()
     async with runtime(engine, options=POOL) as rt:
         net = await rt.compile(doubler())
-        assert engine.counters.run == TRIALS + rehearsal.REHEARSALS
+        assert engine.counters.run == TRIALS + warmup.REHEARSALS
         assert rt.statistics().workers.worker_runs == rt.statistics().workers.worker_ns == 0
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
         assert rt.statistics().workers.worker_runs == 1
@@ -62,7 +62,7 @@ async def test_short_calls_are_rehearsed_on_the_loop() -> None:
     async with runtime(engine, options=HERE) as rt:
         net = await rt.compile(doubler())
         assert set(engine.threads[TRIALS:]) == {threading.current_thread()}
-        assert len(engine.threads) == TRIALS + rehearsal.REHEARSALS
+        assert len(engine.threads) == TRIALS + warmup.REHEARSALS
         assert rt.statistics().workers.inline_runs == rt.statistics().workers.threads == 0
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
@@ -83,7 +83,7 @@ async def test_an_engine_that_had_no_rival_is_measured_and_rehearsed_too(
     async with runtime(device, options=ONE_WORKER) as rt:
         net = await rt.compile(doubler())
         prepared: Any = net._prepared
-        assert prepared.estimate.samples == 1 + rehearsal.REHEARSALS
+        assert prepared.estimate.samples == 1 + warmup.REHEARSALS
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
 
@@ -110,10 +110,10 @@ async def test_who_observes_a_runtime_sees_no_rehearsals() -> None:
 @pytest.mark.parametrize(
     ("best_ns", "times"),
     [
-        (rehearsal.LONGEST_NS + 1, 0),
-        (rehearsal.LONGEST_NS, 1),
-        (rehearsal.REHEARSAL_NS / 3, 3),
-        (1, rehearsal.REHEARSALS),
+        (warmup.LONGEST_NS + 1, 0),
+        (warmup.LONGEST_NS, 1),
+        (warmup.REHEARSAL_NS / 3, 3),
+        (1, warmup.REHEARSALS),
     ],
 )
 async def test_how_often(best_ns: float, times: int) -> None:
@@ -132,8 +132,8 @@ async def test_how_often(best_ns: float, times: int) -> None:
 
 
 async def test_without_a_free_worker_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "LONGEST_NS", 10**12)
-    monkeypatch.setattr(rehearsal, "PATIENCE_NS", 0)
+    monkeypatch.setattr(warmup, "LONGEST_NS", 10**12)
+    monkeypatch.setattr(warmup, "PATIENCE_NS", 0)
     engine = Eager()
     async with runtime(engine) as rt:
         net = await rt.compile(doubler())

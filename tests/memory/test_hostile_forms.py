@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, Unusable
 from nnasync.wire.messages import OfferModel, PoolForm, decode, encode
-from nnasync.wire.models import Offer, model_of, pool_of
+from nnasync.wire.model_transfer import Offer, model_of, pool_of
 from tests.memory.handles import dense
 
 SIZE = 8192

@@ -14,7 +14,7 @@ import pytest
 from nnasync import memory
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 from nnasync.memory import ALIGNMENT, Arena, Pool, mapped
-from nnasync.wire.models import handle_of
+from nnasync.wire.model_transfer import handle_of
 from tests.conftest import open_descriptors
 
 
@@ -109,7 +109,7 @@ def test_a_pool_goes_with_its_last_piece_and_counts_no_more() -> None:
 
 
 def test_large_pieces_have_pools_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnasync.memory.arena.LARGEST_POOL_BYTES", 1024)
+    monkeypatch.setattr("nnasync.memory.shared_arena.LARGEST_POOL_BYTES", 1024)
     arena = Arena()
     small = [arena.take(64)[0] for _ in range(100)]
     assert max(pool.size for pool in small) <= 1024

@@ -15,8 +15,8 @@ import pytest
 
 from nnasync import hal
 from nnasync.conformance.random_graphs import Graph, Size, generate, model_of
-from nnasync.conformance.random_graphs.comparison import difference
-from nnasync.conformance.random_graphs.forms import Form, in_form
+from nnasync.conformance.random_graphs.equivalents import Form, in_form
+from nnasync.conformance.random_graphs.graph_criteria import difference
 from nnasync.conformance.random_graphs.reference import evaluate, outputs_of, strict
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import BoundCall, OutputBuffer, Plan, StopFlag, Target

@@ -34,12 +34,12 @@ from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.hal import BufferDesc, BufferRole, ExecutionConfig, ExecutionPreference, Priority
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import Limits, bursts, listening, serve
-from nnasync.service.account import Account
+from nnasync.service import Limits, listening, serve, served_bursts
+from nnasync.service.client_account import Account
 from nnasync.wire import messages
 from nnasync.wire.connection import Connection, close_all
 from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
-from nnasync.wire.models import Offer
+from nnasync.wire.model_transfer import Offer
 from tests import rigs
 from tests.message_queue.waiting import read, write
 from tests.service.rig import Slot, request_on
@@ -372,12 +372,12 @@ def watching() -> Iterator[list[str]]:
     logger.propagate = False
     threading.excepthook = lambda told: listener.found.append(repr(told.exc_value))
     # Most memory that is named here never comes.
-    patience_s, bursts._PATIENCE_S = bursts._PATIENCE_S, 0.001
+    patience_s, served_bursts._PATIENCE_S = served_bursts._PATIENCE_S, 0.001
     try:
         yield listener.found
     finally:
         threading.excepthook = hook
-        bursts._PATIENCE_S = patience_s
+        served_bursts._PATIENCE_S = patience_s
         logger.removeHandler(listener)
         logger.setLevel(level)
         logger.propagate = propagates

@@ -13,11 +13,11 @@ import numpy as np
 import nnasync as nn
 from nnasync.device import Device
 from nnasync.drivers.service import ServiceDevice
-from nnasync.drivers.service.process import Peer
+from nnasync.drivers.service.child import Peer
 from nnasync.hal import DataLocation, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.service import Limits, serve_connected
-from nnasync.service.session import Session
+from nnasync.service.client_session import Session
 from tests import rigs
 
 

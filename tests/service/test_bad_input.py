@@ -27,11 +27,11 @@ from nnasync.burst import Arguments, BurstController, LocalChannel
 from nnasync.clock import Deadline
 from nnasync.device import PreparedModel
 from nnasync.drivers.service import ServiceDevice, connect, supervisor
-from nnasync.drivers.service.process import Peer
+from nnasync.drivers.service.child import Peer
 from nnasync.engine_device.caching import library_version
 from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
-from nnasync.service import session
+from nnasync.service import client_session
 from nnasync.service.holdings import Holdings
 from nnasync.wire.connection import Connection
 from nnasync.wire.messages import (
@@ -127,7 +127,7 @@ async def test_a_service_of_another_version(welcome: Any, match: str) -> None:
 async def test_a_client_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = library_version()
     async with served(connections=2) as it:
-        monkeypatch.setattr(session, "library_version", lambda: "9.9.9")
+        monkeypatch.setattr(client_session, "library_version", lambda: "9.9.9")
         match = rf"nnasync 9\.9\.9 .*the client {ours} .*both must be the same"
         with pytest.raises(errors.DeviceUnavailable, match=match):
             await ServiceDevice.open(it.source, "gpu")
@@ -137,7 +137,7 @@ async def test_a_client_of_another_version(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_client_that_never_greets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_HELLO_WITHIN_S", 0.05)
+    monkeypatch.setattr(client_session, "_HELLO_WITHIN_S", 0.05)
     hello = framed(Hello(MAGIC, PROTOCOL, library_version(), 1))
     async with served(connections=4) as it:
         for said, (bad, _) in zip((b"", hello[:4], hello[:-1]), it.source.pairs[1:], strict=True):

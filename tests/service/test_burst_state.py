@@ -22,7 +22,7 @@ from nnasync.errors import (
 )
 from nnasync.execution import distant
 from nnasync.execution.distant import DistantState
-from nnasync.execution.state import StreamState
+from nnasync.execution.stream_state import StreamState
 from nnasync.service import Limits
 from tests import rigs
 from tests.rigs import ONES, REFERENCE, ROW, attempt, count, counter, total

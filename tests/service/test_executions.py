@@ -20,7 +20,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.device_helpers import ForwardingDevice, PlainExecutions, passed_on
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import ServiceDevice, isolate
-from nnasync.drivers.service.bursts import RemoteBurst
+from nnasync.drivers.service.remote_bursts import RemoteBurst
 from nnasync.hal import (
     MAXIMUM_LOOP_TIMEOUT_NS,
     DataLocation,
@@ -30,7 +30,7 @@ from nnasync.hal import (
     RequestArgument,
 )
 from nnasync.memory import Pool
-from nnasync.service import Limits, bursts
+from nnasync.service import Limits, served_bursts
 from nnasync.wire.messages import CloseBurst
 from tests import rigs
 from tests.rigs import ONES, attempt, until
@@ -519,7 +519,7 @@ async def test_memory_that_was_refused_is_taken_once_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was refused never comes: nobody waits for it as for what is on its way."""
-    monkeypatch.setattr(bursts, "_PATIENCE_S", 10 * rigs.GUARD_S)
+    monkeypatch.setattr(served_bursts, "_PATIENCE_S", 10 * rigs.GUARD_S)
     async with served(limits=Limits(memories=1)) as it:
         first, second = Slot(), Slot(ONES)
         prepared = await opened(it, first)

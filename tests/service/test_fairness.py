@@ -36,15 +36,15 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import Limits, bursts, for_service, listening, serve
-from nnasync.service.account import FINE_NS, Account
-from nnasync.service.memories import Memories
-from nnasync.service.pace import Crowd
+from nnasync.service import Limits, for_service, listening, serve, served_bursts
+from nnasync.service.client_account import FINE_NS, Account
+from nnasync.service.rate_limit import Crowd
+from nnasync.service.served_memories import Memories
 from nnasync.wire import connection as connection_module
 from nnasync.wire import messages
 from nnasync.wire.connection import Connection
 from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, encode
-from nnasync.wire.models import Offer
+from nnasync.wire.model_transfer import Offer
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.service.rig import Slot
@@ -312,7 +312,7 @@ async def test_memory_that_never_comes_is_waited_for_once(
         return awaited(memories, number, patience_s)
 
     monkeypatch.setattr(Memories, "awaited", seen)
-    monkeypatch.setattr(bursts, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(served_bursts, "_PATIENCE_S", 0.5)
     async with house(rigs.REFERENCE, tmp_path, 1) as it:
         connection = await it.stranger()
         model = Offer(rigs.doubler()).message(1, 1)

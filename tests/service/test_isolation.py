@@ -16,15 +16,15 @@ import nnasync as nn
 from nnasync import errors
 from nnasync.conformance import Outcome
 from nnasync.conformance import Path as Way
+from nnasync.conformance.case_files import read_lines
 from nnasync.conformance.cases import case_files, parse_case
 from nnasync.conformance.hal_suite import SuitePlan
 from nnasync.conformance.hal_suite.check import Verdict
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.hal_suite.suite import run_suite
-from nnasync.conformance.lines import read_lines
 from nnasync.conformance.paths import Buffers
 from nnasync.conformance.runner import Runner
-from nnasync.drivers.service import isolate, process
+from nnasync.drivers.service import child, isolate
 from nnasync.hal import ExecutionConfig
 from nnasync.wire.messages import GetStatus
 from tests import rigs
@@ -139,7 +139,7 @@ async def test_after_a_message_that_could_not_be_sent_the_next_service_is_waited
 
 
 async def test_a_stopped_service_is_ended_with_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_GRACE_S", 0.1)  # Grace is lost on what is stopped.
+    monkeypatch.setattr(child, "_GRACE_S", 0.1)  # Grace is lost on what is stopped.
     device = await isolate(REFERENCE)
     prepared, slot = await device.prepare_model(rigs.doubler()), Slot()
     pid = kill(device, signal.SIGSTOP)

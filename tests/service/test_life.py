@@ -21,9 +21,10 @@ from nnasync import errors, hal
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.paths import Buffers
-from nnasync.drivers.service import ServiceDevice, isolate, process
+from nnasync.drivers.service import ServiceDevice, isolate
+from nnasync.drivers.service import child as process
+from nnasync.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.pulse import HANG_AFTER_S
 from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
 from nnasync.wire.messages import GetStatus
@@ -505,7 +506,7 @@ sys.setswitchinterval(1e-6)
 import nnasync as nn
 from nnasync.burst import Arguments
 from nnasync.wire.messages import FromService, ModelForm, decode, encode
-from nnasync.wire.models import Offer
+from nnasync.wire.model_transfer import Offer
 builder = nn.ModelBuilder("m")
 x = builder.input("x", (1, 4))
 builder.output("y", builder.add(x, x))

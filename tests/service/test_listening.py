@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from nnasync import errors
-from nnasync.drivers.service import connect, process
-from nnasync.service import Limits, listening, serve, server
+from nnasync.drivers.service import child, connect
+from nnasync.service import Limits, acceptor, listening, serve
 from nnasync.wire.connection import peer_uid
 from tests import rigs
 
@@ -138,7 +138,7 @@ def test_a_path_that_somebody_else_took_is_not_removed(folder: Path) -> None:
 
 async def test_a_service_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uid = os.geteuid() + 1
-    monkeypatch.setattr(process, "peer_uid", lambda _: uid)
+    monkeypatch.setattr(child, "peer_uid", lambda _: uid)
     told = pytest.raises(errors.DeviceUnavailable, match=f"is of user {uid}")
     with listening(folder / "x"), told:
         await connect(folder / "x")
@@ -149,7 +149,7 @@ async def test_a_client_of_another_user(folder: Path, monkeypatch: pytest.Monkey
     async with rigs.runtime(rigs.REFERENCE) as runtime, anyio.create_task_group() as tasks:
         with listening(path) as listener:
             tasks.start_soon(serve, runtime.devices[0], listener, Limits())
-            monkeypatch.setattr(server, "peer_uid", lambda sock: real(sock) + 1)
+            monkeypatch.setattr(acceptor, "peer_uid", lambda sock: real(sock) + 1)
             with pytest.raises(errors.DeviceUnavailable, match="before it served"):
                 await connect(path)
             monkeypatch.undo()

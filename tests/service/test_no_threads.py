@@ -10,8 +10,8 @@ import pytest
 
 from nnasync.burst import BurstController, LocalChannel
 from nnasync.clock import Deadline, now_ns
-from nnasync.drivers.service import isolate, process
-from nnasync.drivers.service.process import Child
+from nnasync.drivers.service import child, isolate
+from nnasync.drivers.service.child import Child
 from nnasync.drivers.service.supervisor import Supervisor
 from nnasync.errors import DeviceUnavailable, ResourceExhaustedTransient
 from nnasync.hal import ExecutionConfig
@@ -74,7 +74,7 @@ async def test_a_link_without_a_thread_leaves_no_process(
     monkeypatch: Any, children: list[int]
 ) -> None:
     threads = Threads(monkeypatch, "nnasync-service")
-    monkeypatch.setattr(process, "_GRACE_S", 0.0)
+    monkeypatch.setattr(child, "_GRACE_S", 0.0)
     with pytest.raises(ResourceExhaustedTransient, match="no thread for the connection"):
         await isolate(REFERENCE)
     (pid,) = children

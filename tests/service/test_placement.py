@@ -11,12 +11,12 @@ import pytest
 
 import nnasync as nn
 from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import bursts
+from nnasync.drivers.service import remote_bursts
 from nnasync.wire.placement import Placement, current_core, staying
 from tests import rigs
 from tests.rigs import ROW
 from tests.service.rig import Slot, served
-from tests.service.test_bursts import Client
+from tests.service.test_served_bursts import Client
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -75,7 +75,7 @@ def burst_thread() -> int:
 async def test_who_executes_comes_for_short_work_and_is_free_for_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bursts, "current_core", lambda: CORES[1])
+    monkeypatch.setattr(remote_bursts, "current_core", lambda: CORES[1])
     engine = NullEngine(compute=lambda inputs: [2 * np.asarray(inputs[0])])
     async with served(engine, options=nn.Options(cores=1, inline_budget_us=1e6)) as it:
         prepared = await it.device.prepare_model(rigs.doubler(), nn.Preference.LOW_POWER)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nnasync.drivers.service import pulse as pulses
-from nnasync.drivers.service.pulse import Pulse
+from nnasync.drivers.service import heartbeat as pulses
+from nnasync.drivers.service.heartbeat import Pulse
 from tests import rigs
 
 HALF_NS = 5_000_000_000

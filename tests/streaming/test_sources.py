@@ -25,7 +25,7 @@ from nnasync.streaming import (
     synthetic,
     video_file,
 )
-from nnasync.streaming.reading import Reading
+from nnasync.streaming.blocking_reader import Reading
 from nnasync.streaming.sources import alsa, audio, video
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks", "stall_guard")]

@@ -42,8 +42,8 @@ from nnasync.hal import (
 from nnasync.memory import Pool, layout
 from nnasync.validation import minimum_version, validate_model, validate_request
 from nnasync.versions import Errands, OlderDevice
-from nnasync.versions.bursts import ServedBurst
 from nnasync.versions.errands import Errand
+from nnasync.versions.versioned_bursts import ServedBurst
 from tests.rigs import GUARD_S, ManualWatchdog
 
 V1_0, V1_1, V1_2, V1_3 = HalVersion

@@ -182,8 +182,8 @@ async def test_a_device_that_was_found_and_fails_is_left_out(
             self.version = ""
 
     names = ("odd", "nnasync-reference")
-    monkeypatch.setattr("nnasync.runtime.devices.default_devices", lambda *_: names)
-    monkeypatch.setattr("nnasync.runtime.devices.foreign_devices", lambda _: {"odd": Odd()})
+    monkeypatch.setattr("nnasync.runtime.device_list.default_devices", lambda *_: names)
+    monkeypatch.setattr("nnasync.runtime.device_list.foreign_devices", lambda _: {"odd": Odd()})
     async with nn.open_runtime() as runtime:
         assert [device.name for device in runtime.devices] == ["nnasync-reference"]
     assert caplog.messages == [

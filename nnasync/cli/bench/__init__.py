@@ -14,10 +14,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from nnasync.cli.arguments import positive
+from nnasync.cli.argument_types import positive
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of
-from nnasync.cli.bench.lowerings import lowering_settings
+from nnasync.cli.bench.pinned_lowerings import lowering_settings
 from nnasync.cli.bench.rounds import run_rounds
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import interruptible

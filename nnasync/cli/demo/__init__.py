@@ -11,10 +11,10 @@ from typing import Any, TextIO
 import msgspec
 
 from nnasync.cli.demo import page, picture
+from nnasync.cli.demo.demo_timeline import Timeline, timeline_of
 from nnasync.cli.demo.play import DemoOptions, Recording, play
 from nnasync.cli.demo.streams import read_truth
 from nnasync.cli.demo.summary import summarize, text
-from nnasync.cli.demo.timeline import Timeline, timeline_of
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.runtime import run

@@ -6,8 +6,8 @@ import importlib.resources
 
 import msgspec
 
+from nnasync.cli.demo.demo_timeline import Timeline
 from nnasync.cli.demo.picture import COLORS, LOST, RIGHT
-from nnasync.cli.demo.timeline import Timeline
 
 __all__ = ["html"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.cli.demo.timeline import Lane, Timeline
+from nnasync.cli.demo.demo_timeline import Lane, Timeline
 from nnasync.hal import Array, Priority
 
 __all__ = ["COLORS", "LOST", "draw"]

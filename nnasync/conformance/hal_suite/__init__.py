@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from nnasync.conformance.hal_suite.check import CheckResult as CheckResult
 from nnasync.conformance.hal_suite.check import Verdict as Verdict
-from nnasync.conformance.hal_suite.report import GroupCounts as GroupCounts
-from nnasync.conformance.hal_suite.report import SuiteReport as SuiteReport
 from nnasync.conformance.hal_suite.suite import GROUPS as GROUPS
 from nnasync.conformance.hal_suite.suite import SuitePlan as SuitePlan
 from nnasync.conformance.hal_suite.suite import run_on as run_on
 from nnasync.conformance.hal_suite.suite import run_suite as run_suite
+from nnasync.conformance.hal_suite.suite_report import GroupCounts as GroupCounts
+from nnasync.conformance.hal_suite.suite_report import SuiteReport as SuiteReport
 
 __all__ = [
     "GROUPS",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from nnasync.conformance.hal_suite.bench import Bench
 from nnasync.conformance.hal_suite.check import Check, Skipped, refused
+from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.trial import Fault
 from nnasync.device import Device
 from nnasync.errors import InvalidArgument

@@ -15,7 +15,7 @@ from nnasync.burst import (
     BurstResult,
     LocalChannel,
 )
-from nnasync.conformance.hal_suite.bench import Ready
+from nnasync.conformance.hal_suite.fixture import Ready
 from nnasync.conformance.trial import Fault
 from nnasync.errors import InvalidArgument
 from nnasync.fences import Fence

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 
 from nnasync.conformance.cases import Case
-from nnasync.conformance.hal_suite.bench import Bench, check_timing
 from nnasync.conformance.hal_suite.burst_client import Client, Sense, check_error, message_of
 from nnasync.conformance.hal_suite.burst_messages import changes
 from nnasync.conformance.hal_suite.check import Check
+from nnasync.conformance.hal_suite.fixture import Bench, check_timing
 from nnasync.conformance.paths import Buffers
 from nnasync.conformance.trial import Fault
 from nnasync.errors import InvalidArgument, NNError, ResourceExhaustedTransient

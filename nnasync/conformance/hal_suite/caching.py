@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from nnasync.conformance.cases import Case
-from nnasync.conformance.hal_suite.bench import Bench, Ready
 from nnasync.conformance.hal_suite.cache_files import (
     CacheFiles,
     Handles,
@@ -24,6 +23,7 @@ from nnasync.conformance.hal_suite.cache_files import (
     truncate,
 )
 from nnasync.conformance.hal_suite.check import Check, Skipped, refused
+from nnasync.conformance.hal_suite.fixture import Bench, Ready
 from nnasync.conformance.hal_suite.quality import DEADLINES, deadline_of
 from nnasync.conformance.hal_suite.subjects import chain
 from nnasync.conformance.trial import Fault

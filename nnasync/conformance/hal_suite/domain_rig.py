@@ -11,8 +11,8 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.conformance.cases import Case
-from nnasync.conformance.hal_suite.bench import Bench
 from nnasync.conformance.hal_suite.check import Skipped
+from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.subjects import case_of
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.trial import Fault, told

@@ -14,10 +14,10 @@ import anyio
 import numpy as np
 
 from nnasync.conformance.cases import Case
-from nnasync.conformance.hal_suite.bench import Bench
 from nnasync.conformance.hal_suite.check import Check, Skipped, refused
 from nnasync.conformance.hal_suite.domain_rig import FORMS, Domain, pool_of, two_outputs
 from nnasync.conformance.hal_suite.domain_roles import illegal_allocations
+from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.paths import Path
 from nnasync.conformance.trial import Fault
 from nnasync.device import Buffer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnasync.conformance.hal_suite.bench import Bench
 from nnasync.conformance.hal_suite.check import Check, refused
+from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.mutations import KINDS, Mutant, mutants
 from nnasync.device import Device
 from nnasync.errors import InvalidArgument

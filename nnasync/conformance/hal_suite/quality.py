@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from nnasync.clock import Deadline, now_ns
 from nnasync.conformance.cases import Case
-from nnasync.conformance.hal_suite.bench import PATHS, Bench, Ready
 from nnasync.conformance.hal_suite.check import Check, refused
+from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.paths import Buffers, Path
 from nnasync.conformance.trial import Fault

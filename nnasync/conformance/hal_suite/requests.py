@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from nnasync.conformance.cases import Case
-from nnasync.conformance.hal_suite.bench import PATHS, Bench, Ready, check_timing
 from nnasync.conformance.hal_suite.check import Check, refused
+from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready, check_timing
 from nnasync.conformance.paths import Buffers, Path
 from nnasync.conformance.trial import Fault, told
 from nnasync.errors import InvalidArgument, NNError, OutputInsufficientSize

@@ -11,11 +11,11 @@ import anyio
 
 from nnasync.conformance.cases import Case, case_files, read_cases
 from nnasync.conformance.hal_suite.basics import basics
-from nnasync.conformance.hal_suite.bench import Bench
 from nnasync.conformance.hal_suite.bursts import bursts
 from nnasync.conformance.hal_suite.caching import caching
 from nnasync.conformance.hal_suite.check import Check, CheckResult, Skipped, Verdict
 from nnasync.conformance.hal_suite.domains import domains
+from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.models import models
 from nnasync.conformance.hal_suite.quality import quality
 from nnasync.conformance.hal_suite.requests import requests

@@ -10,8 +10,6 @@ from __future__ import annotations
 from nnasync.conformance.random_graphs.examination import Examination as Examination
 from nnasync.conformance.random_graphs.examination import Verdict as Verdict
 from nnasync.conformance.random_graphs.examination import examine as examine
-from nnasync.conformance.random_graphs.files import load_graph as load_graph
-from nnasync.conformance.random_graphs.files import save_graph as save_graph
 from nnasync.conformance.random_graphs.fleet import run_fleet as run_fleet
 from nnasync.conformance.random_graphs.generation import KINDS as KINDS
 from nnasync.conformance.random_graphs.generation import Menu as Menu
@@ -24,13 +22,15 @@ from nnasync.conformance.random_graphs.generation import menu_of as menu_of
 from nnasync.conformance.random_graphs.graph import Graph as Graph
 from nnasync.conformance.random_graphs.graph import model_of as model_of
 from nnasync.conformance.random_graphs.inspector import Inspector as Inspector
-from nnasync.conformance.random_graphs.messages import Assignment as Assignment
-from nnasync.conformance.random_graphs.messages import Order as Order
-from nnasync.conformance.random_graphs.messages import Result as Result
+from nnasync.conformance.random_graphs.saved_graphs import load_graph as load_graph
+from nnasync.conformance.random_graphs.saved_graphs import save_graph as save_graph
 from nnasync.conformance.random_graphs.shrinking import shrink as shrink
 from nnasync.conformance.random_graphs.survey import survey as survey
 from nnasync.conformance.random_graphs.team import TEAM as TEAM
 from nnasync.conformance.random_graphs.team import TeamEngine as TeamEngine
+from nnasync.conformance.random_graphs.worker_messages import Assignment as Assignment
+from nnasync.conformance.random_graphs.worker_messages import Order as Order
+from nnasync.conformance.random_graphs.worker_messages import Result as Result
 
 __all__ = [
     "KINDS",

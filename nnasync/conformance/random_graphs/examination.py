@@ -18,9 +18,13 @@ from nnasync import hal
 from nnasync.conformance.cases import Case, Expected
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.random_graphs import reference
-from nnasync.conformance.random_graphs.comparison import criterion_class, difference, first_fault
-from nnasync.conformance.random_graphs.forms import Form, float_twin, quantized
+from nnasync.conformance.random_graphs.equivalents import Form, float_twin, quantized
 from nnasync.conformance.random_graphs.graph import Graph, graph_of, model_of
+from nnasync.conformance.random_graphs.graph_criteria import (
+    criterion_class,
+    difference,
+    first_fault,
+)
 from nnasync.conformance.trial import told
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel

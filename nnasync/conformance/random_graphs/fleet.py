@@ -20,14 +20,14 @@ from nnasync.conformance.parallel import ending
 from nnasync.conformance.random_graphs.examination import Verdict
 from nnasync.conformance.random_graphs.generation import generate
 from nnasync.conformance.random_graphs.inspector import operation_names, saved_graph
-from nnasync.conformance.random_graphs.messages import Assignment, Order, Result
+from nnasync.conformance.random_graphs.worker_messages import Assignment, Order, Result
 from nnasync.errors import GeneralFailure
 
 __all__ = ["ANSWER_LIMIT_S", "run_fleet"]
 
 ANSWER_LIMIT_S = 300.0
 """A process that needs longer for one graph, shrinking included, hangs."""
-WORKER = ("-m", "nnasync.conformance.random_graphs.worker")
+WORKER = ("-m", "nnasync.conformance.random_graphs.graph_worker")
 """What the interpreter runs as a worker."""
 
 _MAX_RESULT_BYTES = 1 << 20

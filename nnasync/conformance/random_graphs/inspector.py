@@ -8,13 +8,13 @@ from msgspec import structs
 
 from nnasync import hal
 from nnasync.conformance.lowerings import InLowering, ways
-from nnasync.conformance.random_graphs.comparison import criterion_class
 from nnasync.conformance.random_graphs.examination import Examination, Verdict, examine
-from nnasync.conformance.random_graphs.files import save_graph
 from nnasync.conformance.random_graphs.generation import Menu, generate
 from nnasync.conformance.random_graphs.graph import Graph, model_of
-from nnasync.conformance.random_graphs.messages import Order, Result
+from nnasync.conformance.random_graphs.graph_criteria import criterion_class
+from nnasync.conformance.random_graphs.saved_graphs import save_graph
 from nnasync.conformance.random_graphs.shrinking import shrink
+from nnasync.conformance.random_graphs.worker_messages import Order, Result
 from nnasync.conformance.trial import told
 from nnasync.device import Device
 from nnasync.errors import NNError

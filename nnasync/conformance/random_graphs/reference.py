@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync.conformance.random_graphs.forms import Form, in_form
+from nnasync.conformance.random_graphs.equivalents import Form, in_form
 from nnasync.conformance.random_graphs.graph import Graph, Origin, model_of
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, StopFlag, Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync.deferred import deferred
-from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_nesting
+from nnasync.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES, check_nesting
 from nnasync.engine import CacheFiles, EngineBase, Layer, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, ModelError
 from nnasync.extensions import TFLITE

@@ -17,7 +17,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.clock import now_ns
-from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
+from nnasync.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.program import Program
 from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.drivers.cpu.resolve import declared, operation_at

@@ -14,8 +14,8 @@ from contextvars import Context
 import numpy as np
 
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
+from nnasync.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.interpreter import Interpreter, Run
-from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES
 from nnasync.drivers.cpu.program import Lane, Program, Unresolved, silent_context
 from nnasync.drivers.cpu.programs import Programs, Shapes
 from nnasync.engine import (

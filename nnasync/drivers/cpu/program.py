@@ -14,7 +14,7 @@ from contextvars import Context
 import msgspec
 import numpy as np
 
-from nnasync.drivers.cpu.limits import MAX_EXECUTION_BYTES, check_memory
+from nnasync.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync.drivers.cpu.resolve import declared, operation_at
 from nnasync.engine.arena import (
     Arena,

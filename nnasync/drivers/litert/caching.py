@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from nnasync import hal, validation
+from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, Program, Shapes
 from nnasync.drivers.litert.plan import LiteRTPlan
-from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program, Shapes
 from nnasync.engine import CacheFiles
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Model, Shape, Struct

@@ -27,11 +27,11 @@ from nnasync.hal import (
 from nnasync.packages import imported, loading_ns, version_of
 
 if TYPE_CHECKING:
-    from nnasync.drivers.litert import programs
-    from nnasync.drivers.litert import whole as wholes
+    from nnasync.drivers.litert import litert_programs
+    from nnasync.drivers.litert import whole_file as wholes
 else:
-    wholes = deferred("nnasync.drivers.litert.whole")
-    programs = deferred("nnasync.drivers.litert.programs")
+    wholes = deferred("nnasync.drivers.litert.whole_file")
+    litert_programs = deferred("nnasync.drivers.litert.litert_programs")
 
 __all__ = ["LiteRTEngine"]
 
@@ -94,12 +94,12 @@ class LiteRTEngine(EngineBase):
         return (
             [True]
             if wholes.is_whole(model)
-            else [reason is None for reason in programs.reasons(model)]
+            else [reason is None for reason in litert_programs.reasons(model)]
         )
 
     def why_not(self, model: Model) -> list[str | None]:
         """For each operation of the main subgraph why it cannot be lowered; None if it can."""
-        return [None] if wholes.is_whole(model) else programs.reasons(model)
+        return [None] if wholes.is_whole(model) else litert_programs.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """With XNNPACK, and quantized models also with LiteRT's own kernels, which are exact.
@@ -109,7 +109,7 @@ class LiteRTEngine(EngineBase):
         if wholes.is_whole(model):
             found = [Lowering(_DELEGATED, count) for count in self._threads(preference)]
             return [*found, Lowering(_OWN, 1, is_exact=True)]
-        names = (_PRODUCTS, _DELEGATED) if programs.has_products(model) else (_DELEGATED,)
+        names = (_PRODUCTS, _DELEGATED) if litert_programs.has_products(model) else (_DELEGATED,)
         threads = self._threads(preference)
         found = [Lowering(name, count) for name in names for count in threads]
         if any(is_quantized(operand.type) for operand in model.main.operands):
@@ -130,7 +130,9 @@ class LiteRTEngine(EngineBase):
         if wholes.is_whole(model):
             source = wholes.WholeFile(model, delegated=delegated)
         else:
-            source = programs.Programs(model, delegated=delegated, products=way.name == _PRODUCTS)
+            source = litert_programs.Programs(
+                model, delegated=delegated, products=way.name == _PRODUCTS
+            )
         with span(Phase.COMPILATION, f"compile {model.name or 'model'} as {way.name}"):
             return LiteRTPlan(source, way.threads)
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from nnasync.drivers.litert.file import NO_OPTIONS, FileTensor, FileWriter, Options
+from nnasync.drivers.litert.flatbuffer import NO_OPTIONS, FileTensor, FileWriter, Options
+from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, ShapeRule
 from nnasync.drivers.litert.node import Node, Unsupported, is_final
 from nnasync.drivers.litert.operands import HALVES, file_tensor, reshaped
-from nnasync.drivers.litert.program import Copy, Feed, Fetch, ShapeRule
 from nnasync.drivers.litert.scales import check_multipliers
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, Shape, Subgraph
 from nnasync.kernels import Tensor

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
-from nnasync.drivers.litert.program import Shapes
+from nnasync.drivers.litert.litert_program import Shapes
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType, Shape, combine_dimensions
 from nnasync.kernels import Arguments, Operation, Signature, Tensor

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync.drivers.litert.file import FileTensor
+from nnasync.drivers.litert.flatbuffer import FileTensor
 from nnasync.drivers.litert.node import Unsupported
 from nnasync.drivers.litert.scales import check_scales
 from nnasync.hal import OperandType

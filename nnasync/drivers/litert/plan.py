@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nnasync.drivers.litert.program import Program, Shapes
+from nnasync.drivers.litert.litert_program import Program, Shapes
 from nnasync.drivers.litert.session import Moves, Places, Session, check_narrow
 from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nnasync.drivers.litert.file import FileTensor
+from nnasync.drivers.litert.flatbuffer import FileTensor
 from nnasync.drivers.litert.node import Unsupported
 
 __all__ = ["check_multipliers", "check_scales"]

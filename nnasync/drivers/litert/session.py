@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nnasync.drivers.litert.program import Copy, Feed, Fetch, Program
+from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, Program
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 from nnasync.packages import imported

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
-from nnasync.drivers.onnxruntime.call import Move, OnnxCall, narrowed
+from nnasync.drivers.onnxruntime.bound_call import Move, OnnxCall, narrowed
 from nnasync.drivers.onnxruntime.providers import package
 from nnasync.engine import OutputBuffer, Plan, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument

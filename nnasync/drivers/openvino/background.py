@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from nnasync.drivers.openvino.requests import Request, run_interruptibly
+from nnasync.drivers.openvino.infer_requests import Request, run_interruptibly
 from nnasync.endings import renewed_in_child
 from nnasync.os_threads import give_way, ran_ns, threads_of_others
 from nnasync.timeslice import PROMPTNESS

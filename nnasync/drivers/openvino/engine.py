@@ -41,15 +41,15 @@ from nnasync.hal.decoders import msgpack_decoder
 from nnasync.packages import loading_ns
 
 if TYPE_CHECKING:
-    from nnasync.drivers.openvino import form, narrowing, saturation, unsupported
     from nnasync.drivers.openvino import graph as graphs
+    from nnasync.drivers.openvino import lowered, saturation, signed_weights, unsupported
     from nnasync.drivers.openvino.lowering import products
     from nnasync.kernels import Tensor
 else:
-    form = deferred("nnasync.drivers.openvino.form")
+    lowered = deferred("nnasync.drivers.openvino.lowered")
     graphs = deferred("nnasync.drivers.openvino.graph")
     products = deferred("nnasync.drivers.openvino.lowering.products")
-    narrowing = deferred("nnasync.drivers.openvino.narrowing")
+    signed_weights = deferred("nnasync.drivers.openvino.signed_weights")
     saturation = deferred("nnasync.drivers.openvino.saturation")
     unsupported = deferred("nnasync.drivers.openvino.unsupported")
 
@@ -143,7 +143,7 @@ class OpenVinoEngine(EngineBase):
                 f"{self.name} has no lowering {chosen.name!r}; it has {', '.join(_PRECISIONS)}"
             )
         if chosen.name in _BYTES:
-            model = narrowing.narrowed(model)
+            model = signed_weights.narrowed(model)
         with span(Phase.TRANSFORMATION, f"lower {model.name or 'model'}"):
             graph = graphs.translate(model, chosen.name)
         compiling = span(Phase.COMPILATION, f"compile {model.name or 'model'} as {chosen.name}")
@@ -231,7 +231,7 @@ def _names_of_bytes(model: Model) -> list[str]:
     if _suits_bytes(model):
         return ["int8-bf16", "int8"] if in_bfloat16 else ["int8"]
     if _is_mostly_products(model):
-        other = narrowing.narrowed(model)
+        other = signed_weights.narrowed(model)
         if other is not model and _suits_bytes(other, without=_DEPTHWISE):
             return ["int8-bf16" if in_bfloat16 else "int8"]
     return []
@@ -277,7 +277,8 @@ def _is_exact_in_bytes(type: int, image: Tensor, filter: Tensor) -> bool:
 def _has_floats(model: Model) -> bool:
     """Whether anything but constants is floating point."""
     return any(
-        operand.type in form.REALS and not is_constant(operand) for operand in model.main.operands
+        operand.type in lowered.REALS and not is_constant(operand)
+        for operand in model.main.operands
     )
 
 

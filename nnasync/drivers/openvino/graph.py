@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nnasync.drivers.openvino.graph_scope import Node, Scope
 from nnasync.drivers.openvino.lowering import products
 from nnasync.drivers.openvino.package import faults, module
-from nnasync.drivers.openvino.scope import Node, Scope
 from nnasync.drivers.openvino.unsupported import Step, resolve
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.hal import Model, Shape, Struct

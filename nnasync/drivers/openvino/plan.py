@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from nnasync.drivers.openvino.background import Background, Network
+from nnasync.drivers.openvino.infer_requests import Request, run_interruptibly
 from nnasync.drivers.openvino.networks import SHARED, Networks, in_engine
 from nnasync.drivers.openvino.package import faults
-from nnasync.drivers.openvino.requests import Request, run_interruptibly
 from nnasync.engine import BoundCall, Given, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
-from nnasync.drivers.openvino.form import Build, Unsupported
+from nnasync.drivers.openvino.lowered import Build, Unsupported
 from nnasync.drivers.openvino.lowering import RULES
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 
+from nnasync.drivers.service.child import Address, Child
 from nnasync.drivers.service.device import ServiceDevice
-from nnasync.drivers.service.process import Address, Child
-from nnasync.drivers.service.pulse import HANG_AFTER_S
+from nnasync.drivers.service.heartbeat import HANG_AFTER_S
 
 __all__ = ["Address", "Child", "ServiceDevice", "connect", "isolate"]
 

@@ -11,10 +11,10 @@ import anyio
 from nnasync.clock import Deadline
 from nnasync.device import Buffer, Lowering, PreparedModel
 from nnasync.device_helpers import Answers, KnownDevice
-from nnasync.drivers.service.buffers import RemoteBuffer
+from nnasync.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.prepared import ServicePreparedModel
-from nnasync.drivers.service.pulse import HANG_AFTER_S
+from nnasync.drivers.service.remote_buffers import RemoteBuffer
 from nnasync.drivers.service.supervisor import Session, Supervisor
 from nnasync.errors import (
     DeviceDied,

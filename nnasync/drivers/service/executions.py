@@ -11,9 +11,9 @@ import contextlib
 
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.clock import now_ns
-from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.link import Call, Link
-from nnasync.drivers.service.memories import Memories
+from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.remote_bursts import RemoteBurst
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from nnasync.clock import Alarm, Watchdog, now_ns
-from nnasync.drivers.service.process import Peer
-from nnasync.drivers.service.pulse import Pulse
-from nnasync.drivers.service.tracing import UNTRACED
+from nnasync.drivers.service.child import Peer
+from nnasync.drivers.service.client_tracing import UNTRACED
+from nnasync.drivers.service.heartbeat import Pulse
 from nnasync.errors import (
     BadState,
     DeviceDied,

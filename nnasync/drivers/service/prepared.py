@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from nnasync.burst import BurstCallback, Channel
 from nnasync.clock import now_ns
 from nnasync.device_helpers import PlainExecutions, begun_at
-from nnasync.drivers.service.bursts import RemoteBurst
 from nnasync.drivers.service.executions import Executions
-from nnasync.drivers.service.launched import RemoteExecution
 from nnasync.drivers.service.link import Call, Link
-from nnasync.drivers.service.memories import Memories
+from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.remote_bursts import RemoteBurst
+from nnasync.drivers.service.remote_launches import RemoteExecution
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,

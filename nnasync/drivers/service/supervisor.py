@@ -10,10 +10,10 @@ import logging
 import threading
 import weakref
 
+from nnasync.drivers.service.client_tracing import Traces
 from nnasync.drivers.service.greeting import hello, welcome_of
 from nnasync.drivers.service.link import Link, Source
-from nnasync.drivers.service.memories import Memories
-from nnasync.drivers.service.tracing import Traces
+from nnasync.drivers.service.offered_memories import Memories
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -24,8 +24,8 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import Model
 from nnasync.wire.messages import ForgetModel, Welcome
-from nnasync.wire.models import Offer
-from nnasync.workers.helping import in_helper_thread
+from nnasync.wire.model_transfer import Offer
+from nnasync.workers.anyio_threads import in_helper_thread
 
 __all__ = ["Session", "Supervisor"]
 

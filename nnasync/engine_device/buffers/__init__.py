@@ -32,10 +32,10 @@ from nnasync.engine_device.buffers.claims import Written as Written
 from nnasync.engine_device.buffers.managed import Closing as Closing
 from nnasync.engine_device.buffers.managed import ManagedBuffer as ManagedBuffer
 from nnasync.engine_device.buffers.managed import bytes_of as bytes_of
-from nnasync.engine_device.buffers.registry import Buffers as Buffers
-from nnasync.engine_device.buffers.registry import BuffersStatistics as BuffersStatistics
-from nnasync.engine_device.buffers.registry import default_limit_bytes as default_limit_bytes
 from nnasync.engine_device.buffers.rows import Role as Role
+from nnasync.engine_device.buffers.token_registry import Buffers as Buffers
+from nnasync.engine_device.buffers.token_registry import BuffersStatistics as BuffersStatistics
+from nnasync.engine_device.buffers.token_registry import default_limit_bytes as default_limit_bytes
 
 __all__ = [
     "Buffers",

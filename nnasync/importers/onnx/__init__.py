@@ -15,7 +15,7 @@ from typing import Any
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.importers.onnx.conversion import convert
-from nnasync.importers.onnx.reader import Graph, parse, read_bytes, read_graph
+from nnasync.importers.onnx.onnx_file import Graph, parse, read_bytes, read_graph
 from nnasync.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.memory import Pool
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from nnasync.errors import ModelError
 from nnasync.hal import Model
-from nnasync.importers.onnx import elementwise, layers, movement, quantization, recurrent, windows
+from nnasync.importers.onnx import (
+    dense_layers,
+    elementwise,
+    movement,
+    quantization,
+    recurrent,
+    windows,
+)
 from nnasync.importers.onnx.folding import FOLDED, fold, with_constants
 from nnasync.importers.onnx.forms import Convert
+from nnasync.importers.onnx.onnx_file import Graph, Node
 from nnasync.importers.onnx.preparation import Step, prepare
-from nnasync.importers.onnx.reader import Graph, Node
 from nnasync.importers.onnx.scope import Scope
 
 __all__ = ["CONVERTERS", "convert"]
@@ -17,7 +24,7 @@ _OLDEST_OPSET = 11
 
 CONVERTERS: dict[str, Convert] = {
     **elementwise.CONVERTERS,
-    **layers.CONVERTERS,
+    **dense_layers.CONVERTERS,
     **movement.CONVERTERS,
     **quantization.CONVERTERS,
     **recurrent.CONVERTERS,

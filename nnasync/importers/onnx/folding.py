@@ -14,7 +14,7 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.formats.onnx import ELEMENTS
 from nnasync.hal import Array
-from nnasync.importers.onnx.reader import Graph, Node
+from nnasync.importers.onnx.onnx_file import Graph, Node
 
 __all__ = ["FOLDED", "fold", "with_constants"]
 

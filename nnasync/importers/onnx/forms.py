@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
+from nnasync.importers.onnx.onnx_file import Node
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.reader import Node
 from nnasync.importers.onnx.scope import Scope, Target, View
 from nnasync.model import Value
 from nnasync.model.graph import Input

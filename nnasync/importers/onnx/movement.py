@@ -9,8 +9,8 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 from nnasync.importers.onnx.forms import Convert, axis_of, is_alike, is_float, move, moved
+from nnasync.importers.onnx.onnx_file import Node
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.reader import Node
 from nnasync.importers.onnx.scope import Scope
 from nnasync.model.graph import int32_array
 

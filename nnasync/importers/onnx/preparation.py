@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from nnasync.hal import Array, FusedActivationFunc
-from nnasync.importers.onnx.reader import Graph, Node
+from nnasync.importers.onnx.onnx_file import Graph, Node
 
 __all__ = ["Step", "prepare"]
 

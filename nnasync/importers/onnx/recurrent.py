@@ -7,8 +7,8 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperationType, Shape
 from nnasync.importers.onnx.forms import Convert, is_float
+from nnasync.importers.onnx.onnx_file import Node
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.reader import Node
 from nnasync.importers.onnx.scope import Scope
 from nnasync.model import Value
 from nnasync.model.graph import Input, int32_array

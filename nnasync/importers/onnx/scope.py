@@ -16,8 +16,8 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.formats.onnx import element_of
 from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, Shape
+from nnasync.importers.onnx.onnx_file import Graph, Node, Port
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.reader import Graph, Node, Port
 from nnasync.kernels.operation import Tensor
 from nnasync.model import ModelBuilder, Value
 from nnasync.model.graph import Input

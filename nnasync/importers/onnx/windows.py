@@ -10,8 +10,8 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperationType, PaddingScheme, Shape
 from nnasync.importers.onnx.forms import Convert, is_alike, is_float, outputs_of
+from nnasync.importers.onnx.onnx_file import Node
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.reader import Node
 from nnasync.importers.onnx.scope import Scope, View
 from nnasync.importers.onnx.weights import Layer, quantized_layer
 from nnasync.model import Value

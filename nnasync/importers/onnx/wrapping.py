@@ -8,7 +8,7 @@ from nnasync.formats.onnx import Element, element_of
 from nnasync.formats.whole import Port as WholePort
 from nnasync.formats.whole import whole
 from nnasync.hal import Model
-from nnasync.importers.onnx.reader import Graph, Port
+from nnasync.importers.onnx.onnx_file import Graph, Port
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 

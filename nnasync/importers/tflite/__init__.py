@@ -22,7 +22,7 @@ from nnasync.importers.tflite.checking import check
 from nnasync.importers.tflite.conversion import convert
 from nnasync.importers.tflite.interface import Interface, Shapes, interface_of
 from nnasync.importers.tflite.operators import OPTIONS
-from nnasync.importers.tflite.reader import File, read_file
+from nnasync.importers.tflite.tflite_file import File, read_file
 from nnasync.importers.tflite.wrapping import wrap as wrap_file
 from nnasync.memory import Pool
 

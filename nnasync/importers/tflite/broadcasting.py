@@ -8,7 +8,7 @@ import numpy as np
 
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
 from nnasync.kernels.operation import Tensor
 from nnasync.model import Value
 from nnasync.model.graph import int32_array

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from nnasync.errors import ModelError
-from nnasync.importers.tflite.reader import File, Graph, TensorInfo
-from nnasync.importers.tflite.tensors import labeled
+from nnasync.importers.tflite.tensor_values import labeled
+from nnasync.importers.tflite.tflite_file import File, Graph, TensorInfo
 
 __all__ = ["check"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nnasync.importers.tflite.converter import Converter, option
-from nnasync.importers.tflite.reader import Graph, OperatorInfo
-from nnasync.importers.tflite.tensors import TENSOR_TYPES, Tensors
+from nnasync.importers.tflite.tensor_values import TENSOR_TYPES, Tensors
+from nnasync.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.model import Value
 from nnasync.model.control_flow import ControlFlow
 

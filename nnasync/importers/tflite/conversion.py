@@ -10,8 +10,8 @@ from nnasync.importers.tflite.converter import Converter
 from nnasync.importers.tflite.folding import fold, may_fold
 from nnasync.importers.tflite.interface import Interface
 from nnasync.importers.tflite.operators import OPERATORS
-from nnasync.importers.tflite.reader import File, Graph, OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import File, Graph, OperatorInfo
 from nnasync.importers.tflite.variables import finish_variables
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder, Value

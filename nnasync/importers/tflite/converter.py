@@ -13,8 +13,8 @@ import msgspec
 
 from nnasync.errors import ModelError
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, Shape, Struct
-from nnasync.importers.tflite.reader import Graph, OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.kernels.operation import Tensor
 from nnasync.model import Value
 from nnasync.model.graph import int32_array

@@ -8,8 +8,8 @@ from typing import Any
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 from nnasync.importers.tflite.converter import FLOATS, Converter, Kinds, dequantized
-from nnasync.importers.tflite.reader import OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import OperatorInfo
 from nnasync.kernels.operation import Tensor
 
 __all__ = ["CONVERTERS"]

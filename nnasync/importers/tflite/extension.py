@@ -13,9 +13,9 @@ from nnasync.importers.tflite.converter import (
     option,
     refuse_nothing,
 )
-from nnasync.importers.tflite.reader import Graph, OperatorInfo, Quantization
 from nnasync.importers.tflite.recurrent import refuse_recurrent, update
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import Graph, OperatorInfo, Quantization
 from nnasync.kernels.operation import Tensor
 from nnasync.model.graph import Input
 

@@ -16,9 +16,9 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Array
 from nnasync.importers.tflite.converter import axis_of, option
-from nnasync.importers.tflite.reader import OperatorInfo
 from nnasync.importers.tflite.strided_slice import part_of
-from nnasync.importers.tflite.tensors import DTYPES, Tensors
+from nnasync.importers.tflite.tensor_values import DTYPES, Tensors
+from nnasync.importers.tflite.tflite_file import OperatorInfo
 
 __all__ = ["FOLDS", "fold", "may_fold"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Shape, Struct
-from nnasync.importers.tflite.reader import File, Graph, SignatureInfo
+from nnasync.importers.tflite.tflite_file import File, Graph, SignatureInfo
 
 __all__ = ["Interface", "Port", "Shapes", "interface_of"]
 

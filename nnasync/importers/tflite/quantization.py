@@ -7,8 +7,8 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 from nnasync.importers.tflite.converter import PLAIN, Converter, dequantized, refuse_nothing
-from nnasync.importers.tflite.reader import OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import OperatorInfo
 
 __all__ = ["CONVERTERS"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 from nnasync.importers.tflite.converter import FLOATS, Converter, Kinds, option
-from nnasync.importers.tflite.reader import Graph, OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.model import ModelBuilder, Value
 from nnasync.model.graph import Input
 

@@ -19,8 +19,8 @@ from nnasync.importers.tflite.converter import (
     option,
     refuse_fused,
 )
-from nnasync.importers.tflite.reader import OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import OperatorInfo
 from nnasync.model.graph import int32_array
 
 __all__ = ["CONVERTERS"]

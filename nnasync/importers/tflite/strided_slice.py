@@ -6,8 +6,8 @@ from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Struct
 from nnasync.importers.tflite.converter import BOOLEANS, NUMBERS, Converter, option, refuse_fused
 from nnasync.importers.tflite.movement import apply, finish
-from nnasync.importers.tflite.reader import OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import OperatorInfo
 from nnasync.model import Value
 from nnasync.model.graph import int32_array
 

@@ -21,8 +21,8 @@ from nnasync.importers.tflite.converter import (
     target_of,
     with_shape,
 )
-from nnasync.importers.tflite.reader import Graph, OperatorInfo
-from nnasync.importers.tflite.tensors import Tensors
+from nnasync.importers.tflite.tensor_values import Tensors
+from nnasync.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.model import Value
 from nnasync.model.graph import Input, int32_array
 from nnasync.model.layers import bias_scale

@@ -9,8 +9,8 @@ from nnasync.extensions import LITERT
 from nnasync.formats.whole import Port, State, whole
 from nnasync.hal import Model, OperandType, Shape
 from nnasync.importers.tflite.interface import Interface
-from nnasync.importers.tflite.reader import File, Graph, OperatorInfo, TensorInfo
-from nnasync.importers.tflite.tensors import labeled
+from nnasync.importers.tflite.tensor_values import labeled
+from nnasync.importers.tflite.tflite_file import File, Graph, OperatorInfo, TensorInfo
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 

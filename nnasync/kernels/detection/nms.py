@@ -16,7 +16,7 @@ from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.detection.boxes import BOX_TYPES, check_box_scale, overlap
 from nnasync.kernels.detection.reals import from_real, to_real
 from nnasync.kernels.facts import Facts
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,

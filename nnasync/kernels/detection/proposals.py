@@ -17,7 +17,7 @@ from nnasync.kernels.detection.boxes import (
 from nnasync.kernels.detection.nms import best, hard_suppression, settled
 from nnasync.kernels.detection.reals import from_real, to_real
 from nnasync.kernels.facts import Facts
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     Kernel,

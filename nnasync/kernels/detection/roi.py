@@ -27,7 +27,7 @@ from nnasync.kernels.fixed_point import (
     quantize_multiplier,
     rounding_divide_by_pot,
 )
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,

@@ -10,7 +10,7 @@ import numpy as np
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels.byte_tables import lookup, same_quantization
 from nnasync.kernels.facts import MEDIUM, STRICT
-from nnasync.kernels.movement.form import like, moving, sizes
+from nnasync.kernels.movement.copying import like, moving, sizes
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,

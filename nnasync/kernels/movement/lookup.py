@@ -10,7 +10,7 @@ import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
 from nnasync.kernels.facts import STRICT
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.facts import STRICT
-from nnasync.kernels.movement.form import like, needs_zero_point, sizes
+from nnasync.kernels.movement.copying import like, needs_zero_point, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Step, Tensor
 from nnasync.kernels.steps import copy, sequence
 from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures

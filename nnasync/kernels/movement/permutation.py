@@ -8,7 +8,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.facts import STRICT
-from nnasync.kernels.movement.form import like, moving
+from nnasync.kernels.movement.copying import like, moving
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
 from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 

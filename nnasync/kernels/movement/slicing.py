@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels.facts import STRICT
-from nnasync.kernels.movement.form import like, moving, sizes
+from nnasync.kernels.movement.copying import like, moving, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
 from nnasync.kernels.uniform import FROM_1_1, NUMBERS, UP_TO_4, signatures
 

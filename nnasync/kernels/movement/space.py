@@ -14,7 +14,7 @@ import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape
 from nnasync.kernels.facts import STRICT
-from nnasync.kernels.movement.form import like, moving, needs_zero_point, sizes
+from nnasync.kernels.movement.copying import like, moving, needs_zero_point, sizes
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,

@@ -16,7 +16,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import FLOATS, named
+from nnasync.kernels.recurrent.directions import FLOATS, named
 from nnasync.kernels.recurrent.lstm_cell import Cell
 from nnasync.kernels.recurrent.lstm_sizes import (
     CELL_STATE,

@@ -13,7 +13,7 @@ import numpy as np
 from nnasync.hal import Array
 from nnasync.kernels.elementwise.activation import logistic
 from nnasync.kernels.operation import Arguments, ArraySpec
-from nnasync.kernels.recurrent.form import activation, activation_calls
+from nnasync.kernels.recurrent.directions import activation, activation_calls
 from nnasync.kernels.recurrent.lstm_sizes import PROJECTION, PROJECTION_BIAS, LstmSizes
 from nnasync.kernels.steps import Call, add_rows, clip
 

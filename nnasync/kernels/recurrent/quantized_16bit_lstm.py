@@ -24,7 +24,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import named
+from nnasync.kernels.recurrent.directions import named
 from nnasync.kernels.recurrent.integer_steps import (
     INT8,
     INT16,

@@ -8,7 +8,7 @@ from typing import Any
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
 from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Signature, Step, Tensor
-from nnasync.kernels.recurrent.form import named
+from nnasync.kernels.recurrent.directions import named
 from nnasync.kernels.recurrent.integer_lstm import (
     PLACES,
     Dialect,

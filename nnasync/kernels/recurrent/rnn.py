@@ -23,7 +23,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import (
+from nnasync.kernels.recurrent.directions import (
     FLOATS,
     activation,
     activation_calls,

@@ -20,7 +20,7 @@ from nnasync.kernels.operation import (
     Signature,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import (
+from nnasync.kernels.recurrent.directions import (
     FLOATS,
     bidirectional_results,
     bidirectional_signatures,

@@ -24,7 +24,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import FLOATS, activation, activation_calls, named
+from nnasync.kernels.recurrent.directions import FLOATS, activation, activation_calls, named
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
 
 __all__ = ["SVDF", "SvdfSizes", "svdf_parameters", "svdf_sizes"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType, Shape, is_quantized
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import HalVersion, OperandType
 from nnasync.kernels.facts import Facts, matrices
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -20,7 +20,7 @@ from nnasync.kernels.operation import (
     Signature,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import named
+from nnasync.kernels.recurrent.directions import named
 from nnasync.kernels.recurrent.integer_lstm import (
     PLACES,
     Dialect,

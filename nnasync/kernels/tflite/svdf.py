@@ -16,7 +16,7 @@ from nnasync.extensions import TfliteOperation
 from nnasync.hal import Array, HalVersion, OperandType
 from nnasync.kernels.facts import Facts, matrices
 from nnasync.kernels.fixed_point import single
-from nnasync.kernels.movement.form import like
+from nnasync.kernels.movement.copying import like
 from nnasync.kernels.operation import (
     Arguments,
     ArraySpec,
@@ -25,7 +25,7 @@ from nnasync.kernels.operation import (
     Step,
     Tensor,
 )
-from nnasync.kernels.recurrent.form import named
+from nnasync.kernels.recurrent.directions import named
 from nnasync.kernels.recurrent.integer_steps import (
     Multiplier,
     exact_dtype,

@@ -16,10 +16,10 @@ import numpy as np
 from nnasync.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
+from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading, is_pipe
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
-from nnasync.streaming.reading import DEVICE_PATIENCE_S, PATIENCE_S, Reading, is_pipe
 from nnasync.streaming.sources.alsa import find_configuration
 from nnasync.streaming.sources.media import import_av, opened
 from nnasync.streaming.sources.source import LiveSource, RecordedSource

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError
-from nnasync.streaming.reading import Reading, readable
+from nnasync.streaming.blocking_reader import Reading, readable
 
 __all__ = ["import_av", "opened"]
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from nnasync.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
+from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
-from nnasync.streaming.reading import DEVICE_PATIENCE_S, PATIENCE_S, Reading
 from nnasync.streaming.sources.media import opened
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 

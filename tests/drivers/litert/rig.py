@@ -13,7 +13,7 @@ from nnasync import hal
 from nnasync.accuracy import Criterion, compare, golden_criterion
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.litert import LiteRTEngine
-from nnasync.drivers.litert.programs import has_products
+from nnasync.drivers.litert.litert_programs import has_products
 from nnasync.engine import Lowering, StopFlag
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType
 from nnasync.model import Value

@@ -9,7 +9,7 @@ import pytest
 import tflite
 
 import nnasync as nn
-from nnasync.drivers.litert.programs import Programs, reasons
+from nnasync.drivers.litert.litert_programs import Programs, reasons
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
 from nnasync.model import Value

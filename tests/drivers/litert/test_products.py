@@ -11,7 +11,7 @@ import tflite
 import nnasync as nn
 from nnasync.accuracy import Criterion
 from nnasync.drivers.litert import LiteRTEngine
-from nnasync.drivers.litert.programs import Programs, has_products
+from nnasync.drivers.litert.litert_programs import Programs, has_products
 from nnasync.engine import Lowering
 from nnasync.hal import (
     Array,

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from nnasync.drivers.litert.file import FileTensor
+from nnasync.drivers.litert.flatbuffer import FileTensor
 from nnasync.drivers.litert.node import Unsupported
 from nnasync.drivers.litert.scales import check_multipliers, check_scales
 from tests.drivers.litert.hostile import killers

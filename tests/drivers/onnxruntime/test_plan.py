@@ -11,7 +11,7 @@ import pytest
 
 import nnasync as nn
 from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync.drivers.onnxruntime.call import SHORT_NS, OnnxCall
+from nnasync.drivers.onnxruntime.bound_call import SHORT_NS, OnnxCall
 from nnasync.drivers.onnxruntime.providers import package
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize

@@ -21,7 +21,7 @@ from nnasync import os_threads
 from nnasync.drivers.openvino import OpenVinoEngine
 from nnasync.drivers.openvino import background as module
 from nnasync.drivers.openvino.background import Background, Network, Quiet
-from nnasync.drivers.openvino.requests import run_interruptibly
+from nnasync.drivers.openvino.infer_requests import run_interruptibly
 from nnasync.engine import BoundCall
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, OperationType

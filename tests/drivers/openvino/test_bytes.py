@@ -8,7 +8,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino.ends import ends
+from nnasync.drivers.openvino.fake_quantize import ends
 from nnasync.drivers.openvino.package import has_bfloat16
 from nnasync.drivers.openvino.saturation import lacks_wide_sums
 from nnasync.engine import Lowering

@@ -14,7 +14,7 @@ import nnasync as nn
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import ONNX
 from nnasync.hal import Model, OperandType
-from nnasync.importers.onnx import reader
+from nnasync.importers.onnx import onnx_file
 from tests.importers.onnx.files import FLOAT, message, node, onnx, written
 
 X, Y = [("x", FLOAT, (2, 2))], [("y", FLOAT, (2, 2))]
@@ -89,7 +89,7 @@ def test_data_elsewhere_is_refused(location: str, tmp_path: Path) -> None:
 def test_data_elsewhere_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "weights.bin").write_bytes(MATRIX.tobytes())
     path = outside("weights.bin", tmp_path)
-    monkeypatch.setattr(reader, "MAX_FILE_BYTES", path.stat().st_size)
+    monkeypatch.setattr(onnx_file, "MAX_FILE_BYTES", path.stat().st_size)
     model = product()
     (tensor,) = model.graph.initializer
     tensor.ClearField("raw_data")
@@ -105,7 +105,7 @@ def test_a_large_file_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path, product())
-    monkeypatch.setattr(reader, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(onnx_file, "MAX_FILE_BYTES", 10)
     with pytest.raises(ModelError, match="at most 10"):
         nn.load(path)
 

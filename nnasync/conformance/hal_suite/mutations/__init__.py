@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from nnasync.conformance.hal_suite.mutations import graph, operands, operations
+from nnasync.conformance.hal_suite.mutations import operands, operations, structure
 from nnasync.conformance.hal_suite.mutations.draft import Mutant as Mutant
 from nnasync.conformance.hal_suite.mutations.draft import places
 from nnasync.hal import Model
@@ -16,7 +16,7 @@ from nnasync.hal import Model
 __all__ = ["KINDS", "Mutant", "mutants"]
 
 KINDS: Mapping[str, Callable[[Model, int], Iterator[Mutant]]] = {
-    "execution order": graph.orders,
+    "execution order": structure.orders,
     "operand type unknown": operands.unknown_types,
     "operand rank": operands.ranks,
     "operand scale": operands.scales,
@@ -24,13 +24,13 @@ KINDS: Mapping[str, Callable[[Model, int], Iterator[Mutant]]] = {
     "operand lifetime": operands.lifetimes,
     "inputs and outputs": operands.listed_lifetimes,
     "number of consumers": operands.consumers,
-    "second writer": graph.second_writers,
+    "second writer": structure.second_writers,
     "operand type": operands.other_types,
     "operation type unknown": operations.unknown_operations,
     "operand index": operations.indices,
-    "operand not written": graph.unwritten,
-    "operand removed": graph.lacking_operands,
-    "operation removed": graph.lacking_operations,
+    "operand not written": structure.unwritten,
+    "operand removed": structure.lacking_operands,
+    "operation removed": structure.lacking_operations,
     "operation input removed": operations.lacking_inputs,
     "operation output removed": operations.lacking_outputs,
     "operation input added": operations.extra_inputs,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nnasync.conformance.random_graphs.samplers import (
+    convolutions,
     detection,
     elementwise,
-    lookup,
     movement,
     recurrent,
     reduction,
-    window,
+    tables,
 )
 from nnasync.conformance.random_graphs.sketch import Sampler
 from nnasync.hal import OperationType
@@ -28,10 +28,10 @@ SAMPLERS: Mapping[OperationType, Sampler] = {
     **{type: sampler for type, each in OPERATIONS.items() if (sampler := elementwise.usual(each))},
     **detection.SAMPLERS,
     **elementwise.SAMPLERS,
-    **lookup.SAMPLERS,
+    **tables.SAMPLERS,
     **movement.SAMPLERS,
     **recurrent.SAMPLERS,
     **reduction.SAMPLERS,
-    **window.SAMPLERS,
+    **convolutions.SAMPLERS,
 }
 """Operations that random graphs have: all but IF, WHILE and OEM_OPERATION."""

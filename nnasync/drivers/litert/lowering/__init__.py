@@ -9,15 +9,15 @@ from nnasync.drivers.litert.lowering import (
     activation,
     bands,
     cells,
+    concatenation,
     elementwise,
-    extension,
-    joining,
     movement,
     normalization,
     pooling,
     quantization,
     recurrent,
     reduction,
+    tflite_operations,
     windows,
 )
 from nnasync.extensions import TfliteOperation
@@ -28,7 +28,7 @@ __all__ = ["EXTENSION_LOWERINGS", "LOWERINGS", "PRODUCTS", "Lower"]
 _FAMILIES = (
     activation,
     elementwise,
-    joining,
+    concatenation,
     movement,
     normalization,
     pooling,
@@ -45,4 +45,4 @@ PRODUCTS: Mapping[OperationType, Lower] = {**bands.PRODUCTS, **cells.PRODUCTS}
 """Other forms, of matrix products, which raise Unsupported, before they add anything, where they do
 not suit."""
 
-EXTENSION_LOWERINGS: Mapping[TfliteOperation, Lower] = extension.LOWERINGS
+EXTENSION_LOWERINGS: Mapping[TfliteOperation, Lower] = tflite_operations.LOWERINGS

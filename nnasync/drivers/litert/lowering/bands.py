@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.lowering.layout import channels_last
+from nnasync.drivers.litert.lowering.channel_order import channels_last
 from nnasync.drivers.litert.lowering.padding import windowed
 from nnasync.drivers.litert.lowering.windows import converted, data_type, result_of, scaled_bias
 from nnasync.drivers.litert.node import Node, Unsupported

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.lowering.layout import channels_last
+from nnasync.drivers.litert.lowering.channel_order import channels_last
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Tensor

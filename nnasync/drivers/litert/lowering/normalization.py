@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.lowering.layout import axis_last, channels_last
+from nnasync.drivers.litert.lowering.channel_order import axis_last, channels_last
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.operands import reshaped
 from nnasync.hal import OperationType

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.lowering.layout import channels_last
+from nnasync.drivers.litert.lowering.channel_order import channels_last
 from nnasync.drivers.litert.lowering.padding import VALID, pad_image, scheme_of
 from nnasync.drivers.litert.node import Node
 from nnasync.drivers.litert.operands import reshaped

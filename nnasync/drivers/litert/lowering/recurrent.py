@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.litert_program import Copy
 from nnasync.drivers.litert.node import Node, Unsupported
-from nnasync.drivers.litert.program import Copy
 from nnasync.hal import OperationType
 
 __all__ = ["LOWERINGS", "activation_of"]

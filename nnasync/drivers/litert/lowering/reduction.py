@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nnasync.drivers.litert.file import Options
+from nnasync.drivers.litert.flatbuffer import Options
 from nnasync.drivers.litert.graph import Graph, Lower
 from nnasync.drivers.litert.node import Node, Unsupported
 from nnasync.drivers.litert.operands import retyped

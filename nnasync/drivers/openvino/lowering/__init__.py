@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnasync.drivers.openvino.form import Rules
+from nnasync.drivers.openvino.lowered import Rules
 from nnasync.drivers.openvino.lowering import (
     activation,
     elementwise,

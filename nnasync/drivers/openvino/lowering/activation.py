@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nnasync import hal
-from nnasync.drivers.openvino.form import (
+from nnasync.drivers.openvino.graph_scope import Node, Result, Scope, is_float
+from nnasync.drivers.openvino.lowered import (
     BOOLEANS,
     BYTES,
     INTEGERS,
@@ -18,7 +19,6 @@ from nnasync.drivers.openvino.form import (
     one,
 )
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of, pointwise
-from nnasync.drivers.openvino.scope import Node, Result, Scope, is_float
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 

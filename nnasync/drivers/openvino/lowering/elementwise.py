@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnasync.drivers.openvino.form import (
+from nnasync.drivers.openvino.graph_scope import Node, Planar, Result, Scope, is_float
+from nnasync.drivers.openvino.lowered import (
     BOOLEANS,
     BYTES,
     INTEGERS,
@@ -18,8 +19,7 @@ from nnasync.drivers.openvino.form import (
     Unsupported,
     one,
 )
-from nnasync.drivers.openvino.lowering.rescale import rescale
-from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope, is_float
+from nnasync.drivers.openvino.lowering.requantization import rescale
 from nnasync.hal import FusedActivationFunc, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.steps import float_bounds, quantized_bounds

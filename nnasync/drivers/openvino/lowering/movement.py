@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnasync.drivers.openvino.form import (
+from nnasync.drivers.openvino.graph_scope import AXES, Node, Planar, Result, Scope
+from nnasync.drivers.openvino.lowered import (
     BYTES,
     INTEGERS,
     REALS,
@@ -17,7 +18,6 @@ from nnasync.drivers.openvino.form import (
     Unsupported,
     one,
 )
-from nnasync.drivers.openvino.scope import AXES, Node, Planar, Result, Scope
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.window import is_nchw

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnasync.drivers.openvino.form import BYTES, Build, Rule, Rules, Unsupported, one
+from nnasync.drivers.openvino.graph_scope import Node, Planar, Result, Scope, is_float, zero_point
+from nnasync.drivers.openvino.lowered import BYTES, Build, Rule, Rules, Unsupported, one
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
-from nnasync.drivers.openvino.lowering.rescale import rescale
+from nnasync.drivers.openvino.lowering.requantization import rescale
 from nnasync.drivers.openvino.saturation import adds_in_16_bits, fits_16_bits
-from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope, is_float, zero_point
 from nnasync.hal import Array, OperandType, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation

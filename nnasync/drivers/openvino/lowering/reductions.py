@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnasync.drivers.openvino.form import (
+from nnasync.drivers.openvino.graph_scope import AXES, Node, Planar, Result, Scope
+from nnasync.drivers.openvino.lowered import (
     BOOLEANS,
     BYTES,
     INTEGERS,
@@ -20,7 +21,6 @@ from nnasync.drivers.openvino.form import (
     one,
 )
 from nnasync.drivers.openvino.lowering.activation import check_scale
-from nnasync.drivers.openvino.scope import AXES, Node, Planar, Result, Scope
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 

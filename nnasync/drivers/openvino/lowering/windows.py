@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnasync.drivers.openvino.form import REALS, Build, Lower, Rule, Rules, Unsupported, one
+from nnasync.drivers.openvino.graph_scope import Node, Planar, Result, Scope
+from nnasync.drivers.openvino.lowered import REALS, Build, Lower, Rule, Rules, Unsupported, one
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
-from nnasync.drivers.openvino.scope import Node, Planar, Result, Scope
 from nnasync.hal import Array, FusedActivationFunc, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation

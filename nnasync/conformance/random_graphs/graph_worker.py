@@ -1,0 +1,64 @@
+"""A process that examines random graphs.
+
+`python -m nnasync.conformance.random_graphs.graph_worker`.
+
+The assignment and then orders come in as lines of JSON on standard input; each result goes out as
+one on what was standard output. A worker that ends without an answer has died of its order. What a
+device prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from nnasync.conformance.random_graphs.inspector import Inspector
+from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
+from nnasync.conformance.random_graphs.worker_messages import Assignment, Order
+from nnasync.runtime import Options, open_runtime, run
+
+__all__ = ["main"]
+
+_orders = msgspec.json.Decoder(Order)
+
+
+def main() -> int:
+    """Carry out orders until standard input ends; Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        run(_serve, channel)
+    except BrokenPipeError:
+        return 1  # Nobody listens any more.
+    return 0
+
+
+async def _serve(channel: int) -> None:
+    assignment = msgspec.json.decode(await _read_line(), type=Assignment)
+    wanted = TeamEngine() if assignment.device == TEAM else assignment.device
+    async with open_runtime(devices=[wanted], options=Options(cores=1)) as runtime:
+        device = runtime.devices[0]
+        inspector = Inspector(device, Path(assignment.folder), assignment.menu, assignment.lowering)
+        while line := await _read_line():
+            result = await inspector.carry_out(_orders.decode(line))
+            _write_line(channel, msgspec.json.encode(result))
+
+
+async def _read_line() -> bytes:
+    return await anyio.to_thread.run_sync(sys.stdin.buffer.readline)
+
+
+def _write_line(channel: int, data: bytes) -> None:
+    rest = memoryview(data + b"\n")
+    while rest:
+        rest = rest[os.write(channel, rest) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
