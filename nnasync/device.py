@@ -188,7 +188,7 @@ class InlinePreparedModel(PreparedModel, Protocol):
         shapes; they may be written to the memory of the request. Raises what an execution raises.
         """
 
-    async def rehearse(
+    async def warm_up_calls(
         self,
         calls: Callable[[int, Deadline | None], Awaitable[object]],
         deadline: Deadline | None = None,

@@ -183,7 +183,7 @@ class EnginePreparedModel:
         finally:
             self._gate.leave()
 
-    async def rehearse(
+    async def warm_up_calls(
         self,
         calls: Callable[[int, Deadline | None], Awaitable[object]],
         deadline: Deadline | None = None,
@@ -195,10 +195,12 @@ class EnginePreparedModel:
         if self._loops:
             return 0
         self._is_counted = False
-        rehearsed = warmup.rehearse(self._workers, self._estimate, calls, self._runs_here, deadline)
+        warmed_up = warmup.warm_up_calls(
+            self._workers, self._estimate, calls, self._runs_here, deadline
+        )
         try:
             with contextlib.suppress(NNError):
-                return await rehearsed
+                return await warmed_up
             return 0
         finally:
             self._is_counted = True

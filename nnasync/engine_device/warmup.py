@@ -4,7 +4,7 @@ The first runs find everything cold. A worker has no thread yet, and engines kee
 each thread that calls them; their code is read from its file page by page; the interpreter waits
 for the eighth call of a function before it looks for quicker instructions, and for some more until
 it has found them. So what a network does first is tried when its memory is bound, on whatever
-thread does that, and then rehearsed: called as the application will call it, on the threads that
+thread does that, and then warmed up: called as the application will call it, on the threads that
 will run it.
 """
 
@@ -18,9 +18,9 @@ from nnasync.scheduler import Estimate
 from nnasync.workers import StopFlag, Workers
 from nnasync.workers.turns import CALL_NS
 
-__all__ = ["REHEARSALS", "measure", "rehearse", "tried"]
+__all__ = ["WARMUP_CALLS", "measure", "warm_up_calls", "tried"]
 
-REHEARSALS, REHEARSAL_NS = 24, 8_000_000
+WARMUP_CALLS, WARMUP_NS = 24, 8_000_000
 """Number of warm-up calls, and their total estimated time; at least one call is made."""
 
 LONGEST_NS = 20_000_000
@@ -30,7 +30,7 @@ A trial of an unmeasured plan is stopped after this time if its engine can be st
 """
 
 PATIENCE_NS = 50_000_000
-"""So long a rehearsal may take on a worker, if others keep these busy."""
+"""So long a warm-up may take on a worker, if others keep these busy."""
 
 
 def tried(call: BoundCall) -> bool:
@@ -54,7 +54,7 @@ def measure(call: BoundCall, workers: Workers, estimate: Estimate) -> None:
     estimate.observe(duration_ns)
 
 
-async def rehearse(
+async def warm_up_calls(
     workers: Workers,
     estimate: Estimate,
     calls: Callable[[int, Deadline | None], Awaitable[object]],
@@ -69,8 +69,8 @@ async def rehearse(
     best_ns = max(1.0, estimate.best_ns)
     if not estimate.samples or best_ns > LONGEST_NS or workers.tracer.instruments:
         return 0
-    left = min(REHEARSALS, max(1, int(REHEARSAL_NS / best_ns)))
-    until = Deadline(now_ns() + 2 * REHEARSAL_NS)
+    left = min(WARMUP_CALLS, max(1, int(WARMUP_NS / best_ns)))
+    until = Deadline(now_ns() + 2 * WARMUP_NS)
     if deadline is not None:
         until = min(until, deadline)
     while left > 0 and not until.passed:
@@ -80,7 +80,7 @@ async def rehearse(
             times = max(1, int(workers.turns.here.budget_ns / 2 / (best_ns + CALL_NS)))
             if times >= left:
                 return left
-            forget = workers.inline.rehearsing()
+            forget = workers.inline.warming_up()
             try:
                 await calls(times, None)
             finally:

@@ -398,7 +398,7 @@ class Net:
             self._inline.bind(slot.request, tries=not self._hurries)
         self._slots.give_back(slot)
 
-    async def _rehearse(self, until: Deadline | None = None) -> None:
+    async def _warm_up(self, until: Deadline | None = None) -> None:
         """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
         if self._inline is None or self._flexible is not None or self._hurries:
             return
@@ -410,8 +410,8 @@ class Net:
 
         tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda _: Tally()
         try:
-            last = await self._inline.rehearse(calls, until)
-            forget = self._workers.inline.rehearsing()
+            last = await self._inline.warm_up_calls(calls, until)
+            forget = self._workers.inline.warming_up()
             # Straight, and with little before the return: the processor knows its way by that.
             try:
                 for _ in range(last):

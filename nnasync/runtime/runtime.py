@@ -285,7 +285,7 @@ class Runtime:
             verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
         )
         net = await self._made(source, spec, is_pinned=devices is not None)
-        await net._rehearse(deadline)
+        await net._warm_up(deadline)
         return net
 
     async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:

@@ -145,7 +145,7 @@ class InlineLane:
             )
         return duration_ns
 
-    def rehearsing(self) -> Callable[[], None]:
+    def warming_up(self) -> Callable[[], None]:
         """Brackets warm-up runs on this thread, which count only for the estimate.
 
         Call it before the runs, and call the returned function after them, without awaiting in

@@ -17,7 +17,7 @@ from nnasync.compilation.circumstances import Circumstances
 from nnasync.compilation.report import Candidate
 from nnasync.compilation.state_files import machine, read_state, state_folder, write_state
 from nnasync.compilation.verdicts import Question, Verdict, Verdicts
-from nnasync.engine_device.warmup import REHEARSALS
+from nnasync.engine_device.warmup import WARMUP_CALLS
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.compilation.test_caching import KeepingEngine
@@ -196,9 +196,9 @@ async def test_a_model_is_measured_once(clock: ManualClock) -> None:
     async with competing(a, b) as rt:
         net = await rt.compile(doubler())
         assert (a.compiled, b.compiled) == ([], ["f32*1"])
-        # A sample, for it is a driver of others, one try and the rehearsals, so that the first
+        # A sample, for it is a driver of others, one try and the warm-up calls, so that the first
         # call finds it warm; and no contest.
-        assert clock.now_ns == measured + (2 + REHEARSALS) * 50_000
+        assert clock.now_ns == measured + (2 + WARMUP_CALLS) * 50_000
         assert net.report().partitions[0].reason.endswith("as measured before")
         assert net.report().candidates == first.candidates
         assert net.report().pin == first.pin

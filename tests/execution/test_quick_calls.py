@@ -92,7 +92,7 @@ async def test_a_rehearsal_fails_in_silence() -> None:
         await until_inline(rt, net, ROW)
         before = rt.statistics().workers.inline_runs
         broken = True
-        await net._rehearse()
+        await net._warm_up()
         broken = False
         assert rt.statistics().workers.inline_runs == before
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]

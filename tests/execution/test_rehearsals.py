@@ -38,7 +38,7 @@ class Eager(NullEngine):
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, nothing takes too long."""
-    for name in ("REHEARSAL_NS", "LONGEST_NS", "PATIENCE_NS"):
+    for name in ("WARMUP_NS", "LONGEST_NS", "PATIENCE_NS"):
         monkeypatch.setattr(warmup, name, 10**12)
 
 
@@ -47,7 +47,7 @@ async def test_long_calls_are_rehearsed_on_the_worker_that_runs_the_first() -> N
     engine = Eager()
     async with runtime(engine, options=POOL) as rt:
         net = await rt.compile(doubler())
-        assert engine.counters.run == TRIALS + warmup.REHEARSALS
+        assert engine.counters.run == TRIALS + warmup.WARMUP_CALLS
         assert rt.statistics().workers.worker_runs == rt.statistics().workers.worker_ns == 0
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
         assert rt.statistics().workers.worker_runs == 1
@@ -62,7 +62,7 @@ async def test_short_calls_are_rehearsed_on_the_loop() -> None:
     async with runtime(engine, options=HERE) as rt:
         net = await rt.compile(doubler())
         assert set(engine.threads[TRIALS:]) == {threading.current_thread()}
-        assert len(engine.threads) == TRIALS + warmup.REHEARSALS
+        assert len(engine.threads) == TRIALS + warmup.WARMUP_CALLS
         assert rt.statistics().workers.inline_runs == rt.statistics().workers.threads == 0
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
@@ -83,7 +83,7 @@ async def test_an_engine_that_had_no_rival_is_measured_and_rehearsed_too(
     async with runtime(device, options=ONE_WORKER) as rt:
         net = await rt.compile(doubler())
         prepared: Any = net._prepared
-        assert prepared.estimate.samples == 1 + warmup.REHEARSALS
+        assert prepared.estimate.samples == 1 + warmup.WARMUP_CALLS
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 
 
@@ -112,8 +112,8 @@ async def test_who_observes_a_runtime_sees_no_rehearsals() -> None:
     [
         (warmup.LONGEST_NS + 1, 0),
         (warmup.LONGEST_NS, 1),
-        (warmup.REHEARSAL_NS / 3, 3),
-        (1, warmup.REHEARSALS),
+        (warmup.WARMUP_NS / 3, 3),
+        (1, warmup.WARMUP_CALLS),
     ],
 )
 async def test_how_often(best_ns: float, times: int) -> None:
@@ -123,11 +123,11 @@ async def test_how_often(best_ns: float, times: int) -> None:
         before = engine.counters.run
         estimate: Any = net._prepared
         estimate.estimate.best_ns = best_ns
-        await net._rehearse()
+        await net._warm_up()
         assert before <= engine.counters.run <= before + times
         assert (engine.counters.run > before) is (times > 0)
         before = engine.counters.run
-        await net._rehearse(Deadline(0))
+        await net._warm_up(Deadline(0))
         assert engine.counters.run == before
 
 
