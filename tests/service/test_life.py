@@ -320,7 +320,7 @@ async def test_a_service_of_somebody_else_is_given_up_and_not_killed() -> None:
             return process.Peer(silent)
 
     link = Link(Silent(), "the silent one")
-    link.pulse.begin(HANG_S / 4)
+    link.heartbeat.begin(HANG_S / 4)
     with pytest.raises(errors.DeviceDied, match=r"the silent one gave no sign of life for 0.25 s$"):
         await link.call(GetStatus)
     await link.ended

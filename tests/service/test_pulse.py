@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from nnasync.drivers.service import heartbeat as pulses
-from nnasync.drivers.service.heartbeat import Pulse
+from nnasync.drivers.service.heartbeat import Heartbeat
 from tests import rigs
 
 HALF_NS = 5_000_000_000
 
 
 class Bedside:
-    """A pulse, and a clock and a service that a test steers."""
+    """A heartbeat, and a clock and a service that a test steers."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self.now_ns = 1_000
         self.watchdog = rigs.ManualWatchdog()
         self.awaited = False
         self.pings = self.alerts = 0
-        self.pulse = Pulse(self.watchdog, lambda: self.awaited, self.ping, self.alert)
+        self.heartbeat = Heartbeat(self.watchdog, lambda: self.awaited, self.ping, self.alert)
         monkeypatch.setattr(pulses, "now_ns", lambda: self.now_ns)
 
     def ping(self) -> None:
@@ -32,10 +32,10 @@ class Bedside:
 
     def expect(self) -> None:
         self.awaited = True
-        self.pulse.expect()
+        self.heartbeat.expect()
 
     def hear(self) -> None:
-        self.pulse.heard_ns = self.now_ns
+        self.heartbeat.heard_ns = self.now_ns
 
     def armed(self) -> list[Any]:
         return [each for each in self.watchdog.alarms if each._callback is not None]
@@ -55,7 +55,7 @@ class Bedside:
 @pytest.fixture
 def bedside(monkeypatch: Any) -> Bedside:
     bedside = Bedside(monkeypatch)
-    bedside.pulse.begin(2 * HALF_NS / 1e9)
+    bedside.heartbeat.begin(2 * HALF_NS / 1e9)
     return bedside
 
 
@@ -69,12 +69,12 @@ def test_one_that_is_silent_is_pinged_and_then_given_up(bedside: Bedside) -> Non
     bedside.pass_time(HALF_NS - 1)
     assert bedside.pings == 0
     bedside.pass_time(1)
-    assert (bedside.pings, bedside.pulse.has_stopped()) == (1, False)
+    assert (bedside.pings, bedside.heartbeat.has_stopped()) == (1, False)
     bedside.pass_time(HALF_NS - 1)
-    assert (bedside.alerts, bedside.pulse.has_stopped()) == (0, False)
+    assert (bedside.alerts, bedside.heartbeat.has_stopped()) == (0, False)
     bedside.pass_time(1)
-    assert (bedside.pings, bedside.alerts, bedside.pulse.has_stopped()) == (1, 1, True)
-    assert bedside.pulse.patience_s == 2 * HALF_NS / 1e9
+    assert (bedside.pings, bedside.alerts, bedside.heartbeat.has_stopped()) == (1, 1, True)
+    assert bedside.heartbeat.patience_s == 2 * HALF_NS / 1e9
 
 
 def test_one_that_answers_pings_may_work_as_long_as_it_likes(bedside: Bedside) -> None:
@@ -83,7 +83,7 @@ def test_one_that_answers_pings_may_work_as_long_as_it_likes(bedside: Bedside) -
         bedside.pass_time(HALF_NS)
         bedside.hear()
     assert bedside.pings > 20
-    assert (bedside.alerts, bedside.pulse.has_stopped()) == (0, False)
+    assert (bedside.alerts, bedside.heartbeat.has_stopped()) == (0, False)
 
 
 def test_one_that_talks_is_not_pinged(bedside: Bedside) -> None:
@@ -109,14 +109,14 @@ def test_a_late_answer_counts(bedside: Bedside) -> None:
     bedside.expect()
     bedside.pass_time(HALF_NS)
     bedside.now_ns += 100 * HALF_NS
-    assert bedside.pulse.has_stopped()
+    assert bedside.heartbeat.has_stopped()
     bedside.hear()
-    assert not bedside.pulse.has_stopped()
+    assert not bedside.heartbeat.has_stopped()
 
 
 def test_with_no_patience_nobody_listens(monkeypatch: Any) -> None:
     bedside = Bedside(monkeypatch)
-    bedside.pulse.begin(0)
+    bedside.heartbeat.begin(0)
     bedside.expect()
     bedside.pass_time(100 * HALF_NS)
     assert (bedside.pings, bedside.watchdog.alarms) == (0, [])

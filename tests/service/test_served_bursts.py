@@ -314,14 +314,14 @@ async def test_the_thread_does_not_wait_for_an_answer_that_another_has_taken() -
         context._ends.wanted, first = wanted, context._ends.wanted
         first.set()
         await rigs.until(lambda: wanted.waits == 1)
-        pulse: Any = it.device.link.pulse
-        near, expect = threading.Event(), pulse.expect
+        heartbeat: Any = it.device.link.heartbeat
+        near, expect = threading.Event(), heartbeat.expect
 
         def come_near() -> None:
             near.set()
             expect()
 
-        pulse.expect = come_near
+        heartbeat.expect = come_near
         # The thread comes to the lock, and what it is to read is taken by who has that.
         with context._reading:
             client.send(slot)

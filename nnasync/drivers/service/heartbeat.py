@@ -15,7 +15,7 @@ from collections.abc import Callable
 from nnasync.clock import Watchdog, now_ns
 from nnasync.errors import BadState
 
-__all__ = ["HANG_AFTER_S", "Pulse"]
+__all__ = ["HANG_AFTER_S", "Heartbeat"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ HANG_AFTER_S = 10.0
 """For how long a service that is awaited may give no sign of life."""
 
 
-class Pulse:
+class Heartbeat:
     """Watches one service; each message received from it sets `heard_ns`."""
 
     def __init__(

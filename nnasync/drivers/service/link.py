@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from nnasync.clock import Alarm, Watchdog, now_ns
 from nnasync.drivers.service.child import Peer
 from nnasync.drivers.service.client_tracing import UNTRACED
-from nnasync.drivers.service.heartbeat import Pulse
+from nnasync.drivers.service.heartbeat import Heartbeat
 from nnasync.errors import (
     BadState,
     DeviceDied,
@@ -141,7 +141,7 @@ class Link:
         """Whether the service has died, for certain, though perhaps not to the end."""
         self.watchdog = Watchdog()
         self.traces = UNTRACED
-        self.pulse = Pulse(self.watchdog, self.is_awaited, self._ping, self._rouse)
+        self.heartbeat = Heartbeat(self.watchdog, self.is_awaited, self._ping, self._rouse)
         # Finalizers come here too, perhaps on a thread that is inside already.
         self._wake_lock = threading.RLock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -206,7 +206,7 @@ class Link:
         with self._lock:
             self.check()
             self._calls[call.number] = call
-        self.pulse.expect()
+        self.heartbeat.expect()
         try:
             self._connection.send(encode(make(call.number)), fds)
         except BaseException as error:
@@ -338,7 +338,7 @@ class Link:
         with self._lock:
             self.check()
             self._listeners[number] = listener
-        self.pulse.expect()
+        self.heartbeat.expect()
 
     def hush(self, number: int) -> None:
         """Stop passing messages to the listener; safe in finalizers."""
@@ -382,7 +382,7 @@ class Link:
         death = None
         try:
             self._serve()
-            if self._error is None and self.pulse.has_stopped():
+            if self._error is None and self.heartbeat.has_stopped():
                 self._fail(self._given_up())
             elif self._error is None:
                 # Who waits is told at once; of what it died may be known a little later.
@@ -415,7 +415,7 @@ class Link:
 
     def _given_up(self) -> DeviceDied:
         """Kill a service that hangs, and say so."""
-        text = f"the service of {self.who} gave no sign of life for {self.pulse.patience_s:g} s"
+        text = f"the service of {self.who} gave no sign of life for {self.heartbeat.patience_s:g} s"
         self.is_dead = self.peer.kill()
         return DeviceDied(f"{text} and was killed" if self.is_dead else text)
 
@@ -440,7 +440,7 @@ class Link:
                 # Whatever it said before was read; a child of its own may keep the socket open.
                 self.is_dead = True
                 return
-            elif self.pulse.has_stopped():
+            elif self.heartbeat.has_stopped():
                 return
             blocked = not connection.flush()
             if blocked != writes:
@@ -452,7 +452,7 @@ class Link:
         frames = self._connection.receive()
         if frames is None:
             return False
-        self.pulse.heard_ns = now_ns()
+        self.heartbeat.heard_ns = now_ns()
         for frame in frames:
             try:
                 self._hear(decode(frame.message, FromService), frame.fds)

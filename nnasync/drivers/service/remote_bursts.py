@@ -400,7 +400,7 @@ class RemoteBurst:
         """On the thread: wait for answers while there are some to come."""
         try:
             while self._sent:
-                self._link.pulse.expect()
+                self._link.heartbeat.expect()
                 with self._reading:
                     if not self._sent:
                         return  # Who held it has taken the last one.

@@ -247,7 +247,7 @@ class Supervisor:
         except NNError as error:
             raise DeviceUnavailable(f"{name}: {error}") from error
         self._check(welcome)
-        link.pulse.begin(self._hang_after_s)
+        link.heartbeat.begin(self._hang_after_s)
         return Session(link, welcome)
 
     def _check(self, welcome: Welcome) -> None:
