@@ -25,7 +25,7 @@ from nnasync.engine_device.caching import library_version
 from nnasync.errors import MissedDeadline, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
 from nnasync.wakeup import shield
-from nnasync.workers import Aside
+from nnasync.workers import HelperThreads
 
 if TYPE_CHECKING:
     from nnasync.cache import late_files
@@ -49,7 +49,7 @@ class CompilationCache:
     def __init__(
         self,
         store: Store,
-        aside: Aside,
+        helper_threads: HelperThreads,
         spec: CompileSpec,
         *,
         cores: int,
@@ -61,7 +61,7 @@ class CompilationCache:
         `shared` gives what looks after the files of devices that write them late.
         """
         self._store = store
-        self._aside = aside
+        self._helper_threads = helper_threads
         self._digest = spec.fingerprint
         self._deadline = spec.deadline
         self._shared = shared
@@ -208,7 +208,7 @@ class CompilationCache:
             patience_s = min(patience_s, max(0.0, remaining_s))
         until = Deadline(now_ns() + int(patience_s * 1e9))
         try:
-            return await self._aside.run(work, "the compilation cache", until)
+            return await self._helper_threads.run(work, "the compilation cache", until)
         except MissedDeadline:
             self._answers = False
             self.reason = self._silence()

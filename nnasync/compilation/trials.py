@@ -76,17 +76,17 @@ class EngineTrial:
 
     async def answer(self, inputs: Sequence[Array]) -> Answer:
         """Run once on a sample; binds before the first."""
-        return await self._aside(lambda: self._answer(inputs))
+        return await self._in_helper_thread(lambda: self._answer(inputs))
 
     async def turn(self, slice_ns: int) -> Turn:
         """Run in a row; the first of several runs, which finds cold caches, does not count."""
-        return await self._aside(lambda: self._turn(slice_ns))
+        return await self._in_helper_thread(lambda: self._turn(slice_ns))
 
     async def cold(self, chill: Callable[[], None]) -> Turn:
         """Run once with cold caches, on the thread that made them so."""
-        return await self._aside(lambda: self._cold(chill))
+        return await self._in_helper_thread(lambda: self._cold(chill))
 
-    async def _aside(self, work: Callable[[], T]) -> T:
+    async def _in_helper_thread(self, work: Callable[[], T]) -> T:
         def guarded() -> T:
             try:
                 return work()

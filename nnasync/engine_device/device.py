@@ -326,7 +326,7 @@ class EngineDevice:
                 vlog.driver("%s: its late cache files are not kept: %s", self.name, error)
 
     def _begin(self, work: Callable[[], None]) -> None:
-        fence = self.workers.aside.begin(work, self.name)
+        fence = self.workers.helper_threads.begin(work, self.name)
         if fence is not None:
             self._writings.add(fence)
             fence.add_callback(self._writings.discard)
@@ -344,7 +344,7 @@ class EngineDevice:
             if self._files is not None:
                 self._files.get_ready()
 
-        self.workers.aside.begin(ready, self.name)
+        self.workers.helper_threads.begin(ready, self.name)
 
     async def lowerings(
         self, model: Model, preference: ExecutionPreference
@@ -439,7 +439,10 @@ class EngineDevice:
             if self._buffers is None:
                 self._buffers = buffers.Buffers(self._buffer_limit_bytes)
         return engine_buffer.EngineBuffer(
-            self._buffers, self._buffers.allocate(operand, roles), self.workers.aside, self.name
+            self._buffers,
+            self._buffers.allocate(operand, roles),
+            self.workers.helper_threads,
+            self.name,
         )
 
     async def close(self) -> None:
@@ -568,7 +571,7 @@ class EngineDevice:
 
     async def _in_thread(self, work: Callable[[], T], deadline: Deadline | None) -> T:
         self._check_open()
-        return await self.workers.aside.run(work, self.name, deadline)
+        return await self.workers.helper_threads.run(work, self.name, deadline)
 
     def _check_open(self) -> None:
         if self.closed:

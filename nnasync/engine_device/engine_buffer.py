@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nnasync.engine_device.buffers import Buffers, ManagedBuffer
 from nnasync.hal import Memory, Shape
-from nnasync.workers.helper_threads import Aside
+from nnasync.workers.helper_threads import HelperThreads
 
 __all__ = ["INLINE_COPY_BYTES", "EngineBuffer"]
 
@@ -19,9 +19,11 @@ INLINE_COPY_BYTES = 1 << 17
 class EngineBuffer:
     """A buffer of an engine's device (`device.Buffer`); one that is dropped is closed."""
 
-    def __init__(self, buffers: Buffers, managed: ManagedBuffer, aside: Aside, name: str) -> None:
+    def __init__(
+        self, buffers: Buffers, managed: ManagedBuffer, helper_threads: HelperThreads, name: str
+    ) -> None:
         self.managed = managed
-        self._aside = aside
+        self._helper_threads = helper_threads
         self._name = name
         self._free = weakref.finalize(self, buffers.free, managed.token)
         self._free.atexit = False
@@ -61,4 +63,4 @@ class EngineBuffer:
         if memory.size <= INLINE_COPY_BYTES:
             copy()
         else:
-            await self._aside.run(copy, f"a copy of a buffer of {self._name}")
+            await self._helper_threads.run(copy, f"a copy of a buffer of {self._name}")

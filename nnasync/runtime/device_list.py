@@ -86,7 +86,7 @@ class Devices:
             self._figures = read_calibration(self._folder)
             self._foreign = foreign_devices(self._wanted)
 
-        await self._workers.aside.carry(look, "looking for devices")
+        await self._workers.helper_threads.run_unwrapped(look, "looking for devices")
 
     async def discover(self, errands: Callable[[], Errands]) -> None:
         """Create the devices; an unrequested one that cannot describe itself is left out.

@@ -321,11 +321,13 @@ class Runtime:
 
         # While the model is digested, which takes no part of the interpreter.
         meanwhile = None if spec.cache_dir is None else get_ready_to_recall
-        aside = self._workers.aside
+        helper_threads = self._workers.helper_threads
         return msgspec.structs.replace(
             spec,
             name=spec.name or source.name,
-            fingerprint=await aside.carry(digest, source.name, meanwhile=meanwhile),
+            fingerprint=await helper_threads.run_unwrapped(
+                digest, source.name, meanwhile=meanwhile
+            ),
             code=code,
             reference=self._devices.reference(),
             apart=self._apart(spec.devices),
@@ -367,7 +369,7 @@ class Runtime:
             encrypt=options.encrypt_cache,
         )
         return CompilationCache(
-            store, self._workers.aside, spec, cores=options.cores, shared=self._shared_once
+            store, self._workers.helper_threads, spec, cores=options.cores, shared=self._shared_once
         )
 
     async def _net(
@@ -409,7 +411,9 @@ class Runtime:
             until = min(until, spec.deadline)
         try:
             with contextlib.suppress(MissedDeadline):
-                await self._workers.aside.run(net._get_ready, net.model.name or "a network", until)
+                await self._workers.helper_threads.run(
+                    net._get_ready, net.model.name or "a network", until
+                )
         except BaseException:
             net.close()
             raise
@@ -487,7 +491,7 @@ class Runtime:
         for checker in list(self._recheckers):
             checker.look()
         if self._shared is not None:
-            self._workers.aside.begin(self._shared.collect, "the compilation cache")
+            self._workers.helper_threads.begin(self._shared.collect, "the compilation cache")
         for device in self._devices.all:
             if isinstance(device, EngineDevice):
                 try:

@@ -30,7 +30,7 @@ takes too long, the thread is written off: another one takes its place, and the 
 the next call of a burst) wakes no other thread: the worker that settles takes it next.
 """
 
-from nnasync.workers.helper_threads import Aside as Aside
+from nnasync.workers.helper_threads import HelperThreads as HelperThreads
 from nnasync.workers.task import ABORT as ABORT
 from nnasync.workers.task import GO as GO
 from nnasync.workers.task import YIELD as YIELD
@@ -47,7 +47,7 @@ __all__ = [
     "ABORT",
     "GO",
     "YIELD",
-    "Aside",
+    "HelperThreads",
     "Call",
     "Given",
     "StopFlag",

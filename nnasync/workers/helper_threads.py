@@ -28,7 +28,7 @@ from nnasync.tracing import Tracer
 from nnasync.tracing.spans import belongs_to
 from nnasync.workers.task import contained
 
-__all__ = ["Aside"]
+__all__ = ["HelperThreads"]
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class _Job:
             self.error = contained(error, self.who)
 
 
-class Aside:
+class HelperThreads:
     """The threads of one runtime; they start when needed and end when idle for a while."""
 
     def __init__(self, watchdog: Watchdog, tracer: Tracer | None = None) -> None:
@@ -112,7 +112,7 @@ class Aside:
         value: T = job.value
         return value
 
-    async def carry(
+    async def run_unwrapped(
         self, work: Callable[[], T], who: str, *, meanwhile: Callable[[], object] | None = None
     ) -> T:
         """The same for our own work, whose errors are not converted."""
@@ -181,7 +181,7 @@ class Aside:
         """Start another thread unless there are enough; the lock is held."""
         if len(self._threads) >= _MOST_THREADS:
             return
-        thread = threading.Thread(target=self._serve, name="nnasync-aside", daemon=True)
+        thread = threading.Thread(target=self._serve, name="nnasync-helper", daemon=True)
         thread.start()
         joined_at_exit(thread)
         self._threads.add(thread)

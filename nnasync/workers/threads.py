@@ -25,7 +25,7 @@ from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler, disp
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
 from nnasync.workers.demotion import GivingWay, LowOsPriority
-from nnasync.workers.helper_threads import Aside
+from nnasync.workers.helper_threads import HelperThreads
 from nnasync.workers.inline import InlineLane
 from nnasync.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync.workers.running import Running
@@ -87,7 +87,7 @@ class Workers:
         )
         self.inline = inline
         self.turns = inline.turns
-        self.aside = Aside(watchdog, tracer)
+        self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
         self._aging: Alarm | None = None
@@ -317,7 +317,7 @@ class Workers:
             self._idle = {_REGULAR: [], _LOW: []}
         for worker in idle:
             worker.wake()
-        self.aside.close()
+        self.helper_threads.close()
         leaves(self.tracer)
 
     def join(self, timeout_s: float) -> int:
@@ -326,7 +326,7 @@ class Workers:
         for worker in list(self._workers):
             if worker.thread is not None and worker.thread is not threading.current_thread():
                 worker.thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
-        self.aside.join(max(0.0, (end_ns - now_ns()) / 1e9))
+        self.helper_threads.join(max(0.0, (end_ns - now_ns()) / 1e9))
         return sum(w.thread is not None and w.thread.is_alive() for w in self._workers)
 
     # -- choosing threads; the lock is held

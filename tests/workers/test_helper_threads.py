@@ -22,7 +22,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.workers import helper_threads as module
-from nnasync.workers.helper_threads import Aside
+from nnasync.workers.helper_threads import HelperThreads
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import PATIENCE_S, until
 
@@ -55,111 +55,117 @@ def watchdog() -> Iterator[Watchdog]:
 
 
 @pytest.fixture
-def aside(watchdog: Watchdog) -> Iterator[Aside]:
-    made = Aside(watchdog)
+def helper_threads(watchdog: Watchdog) -> Iterator[HelperThreads]:
+    made = HelperThreads(watchdog)
     yield made
     made.close()
     made.join(PATIENCE_S)
 
 
-async def test_work_is_answered_from_another_thread(aside: Aside) -> None:
-    threads = {await aside.run(threading.get_ident, "it") for _ in range(3)}
+async def test_work_is_answered_from_another_thread(helper_threads: HelperThreads) -> None:
+    threads = {await helper_threads.run(threading.get_ident, "it") for _ in range(3)}
     assert threading.get_ident() not in threads
-    assert len(aside._threads) <= len(threads)
+    assert len(helper_threads._threads) <= len(threads)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), SystemExit(2), TimeoutError(), StopIteration()])
-async def test_whatever_the_driver_raises_is_contained(aside: Aside, error: BaseException) -> None:
+async def test_whatever_the_driver_raises_is_contained(
+    helper_threads: HelperThreads, error: BaseException
+) -> None:
     def work() -> None:
         raise error
 
     with pytest.raises(GeneralFailure, match=f"it failed: {type(error).__name__}") as caught:
-        await aside.run(work, "it", within(**HOUR))
+        await helper_threads.run(work, "it", within(**HOUR))
     assert caught.value.__cause__ is error
 
 
-async def test_typed_errors_stay_themselves(aside: Aside) -> None:
+async def test_typed_errors_stay_themselves(helper_threads: HelperThreads) -> None:
     error = InvalidArgument("operand 3")
 
     def work() -> None:
         raise error
 
     with pytest.raises(InvalidArgument) as caught:
-        await aside.run(work, "it")
+        await helper_threads.run(work, "it")
     assert caught.value is error
 
 
-async def test_nothing_begins_after_the_deadline(aside: Aside) -> None:
+async def test_nothing_begins_after_the_deadline(helper_threads: HelperThreads) -> None:
     with pytest.raises(MissedDeadlinePersistent):
-        await aside.run(lambda: pytest.fail("begun"), "it", within(ms=-1))
-    assert not aside._threads
+        await helper_threads.run(lambda: pytest.fail("begun"), "it", within(ms=-1))
+    assert not helper_threads._threads
 
 
-async def test_answer_comes_at_the_deadline_never_before(aside: Aside) -> None:
+async def test_answer_comes_at_the_deadline_never_before(helper_threads: HelperThreads) -> None:
     driver = Driver()
     for _ in range(5):
         deadline = within(ms=3)
         with pytest.raises(MissedDeadlineTransient):
-            await aside.run(driver, "it", deadline)
+            await helper_threads.run(driver, "it", deadline)
         assert deadline.passed
-    assert await aside.run(lambda: "others go on", "it") == "others go on"
+    assert await helper_threads.run(lambda: "others go on", "it") == "others go on"
     driver.let_go.set()
 
 
-async def test_lost_threads_do_not_count(aside: Aside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_threads_do_not_count(
+    helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_MOST_THREADS", 1)
     begun: list[Driver] = []
     while len(begun) < 3:
         driver = Driver()
         with pytest.raises(MissedDeadlineTransient):
-            await aside.run(driver, "it", within(ms=20))
+            await helper_threads.run(driver, "it", within(ms=20))
         if driver.begun.is_set():
             begun.append(driver)
-    assert await aside.run(lambda: 7, "it") == 7
+    assert await helper_threads.run(lambda: 7, "it") == 7
     for driver in begun:
         driver.let_go.set()
         assert driver.ended.wait(PATIENCE_S)
-    assert await aside.run(lambda: 8, "it") == 8
-    until(lambda: len(aside._threads) == 1)
+    assert await helper_threads.run(lambda: 8, "it") == 8
+    until(lambda: len(helper_threads._threads) == 1)
 
 
 async def test_no_more_threads_than_there_may_be(
-    aside: Aside, monkeypatch: pytest.MonkeyPatch
+    helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST_THREADS", 2)
     found: list[int] = []
 
     async def ask(number: int) -> None:
-        found.append(await aside.run(lambda: number, "it"))
+        found.append(await helper_threads.run(lambda: number, "it"))
 
     async with anyio.create_task_group() as group:
         for number in range(20):
             group.start_soon(ask, number)
     assert sorted(found) == list(range(20))
-    assert len(aside._threads) <= 2
+    assert len(helper_threads._threads) <= 2
 
 
-async def test_cancelling_ends_the_wait_at_once_and_drops_the_answer(aside: Aside) -> None:
+async def test_cancelling_ends_the_wait_at_once_and_drops_the_answer(
+    helper_threads: HelperThreads,
+) -> None:
     driver = Driver()
     async with anyio.create_task_group() as group:
-        group.start_soon(aside.run, driver, "it")
+        group.start_soon(helper_threads.run, driver, "it")
         await anyio.wait_all_tasks_blocked()
         assert driver.begun.wait(PATIENCE_S)
         group.cancel_scope.cancel()
     driver.let_go.set()
     assert driver.ended.wait(PATIENCE_S)
-    assert await aside.run(lambda: 9, "it") == 9
+    assert await helper_threads.run(lambda: 9, "it") == 9
 
 
 async def test_what_waits_for_a_thread_is_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """At its deadline, or when the runtime closes."""
     monkeypatch.setattr(module, "_MOST_THREADS", 1)
     watchdog = ManualWatchdog()
-    aside, driver, errors = Aside(watchdog), Driver(), []
+    helper_threads, driver, errors = HelperThreads(watchdog), Driver(), []
 
     async def ask(work: Any, deadline: Deadline | None) -> None:
         try:
-            await aside.run(work, "it", deadline)
+            await helper_threads.run(work, "it", deadline)
         except Exception as error:
             errors.append(type(error))
 
@@ -174,31 +180,35 @@ async def test_what_waits_for_a_thread_is_answered_too(monkeypatch: pytest.Monke
         watchdog.ring(soon)
         await anyio.wait_all_tasks_blocked()
         assert errors == [MissedDeadlineTransient]
-        aside.close()
+        helper_threads.close()
         await anyio.wait_all_tasks_blocked()
         assert errors == [MissedDeadlineTransient, DeviceUnavailable]
         driver.let_go.set()
     assert len(errors) == 2
     with pytest.raises(DeviceUnavailable):
-        await aside.run(lambda: 1, "it")
+        await helper_threads.run(lambda: 1, "it")
 
 
-async def test_no_thread_to_be_had(aside: Aside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_thread_to_be_had(
+    helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         with pytest.raises(ResourceExhaustedTransient, match="thread"):
-            await aside.run(lambda: 1, "it")
-    assert await aside.run(lambda: 1, "it") == 1
+            await helper_threads.run(lambda: 1, "it")
+    assert await helper_threads.run(lambda: 1, "it") == 1
 
 
-async def test_idle_threads_end(aside: Aside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_threads_end(
+    helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_LINGER_S", 0.001)
-    await aside.run(lambda: 1, "it")
-    until(lambda: not aside._threads)
-    assert await aside.run(lambda: 2, "it") == 2
+    await helper_threads.run(lambda: 1, "it")
+    until(lambda: not helper_threads._threads)
+    assert await helper_threads.run(lambda: 2, "it") == 2
 
 
 HANGING = """
@@ -228,8 +238,8 @@ asyncio.run(main())
 
 
 @pytest.mark.usefixtures("no_leaks")
-async def test_nothing_is_left(aside: Aside) -> None:
-    assert await aside.run(lambda: 1, "it") == 1
+async def test_nothing_is_left(helper_threads: HelperThreads) -> None:
+    assert await helper_threads.run(lambda: 1, "it") == 1
 
 
 async def test_a_process_ends_although_a_compilation_hangs() -> None:
@@ -243,7 +253,7 @@ def ended() -> Any:
     )
 
 
-async def test_the_caller_does_something_else_meanwhile(aside: Aside) -> None:
+async def test_the_caller_does_something_else_meanwhile(helper_threads: HelperThreads) -> None:
     driver = Driver()
 
     def meanwhile() -> None:
@@ -251,31 +261,33 @@ async def test_the_caller_does_something_else_meanwhile(aside: Aside) -> None:
         assert driver.begun.wait(PATIENCE_S)
         driver.let_go.set()
 
-    assert await aside.run(driver, "it", meanwhile=meanwhile) == "late"
-    assert await aside.carry(lambda: "done", "it", meanwhile=lambda: None) == "done"
+    assert await helper_threads.run(driver, "it", meanwhile=meanwhile) == "late"
+    assert (
+        await helper_threads.run_unwrapped(lambda: "done", "it", meanwhile=lambda: None) == "done"
+    )
 
 
-async def test_an_error_meanwhile_ends_the_wait(aside: Aside) -> None:
+async def test_an_error_meanwhile_ends_the_wait(helper_threads: HelperThreads) -> None:
     driver = Driver()
     with pytest.raises(ZeroDivisionError):
-        await aside.run(driver, "it", meanwhile=lambda: 1 / 0)
+        await helper_threads.run(driver, "it", meanwhile=lambda: 1 / 0)
     driver.let_go.set()
-    assert await aside.run(lambda: "next", "it") == "next"
+    assert await helper_threads.run(lambda: "next", "it") == "next"
 
 
-async def test_nobody_waits_for_what_is_begun(aside: Aside) -> None:
+async def test_nobody_waits_for_what_is_begun(helper_threads: HelperThreads) -> None:
     driver = Driver()
-    aside.begin(driver, "it")
-    aside.begin(lambda: 1 / 0, "it")
+    helper_threads.begin(driver, "it")
+    helper_threads.begin(lambda: 1 / 0, "it")
     assert await anyio.to_thread.run_sync(driver.begun.wait, PATIENCE_S)
-    assert await aside.run(lambda: "meanwhile", "it") == "meanwhile"
+    assert await helper_threads.run(lambda: "meanwhile", "it") == "meanwhile"
     driver.let_go.set()
     assert await anyio.to_thread.run_sync(driver.ended.wait, PATIENCE_S)
-    aside.close()
-    aside.begin(driver, "it")
+    helper_threads.close()
+    helper_threads.begin(driver, "it")
 
 
-async def test_errors_of_our_own_work_are_raised_as_they_are(aside: Aside) -> None:
-    assert await aside.carry(lambda: "done", "reading") == "done"
+async def test_errors_of_our_own_work_are_raised_as_they_are(helper_threads: HelperThreads) -> None:
+    assert await helper_threads.run_unwrapped(lambda: "done", "reading") == "done"
     with pytest.raises(FileNotFoundError, match="such"):
-        await aside.carry(lambda: open("/none/such"), "reading")  # noqa: SIM115 (it is never open)
+        await helper_threads.run_unwrapped(lambda: open("/none/such"), "reading")  # noqa: SIM115 (it is never open)

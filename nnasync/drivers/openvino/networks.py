@@ -44,7 +44,7 @@ class Networks:
             return self._free.pop()
         except IndexError:
             if self._missing > 0 and self._copying is None:
-                self._copy_aside()
+                self._copy_in_background()
             return SHARED
 
     def give_back(self, number: int) -> None:
@@ -52,7 +52,7 @@ class Networks:
         if number != SHARED:
             self._free.append(number)
 
-    def _copy_aside(self) -> None:
+    def _copy_in_background(self) -> None:
         with self._lock:
             if self._copying is not None or self._missing <= 0:
                 return
