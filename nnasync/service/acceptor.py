@@ -14,7 +14,7 @@ from nnasync.service.client_session import Session
 from nnasync.service.connections import Guests
 from nnasync.service.limits import Limits
 from nnasync.service.process_resources import most_descriptors
-from nnasync.service.rate_limit import Crowd
+from nnasync.service.rate_limit import ClientBuckets
 from nnasync.wire.connection import peer_pid, peer_uid
 
 __all__ = ["serve", "serve_connected"]
@@ -29,7 +29,7 @@ _LEAST_DESCRIPTORS = 128
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
     """Serve a device to whoever of this user connects, until cancelled."""
     guests = Guests(limits.clients)
-    crowd = Crowd()
+    buckets = ClientBuckets()
     limits = _within_descriptors(limits)
 
     async def attend(session: Session) -> None:
@@ -57,7 +57,7 @@ async def serve(device: Device, listener: socket.socket, limits: Limits) -> None
                 logger.warning("a client of user %d is turned away (%d clients)", uid, len(guests))
                 sock.close()
                 continue
-            session = Session(device, sock, limits, trusts=False, crowd=crowd)
+            session = Session(device, sock, limits, trusts=False, buckets=buckets)
             guests.come(session, pid)
             tasks.start_soon(attend, session)
 

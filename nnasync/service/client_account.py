@@ -14,7 +14,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.engine_device import EngineDevice
 from nnasync.engine_device.prepared import EnginePreparedModel
 from nnasync.service.limits import Limits
-from nnasync.service.rate_limit import COMPILING_CREDIT_NS, Crowd, Pace
+from nnasync.service.rate_limit import COMPILING_CREDIT_NS, ClientBuckets, TokenBucket
 
 __all__ = ["CALL_NS", "FINE_NS", "Account", "Stopwatch"]
 
@@ -31,19 +31,19 @@ _CHARGED_NS = 500_000.0
 class Account:
     """What one client has used; a client that is trusted is alone in its process, and has none."""
 
-    def __init__(self, device: Device, limits: Limits, crowd: Crowd | None) -> None:
-        """`crowd` is all clients of the service, None for one that is alone."""
-        self._crowd = crowd
+    def __init__(self, device: Device, limits: Limits, buckets: ClientBuckets | None) -> None:
+        """`buckets` is all clients of the service, None for one that is alone."""
+        self._client_buckets = buckets
         workers = device.workers if isinstance(device, EngineDevice) else None
-        self._workers = workers if crowd is not None else None
+        self._workers = workers if buckets is not None else None
         self._lock = threading.Lock()
-        self._compilations = Pace(now_ns(), COMPILING_CREDIT_NS)
+        self._compilations = TokenBucket(now_ns(), COMPILING_CREDIT_NS)
         self._preparing = anyio.CapacityLimiter(limits.preparing)
         self.client = 0
         self._compiles_from_ns = 0
         self._owed_ns = 0.0
-        if crowd is not None:
-            self._messages = crowd.join(now_ns())
+        if buckets is not None:
+            self._messages = buckets.join(now_ns())
         if self._workers is not None:
             self.client = self._workers.open_client(queue_limit=limits.queued)
 
@@ -54,7 +54,7 @@ class Account:
 
     def active(self) -> None:
         """Note that the client does something that is paid for elsewhere."""
-        if self._crowd is not None:
+        if self._client_buckets is not None:
             self._messages.seen_ns = now_ns()
 
     def paid(self, cost_ns: float) -> float:
@@ -62,11 +62,11 @@ class Account:
 
         What they take counts to its share of the workers as well, a little later.
         """
-        if self._crowd is None:
+        if self._client_buckets is None:
             return 0.0
         at_ns, due_ns = now_ns(), 0.0
         with self._lock:
-            others = self._crowd.others(self._messages, at_ns)
+            others = self._client_buckets.others(self._messages, at_ns)
             rest_ns = self._messages.spend(cost_ns, at_ns, others)
             self._owed_ns += cost_ns
             if self._owed_ns >= _CHARGED_NS:
@@ -93,18 +93,18 @@ class Account:
                 self._compiled(now_ns() - begun_ns)
 
     def _compiled(self, duration_ns: int) -> None:
-        if self._crowd is None:
+        if self._client_buckets is None:
             return
         at_ns = now_ns()
-        others = self._crowd.others(self._messages, at_ns)
+        others = self._client_buckets.others(self._messages, at_ns)
         self._compiles_from_ns = at_ns + self._compilations.spend(duration_ns, at_ns, others)
         if self._workers is not None:
             self._workers.spent(self.client, duration_ns)
 
     def close(self) -> None:
         """The client has gone."""
-        if self._crowd is not None:
-            self._crowd.leave(self._messages)
+        if self._client_buckets is not None:
+            self._client_buckets.leave(self._messages)
         if self._workers is not None:
             self._workers.close_client(self.client)
 

@@ -22,7 +22,7 @@ from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
 from nnasync.service.client_account import CALL_NS, Account, Stopwatch
 from nnasync.service.holdings import ANSWERED, Holdings
 from nnasync.service.limits import Limits
-from nnasync.service.rate_limit import Crowd
+from nnasync.service.rate_limit import ClientBuckets
 from nnasync.service.served_memories import read_bytes
 from nnasync.wakeup import Wakeup
 from nnasync.wire.connection import Connection, Frame
@@ -60,17 +60,17 @@ class Session:
         limits: Limits,
         *,
         trusts: bool,
-        crowd: Crowd | None = None,
+        buckets: ClientBuckets | None = None,
     ) -> None:
         """A trusted client may share memory that is not sealed, such as files.
 
-        `crowd` is the clients that share the service with it, None where it is alone.
+        `buckets` is the clients that share the service with it, None where it is alone.
         """
         self._device = device
         self._limits = limits
         self._wakeup = Wakeup.current()
         self._connection = Connection(sock, "a client", self._blocked)
-        self._account = Account(device, limits, crowd)
+        self._account = Account(device, limits, buckets)
         self._holdings = Holdings(
             device, limits, self.send, self._account, self._start, trusts=trusts
         )

@@ -8,7 +8,14 @@ spent more rests until it is made up for. Alone, nobody rests.
 
 from __future__ import annotations
 
-__all__ = ["ACTIVE_NS", "COMPILING_CREDIT_NS", "CREDIT_NS", "LONGEST_REST_NS", "Crowd", "Pace"]
+__all__ = [
+    "ACTIVE_NS",
+    "COMPILING_CREDIT_NS",
+    "CREDIT_NS",
+    "LONGEST_REST_NS",
+    "ClientBuckets",
+    "TokenBucket",
+]
 
 CREDIT_NS = 20_000_000
 """What the messages of a client that was quiet may take at once."""
@@ -22,7 +29,7 @@ ACTIVE_NS = 100_000_000
 LONGEST_REST_NS = 1_000_000_000
 
 
-class Pace:
+class TokenBucket:
     """The credit of one client; `seen_ns` is when it was active last."""
 
     __slots__ = ("_credit_ns", "_most_ns", "_now_ns", "seen_ns")
@@ -41,24 +48,24 @@ class Pace:
         return int(max(0.0, -self._credit_ns) * active) if others else 0
 
 
-class Crowd:
+class ClientBuckets:
     """The clients of one service."""
 
     def __init__(self) -> None:
-        self._paces: list[Pace] = []
+        self._buckets: list[TokenBucket] = []
 
-    def join(self, now_ns: int) -> Pace:
+    def join(self, now_ns: int) -> TokenBucket:
         """Another client's pace."""
-        pace = Pace(now_ns)
-        self._paces.append(pace)
-        return pace
+        bucket = TokenBucket(now_ns)
+        self._buckets.append(bucket)
+        return bucket
 
-    def leave(self, pace: Pace) -> None:
+    def leave(self, bucket: TokenBucket) -> None:
         """A client has gone."""
-        if pace in self._paces:
-            self._paces.remove(pace)
+        if bucket in self._buckets:
+            self._buckets.remove(bucket)
 
-    def others(self, me: Pace, now_ns: int) -> int:
+    def others(self, me: TokenBucket, now_ns: int) -> int:
         """Number of clients beside that of `me` that were active lately."""
         since_ns = now_ns - ACTIVE_NS
-        return sum(each.seen_ns >= since_ns for each in tuple(self._paces) if each is not me)
+        return sum(each.seen_ns >= since_ns for each in tuple(self._buckets) if each is not me)

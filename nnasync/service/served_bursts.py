@@ -28,7 +28,7 @@ __all__ = ["ServedBurst"]
 logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 3.0
-"""Memory is announced on the socket, which is read a second later at the most (`pace`)."""
+"""Memory is announced on the socket, which is read a second later at the most (`bucket`)."""
 _RUNS = 64
 """Requests that ran at once are paid for by so many, since to look at the clock takes time too."""
 

@@ -38,7 +38,7 @@ from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, for_service, listening, serve, served_bursts
 from nnasync.service.client_account import FINE_NS, Account
-from nnasync.service.rate_limit import Crowd
+from nnasync.service.rate_limit import ClientBuckets
 from nnasync.service.served_memories import Memories
 from nnasync.wire import connection as connection_module
 from nnasync.wire import messages
@@ -159,8 +159,8 @@ async def test_what_messages_took_counts_to_the_share_of_executions() -> None:
     engine = rigs.gated()
     async with rigs.runtime(engine, options=ONE) as rt:
         device = rt.devices[0]
-        crowd = Crowd()
-        accounts = [Account(device, Limits(), crowd) for _ in range(3)]
+        buckets = ClientBuckets()
+        accounts = [Account(device, Limits(), buckets) for _ in range(3)]
         talkative = accounts[1]
         nets = []
         for account in accounts:
