@@ -47,8 +47,8 @@ class NoContest(Exception):
 class ContenderDied(Exception):
     """A device ended the process that measured it, or did not come back."""
 
-    def __init__(self, device: str, fate: str) -> None:
-        super().__init__(f"the process that measured {device} {fate}")
+    def __init__(self, device: str, exit_reason: str) -> None:
+        super().__init__(f"the process that measured {device} {exit_reason}")
         self.device = device
 
 
@@ -69,7 +69,7 @@ class _Running:
         """Kill it and wait for its end."""
         self.talk.close()
         self.peer.kill()
-        self.peer.see_off()
+        self.peer.reap()
 
 
 class ContestProcess:
@@ -162,14 +162,16 @@ class ContestProcess:
                 if isinstance(answer, Unheld):
                     raise NoContest(answer.reason)
                 tried = answer.device
-            fate = "ended the connection" if self._is_closed else running.peer.fate(1.0)
+            exit_reason = (
+                "ended the connection" if self._is_closed else running.peer.exit_reason(1.0)
+            )
         except TimeoutError:
-            fate = f"said nothing for {_PATIENCE_S:g} s"
+            exit_reason = f"said nothing for {_PATIENCE_S:g} s"
         except (OSError, Rejected, NNError) as error:
             raise _Unheard(str(error)) from error
         if not tried or self._is_closed:
-            raise _Unheard(fate)
-        raise ContenderDied(tried, fate)
+            raise _Unheard(exit_reason)
+        raise ContenderDied(tried, exit_reason)
 
     def _begun(self, over: threading.Event) -> _Running:
         with self._changing:

@@ -49,7 +49,7 @@ class Peer:
         """Whether a signal ended it, as far as is known yet."""
         return False
 
-    def fate(self, patience_s: float) -> str:
+    def exit_reason(self, patience_s: float) -> str:
         """The reason why it ended, as text; waits for that up to the limit."""
         return "ended the connection"
 
@@ -57,9 +57,9 @@ class Peer:
         """Kill it; False if the process is not ours."""
         return False
 
-    def see_off(self) -> str:
-        """Called after the end of the connection, may block briefly; returns `fate`."""
-        return self.fate(0)
+    def reap(self) -> str:
+        """Called after the end of the connection, may block briefly; returns `exit_reason`."""
+        return self.exit_reason(0)
 
 
 class Address:
@@ -186,11 +186,11 @@ class _ChildPeer(Peer):
     def was_killed(self) -> bool:
         return (self._process.poll() or 0) < 0
 
-    def fate(self, patience_s: float) -> str:
+    def exit_reason(self, patience_s: float) -> str:
         self._wait(patience_s)
         status = self._process.poll()
         if status is None:
-            return "died" if _is_readable(self.death_fds[0], 0) else super().fate(patience_s)
+            return "died" if _is_readable(self.death_fds[0], 0) else super().exit_reason(patience_s)
         if status >= 0:
             return f"exited with status {status}"
         with contextlib.suppress(ValueError):
@@ -201,16 +201,16 @@ class _ChildPeer(Peer):
         self._process.kill()
         return True
 
-    def see_off(self) -> str:
-        fate = self.fate(_GRACE_S)
+    def reap(self) -> str:
+        exit_reason = self.exit_reason(_GRACE_S)
         is_dying = _is_readable(self.death_fds[0], 0)
         self._process.kill()
         self._process.wait()
         if is_dying:
-            fate = self.fate(0)
+            exit_reason = self.exit_reason(0)
         close_all(self.death_fds)
         self._exit_fd, self.death_fds = -1, ()
-        return fate
+        return exit_reason
 
     def _wait(self, patience_s: float) -> bool:
         """Whether the process ends in time."""

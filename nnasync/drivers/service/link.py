@@ -136,7 +136,7 @@ class Link:
         self.over = Fence()
         """Signaled when everything that was pending has its answer."""
         self.ended = Fence()
-        """Signaled when everything is given back, too, and a process of ours is seen off."""
+        """Signaled when everything is given back, too, and a process of ours is reaped."""
         self.is_dead = False
         """Whether the service has died, for certain, though perhaps not to the end."""
         self.watchdog = Watchdog()
@@ -371,7 +371,7 @@ class Link:
             os.close(fd)
         self.peer.socket.close()
         self.peer.kill()
-        self.peer.see_off()
+        self.peer.reap()
 
     def _rouse(self) -> None:
         with self._wake_lock:
@@ -386,7 +386,7 @@ class Link:
                 self._fail(self._given_up())
             elif self._error is None:
                 # Who waits is told at once; of what it died may be known a little later.
-                death = DeviceDied(f"the service of {self.who} {self.peer.fate(0)}")
+                death = DeviceDied(f"the service of {self.who} {self.peer.exit_reason(0)}")
                 self._fail(death)
         except NNError as failure:
             self._fail(failure)
@@ -407,9 +407,9 @@ class Link:
             os.close(fd)
         self.watchdog.close()
         try:
-            fate = self.peer.see_off()
+            exit_reason = self.peer.reap()
             if self._error is death:
-                self._error = DeviceDied(f"the service of {self.who} {fate}")
+                self._error = DeviceDied(f"the service of {self.who} {exit_reason}")
         finally:
             self.ended.signal()
 

@@ -177,7 +177,7 @@ class Supervisor:
             self._under_way = fence
 
     def _run(self, fence: Fence) -> None:
-        """On a thread of its own: begin a session, once the last process was seen off."""
+        """On a thread of its own: begin a session, once the last process was reaped."""
         error: NNError | None = None
         try:
             if self._session is not None:
