@@ -37,7 +37,7 @@ __all__ = ["UNTRACED", "Traces"]
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 1.0
+_FLUSH_S = 1.0
 _MOST_WAITING = 4096
 _BETWEEN_FULL_NS = 2_000_000
 _BETWEEN_NS = 20_000_000
@@ -80,7 +80,7 @@ class Traces:
             self.is_on = False
         if reader is not None:
             reader.stop()
-            await reader.at_its_end(_LAST_WORDS_S)
+            await reader.at_its_end(_FLUSH_S)
         tracers, self._tracers = self._tracers, ()
         for tracer in tracers:
             tracer.unwatch(self._changed)

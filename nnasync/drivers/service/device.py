@@ -224,7 +224,7 @@ class ServiceDevice(KnownDevice):
             )
         except BaseException:
             # It may have been allocated all the same.
-            link.tell_soon(CloseBuffer(0, buffer))
+            link.notify_soon(CloseBuffer(0, buffer))
             raise
         return RemoteBuffer(link, session.memories, buffer, answer.token)
 

@@ -127,8 +127,8 @@ class Link:
         self._lock = threading.Lock()
         self._calls: dict[int, Call] = {}
         self._listeners: dict[int, Listener] = {}
-        self._last_words: deque[Any] = deque()
-        self._chores: deque[Callable[[], object]] = deque()
+        self._deferred_messages: deque[Any] = deque()
+        self._deferred_work: deque[Callable[[], object]] = deque()
         self._working = threading.RLock()
         self._spares: weakref.WeakSet[Spare] = weakref.WeakSet()
         self._saying = threading.Lock()
@@ -141,7 +141,7 @@ class Link:
         """Whether the service has died, for certain, though perhaps not to the end."""
         self.watchdog = Watchdog()
         self.traces = UNTRACED
-        self.heartbeat = Heartbeat(self.watchdog, self.is_awaited, self._ping, self._rouse)
+        self.heartbeat = Heartbeat(self.watchdog, self.is_awaited, self._ping, self._wake)
         # Finalizers come here too, perhaps on a thread that is inside already.
         self._wake_lock = threading.RLock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -151,7 +151,7 @@ class Link:
             os.close(self._wake_fd)
             raise
         try:
-            self._connection = Connection(self.peer.socket, who, self._rouse)
+            self._connection = Connection(self.peer.socket, who, self._wake)
             threading.Thread(target=self._run, name="nnasync-service", daemon=True).start()
         except BaseException as error:
             self._give_back()
@@ -200,8 +200,8 @@ class Link:
 
     def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> Call:
         """Send a question, which is made with the number of the call; from any thread."""
-        self.do_chores()
-        self._say_last_words()
+        self.run_deferred()
+        self._send_deferred()
         call = Call(self.number())
         with self._lock:
             self.check()
@@ -287,7 +287,7 @@ class Link:
 
         Does nothing after the end of the link.
         """
-        self._say_last_words()
+        self._send_deferred()
         try:
             self._connection.send(encode(message), fds)
         except DeviceDied:
@@ -295,26 +295,26 @@ class Link:
         except NNError:
             if fds:
                 raise
-            self.tell_soon(message)
+            self.notify_soon(message)
 
-    def tell_soon(self, message: Any) -> None:
+    def notify_soon(self, message: Any) -> None:
         """Send a message without an answer from the link's thread; safe in finalizers."""
-        self._last_words.append(message)
-        self._rouse()
+        self._deferred_messages.append(message)
+        self._wake()
 
     def run_soon(self, work: Callable[[], object]) -> None:
         """Run something on the link's thread, unless the link is over; safe in finalizers."""
         if self._error is None:
-            self._chores.append(work)
-            self._rouse()
+            self._deferred_work.append(work)
+            self._wake()
 
-    def do_chores(self) -> None:
+    def run_deferred(self) -> None:
         """Run the work that finalizers deferred; done before a call, which may need the room."""
         # Also where nothing is left: another thread may be about to do the last of it.
         with self._working:
-            while self._chores and self._error is None:
+            while self._deferred_work and self._error is None:
                 with self._contained():
-                    self._chores.popleft()()
+                    self._deferred_work.popleft()()
 
     # -- what can be done without
 
@@ -340,7 +340,7 @@ class Link:
             self._listeners[number] = listener
         self.heartbeat.expect()
 
-    def hush(self, number: int) -> None:
+    def unlisten(self, number: int) -> None:
         """Stop passing messages to the listener; safe in finalizers."""
         self._listeners.pop(number, None)
 
@@ -349,7 +349,7 @@ class Link:
     def close(self) -> None:
         """End the link; pending calls fail. `ended` is signaled when everything is released."""
         self._fail(DeviceUnavailable(f"{self.who} was closed"))
-        self._rouse()
+        self._wake()
 
     def _fail(self, error: NNError) -> None:
         with self._lock:
@@ -373,7 +373,7 @@ class Link:
         self.peer.kill()
         self.peer.reap()
 
-    def _rouse(self) -> None:
+    def _wake(self) -> None:
         with self._wake_lock:
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
@@ -394,10 +394,10 @@ class Link:
             logger.exception("the link to %s failed", self.who)
             self._fail(DeviceDied(f"the link to {self.who} failed: {failure}"))
         self.over.signal()
-        while self._chores:
+        while self._deferred_work:
             # What finalizers left just before the end has no other chance.
             with self._contained():
-                self._chores.popleft()()
+                self._deferred_work.popleft()()
         self._connection.close()
         for holder in self._holders():
             with self._contained():
@@ -431,8 +431,8 @@ class Link:
             events = dict(poller.poll())
             if events.get(self._wake_fd):
                 os.eventfd_read(self._wake_fd)
-                self._say_last_words()
-                self.do_chores()
+                self._send_deferred()
+                self.run_deferred()
             if events.get(socket_fd, 0) & ~select.POLLOUT:
                 if not self._read():
                     return
@@ -477,13 +477,13 @@ class Link:
         except Exception:
             logger.exception("something that %s held was not given back", self.who)
 
-    def _say_last_words(self) -> None:
+    def _send_deferred(self) -> None:
         """Send what finalizers left; before a call too, which may need what they give back."""
         # Also where none are left: another thread may be about to send the last one.
         with self._saying:
-            while self._last_words and not self._connection.has_waiting:
+            while self._deferred_messages and not self._connection.has_waiting:
                 with contextlib.suppress(DeviceDied):
-                    self._connection.send(encode(self._last_words.popleft()))
+                    self._connection.send(encode(self._deferred_messages.popleft()))
 
     def _hear(self, message: Any, fds: list[int]) -> None:
         if not isinstance(message, Answer):

@@ -44,7 +44,7 @@ class Memories:
         known = self._forms.get(id(request))
         if known is not None:
             return known[1]
-        self._link.do_chores()
+        self._link.run_deferred()
         pools = tuple(self._pool(pool) for pool in request.pools)
         try:
             form = encode(Arguments(request.inputs, request.outputs, pools))
@@ -70,7 +70,7 @@ class Memories:
 
             def forget(_: object) -> None:
                 numbers.pop(key, None)
-                link.tell_soon(ForgetMemory(number))
+                link.notify_soon(ForgetMemory(number))
 
             # The protocol of memory does not say that references to it may be weak; all may.
             numbers[key] = (weakref.ref(pool, forget), number)  # type: ignore[arg-type]

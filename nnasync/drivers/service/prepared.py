@@ -89,10 +89,10 @@ class ServicePreparedModel(PlainExecutions):
         except MissedDeadlineTransient as error:
             # The time is over, or the service silent: nothing was refused, so the fence tells.
             execution.cancel()
-            self._link.hush(execution.number)
+            self._link.unlisten(execution.number)
             execution.fence.fail(error)
         except BaseException as error:
-            execution.forsake()
+            execution.abandon()
             if isinstance(error, ResourceExhausted):
                 self._memories.refused(request, error)
             raise
@@ -162,7 +162,7 @@ class ServicePreparedModel(PlainExecutions):
 
 
 def _dropped(link: Link, executions: Executions, prepared: int) -> None:
-    link.tell_soon(ClosePrepared(0, prepared))
+    link.notify_soon(ClosePrepared(0, prepared))
     link.run_soon(executions.close)
 
 

@@ -22,7 +22,7 @@ class RemoteBuffer:
         self._memories = memories
         self._number = number
         self._token = token
-        self._finalizer = weakref.finalize(self, link.tell_soon, CloseBuffer(0, number))
+        self._finalizer = weakref.finalize(self, link.notify_soon, CloseBuffer(0, number))
         self._finalizer.atexit = False
 
     @property

@@ -304,7 +304,7 @@ class RemoteBurst:
         if not self._closed:
             self._closed = True
             self._ends.shut()
-            self._link.hush(self.number)
+            self._link.unlisten(self.number)
             self._link.tell(CloseBurst(self.number))
 
     @property
@@ -478,7 +478,7 @@ def _dropped(link: Link, number: int, ends: _Ends) -> None:
 
 def _close(link: Link, number: int, ends: _Ends) -> None:
     ends.shut()
-    link.hush(number)
+    link.unlisten(number)
     link.tell(CloseBurst(number))
 
 

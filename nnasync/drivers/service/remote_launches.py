@@ -73,7 +73,7 @@ class RemoteExecution:
         self.number = number = link.number()
         self.fence = RemoteFence()
         link.listen(number, _Hearer(link, number, self.fence, wait_for, owner))
-        self._finalizer = weakref.finalize(self, link.tell_soon, ForgetLaunch(number))
+        self._finalizer = weakref.finalize(self, link.notify_soon, ForgetLaunch(number))
         self._finalizer.atexit = False
 
     def limit(self, deadline_ns: int) -> None:
@@ -110,9 +110,9 @@ class RemoteExecution:
         if not self.fence.done:
             self._link.tell(CancelLaunch(self.number))
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Give up an execution that was never handed out."""
-        self._link.hush(self.number)
+        self._link.unlisten(self.number)
         self._link.tell(CancelLaunch(self.number))
         self._finalizer()
 
@@ -137,7 +137,7 @@ class _Hearer:
         self._wait_for = wait_for
 
     def heard(self, message: LaunchEnded) -> None:
-        self._link.hush(self._number)
+        self._link.unlisten(self._number)
         if message.failure is None:
             self._fence.signal()
         else:

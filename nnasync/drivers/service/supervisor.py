@@ -72,12 +72,12 @@ class Session:
             await link.call(lambda n: offer.message(n, number), offer.fds)
         except BaseException:
             # It may have come all the same.
-            link.tell_soon(ForgetModel(number))
+            link.notify_soon(ForgetModel(number))
             raise
 
         def forget(_: object) -> None:
             models.pop(key, None)
-            link.tell_soon(ForgetModel(number))
+            link.notify_soon(ForgetModel(number))
 
         models[key] = (weakref.ref(model, forget), number)
 
