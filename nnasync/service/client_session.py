@@ -217,7 +217,7 @@ class Session:
             self._begin(call, message, frame)
             return True
         else:
-            self._told(message, frame)
+            self._notified(message, frame)
         frame.close()
         return False
 
@@ -229,10 +229,10 @@ class Session:
             raise error
         self._fail(parts[1], InvalidArgument(str(error)))
 
-    def _told(self, message: Any, frame: Frame) -> None:
+    def _notified(self, message: Any, frame: Frame) -> None:
         """Do what has no answer; what is wrong about it shows when it is used."""
         try:
-            self._holdings.told(message, frame)
+            self._holdings.notified(message, frame)
         except NNError as error:
             logger.info("a client said something that makes no sense: %s", error)
             self._account.fine()

@@ -127,7 +127,7 @@ class Holdings:
         """The work that answers a call; raises where it need not even begin."""
         return self._tracing.timed(message, self._answers[type(message)](message, frame))
 
-    def told(self, message: Any, frame: Frame) -> None:
+    def notified(self, message: Any, frame: Frame) -> None:
         """Do what has no answer; raises what is wrong about it."""
         match message:
             case OfferMemory():

@@ -85,20 +85,20 @@ def form_of(span: Span) -> SpanForm:
     )
 
 
-def check(told: Spans, now_ns: int) -> None:
+def check(received: Spans, now_ns: int) -> None:
     """Raise GeneralFailure for what no service can have recorded."""
-    if not 0 < told.pid <= _LARGEST_PID:
-        raise GeneralFailure(f"a service says that it is process {told.pid}")
-    if told.dropped < 0:
-        raise GeneralFailure(f"a service says that it dropped {told.dropped} records")
+    if not 0 < received.pid <= _LARGEST_PID:
+        raise GeneralFailure(f"a service says that it is process {received.pid}")
+    if received.dropped < 0:
+        raise GeneralFailure(f"a service says that it dropped {received.dropped} records")
     latest_ns = now_ns + _TOLERANCE_NS
-    for span in told.spans:
+    for span in received.spans:
         if not 0 <= span.start_ns <= span.end_ns <= latest_ns:
             raise GeneralFailure(
                 f"a service tells of a span from {span.start_ns} to {span.end_ns} ns; it is "
                 f"{now_ns} ns now"
             )
-    for launch in (*told.begun, *told.signaled):
+    for launch in (*received.begun, *received.signaled):
         if launch.launch <= 0 or not 0 <= launch.at_ns <= latest_ns:
             raise GeneralFailure(
                 f"a service tells of launch {launch.launch} at {launch.at_ns} ns; it is "
@@ -106,17 +106,17 @@ def check(told: Spans, now_ns: int) -> None:
             )
 
 
-def records_of(told: Spans, device: str, since_ns: int, now_ns: int) -> Iterator[Record]:
+def records_of(received: Spans, device: str, since_ns: int, now_ns: int) -> Iterator[Record]:
     """The spans of an answer as records of a timeline; they begin when tracing did at the earliest.
 
     Raises GeneralFailure, before the first one, for an answer that cannot be right.
     """
-    check(told, now_ns)
-    return _spans(told, device, since_ns)
+    check(received, now_ns)
+    return _spans(received, device, since_ns)
 
 
-def _spans(told: Spans, device: str, since_ns: int) -> Iterator[Record]:
-    for form in told.spans:
+def _spans(received: Spans, device: str, since_ns: int) -> Iterator[Record]:
+    for form in received.spans:
         yield Span(
             form.name,
             form.track,
@@ -127,12 +127,12 @@ def _spans(told: Spans, device: str, since_ns: int) -> Iterator[Record]:
             layer=form.layer,
             phase=form.phase,
             concurrent=form.is_concurrent,
-            pid=told.pid,
+            pid=received.pid,
         )
-    if told.dropped:
-        at_ns = max((form.end_ns for form in told.spans), default=since_ns)
-        text = f"{told.dropped} records were dropped"
-        yield Span(text, "trace", at_ns, at_ns, process=device, pid=told.pid)
+    if received.dropped:
+        at_ns = max((form.end_ns for form in received.spans), default=since_ns)
+        text = f"{received.dropped} records were dropped"
+        yield Span(text, "trace", at_ns, at_ns, process=device, pid=received.pid)
 
 
 def departures(forms: Iterable[LaunchForm], origin: str, place: Place) -> Iterator[Departure]:

@@ -124,7 +124,7 @@ class Traces:
 
     # -- what the service does
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def deliver(self, records: Sequence[Record]) -> None:
         """Hand records on to whoever wants them."""
         for tracer in self._tracers:
             for hook in tracer.service_told:
@@ -184,7 +184,7 @@ class _Reader:
         self._link = link
         self._since_ns = now_ns()
         self._wanted = True
-        self._told = 0
+        self._received = 0
         self._asking = threading.Lock()
         self._awaited: OrderedDict[int, Sequence[str]] = OrderedDict()
 
@@ -198,9 +198,9 @@ class _Reader:
 
     async def at_its_end(self, patience_s: float) -> None:
         """Wait until all is told, or nothing was for so long."""
-        told = -1
-        while not self.ended.done and told != self._told:
-            told = self._told
+        received = -1
+        while not self.ended.done and received != self._received:
+            received = self._received
             with anyio.move_on_after(patience_s, shield=True):
                 await self.ended
 
@@ -231,10 +231,10 @@ class _Reader:
         has_more = False
         if error is None:
             try:
-                told: Spans = decode(call.value, Spans)
-                self._traces.tell(self._records(told))
-                self._told += 1
-                has_more = told.has_more
+                received: Spans = decode(call.value, Spans)
+                self._traces.deliver(self._records(received))
+                self._received += 1
+                has_more = received.has_more
             except NNError as failure:
                 error = failure
         if error is not None:
@@ -262,12 +262,12 @@ class _Reader:
         elif self._link.error is None:
             logger.warning("%s is not traced any more: %s", self._traces.device, error)
 
-    def _records(self, told: Spans) -> list[Record]:
-        place = Place("", self._traces.device, told.pid)
-        records = list(records_of(told, self._traces.device, self._since_ns, now_ns()))
-        for form in told.begun:
+    def _records(self, received: Spans) -> list[Record]:
+        place = Place("", self._traces.device, received.pid)
+        records = list(records_of(received, self._traces.device, self._since_ns, now_ns()))
+        for form in received.begun:
             records += arrivals(form, self._awaited.pop(form.launch, ()), place)
-        records += departures(told.signaled, self.origin, place)
+        records += departures(received.signaled, self.origin, place)
         return records
 
     def _end(self) -> None:

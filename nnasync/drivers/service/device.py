@@ -256,7 +256,7 @@ class ServiceDevice(KnownDevice):
         try:
             await link.call(lambda n: make(n, prepared), fds, deadline_ns=deadline_ns)
         except BaseException:
-            link.tell(ClosePrepared(0, prepared))
+            link.notify(ClosePrepared(0, prepared))
             raise
         return ServicePreparedModel(link, session.memories, prepared, self.name, polls=polls)
 

@@ -276,13 +276,13 @@ class Link:
     def give_up(self, call: Call) -> None:
         """Tell the service that nobody waits for a call."""
         if self._calls.pop(call.number, None) is not None:
-            self.tell(Cancel(call.number))
+            self.notify(Cancel(call.number))
 
     def send(self, message: Any) -> None:
         """Send what has no answer, from any thread; raises DeviceDied, ResourceExhausted."""
         self._connection.send(encode(message))
 
-    def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
+    def notify(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Send a message without an answer, from any thread.
 
         Does nothing after the end of the link.

@@ -66,7 +66,7 @@ class Memories:
                 return known[1]
             link, key, numbers = self._link, id(pool), self._numbers
             number = link.number()
-            link.tell(OfferMemory(number, shared), [fd])
+            link.notify(OfferMemory(number, shared), [fd])
 
             def forget(_: object) -> None:
                 numbers.pop(key, None)
@@ -94,7 +94,7 @@ class Memories:
             request = reference()
             if request is not None and any(each is pool for each in request.pools):
                 self._forms.pop(key, None)
-        self._link.tell(ForgetMemory(known[1]))
+        self._link.notify(ForgetMemory(known[1]))
 
     def _pool(self, pool: Memory | int) -> int:
         if not isinstance(pool, int):

@@ -305,7 +305,7 @@ class RemoteBurst:
             self._closed = True
             self._ends.shut()
             self._link.unlisten(self.number)
-            self._link.tell(CloseBurst(self.number))
+            self._link.notify(CloseBurst(self.number))
 
     @property
     def is_awaited(self) -> bool:
@@ -479,7 +479,7 @@ def _dropped(link: Link, number: int, ends: _Ends) -> None:
 def _close(link: Link, number: int, ends: _Ends) -> None:
     ends.shut()
     link.unlisten(number)
-    link.tell(CloseBurst(number))
+    link.notify(CloseBurst(number))
 
 
 def _refusal(serial: int, error: NNError) -> bytes:

@@ -88,7 +88,7 @@ class RemoteExecution:
 
         def expire() -> None:
             if fence.fail(MissedDeadlineTransient(text)):
-                link.tell(CancelLaunch(number))
+                link.notify(CancelLaunch(number))
 
         alarm = link.alarm(deadline_ns + LATE_NS, expire)
         if alarm is not None:
@@ -108,12 +108,12 @@ class RemoteExecution:
     def cancel(self) -> None:
         """End the execution: its fence fails with Cancelled unless it is done."""
         if not self.fence.done:
-            self._link.tell(CancelLaunch(self.number))
+            self._link.notify(CancelLaunch(self.number))
 
     def abandon(self) -> None:
         """Give up an execution that was never handed out."""
         self._link.unlisten(self.number)
-        self._link.tell(CancelLaunch(self.number))
+        self._link.notify(CancelLaunch(self.number))
         self._finalizer()
 
 
