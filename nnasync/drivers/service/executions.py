@@ -58,7 +58,7 @@ class Executions:
         self._queues: _Queues | None = None
         self._turns = Turns(_STALL_BUDGET_NS)
         self._closed = False
-        link.spare(self)
+        link.keep_reclaimable(self)
 
     async def run(self, request: Request, config: ExecutionConfig) -> ExecutionResult:
         """Execute; raises what the device answers, or why it cannot."""
@@ -82,7 +82,7 @@ class Executions:
         self._closed = True
         self._end()
 
-    def retire(self) -> bool:
+    def release_idle(self) -> bool:
         """Close the queues until the next execution, unless there are none or they are in use."""
         if self._queues is None or self._queues.running:
             return False

@@ -46,7 +46,7 @@ from nnasync.wire.messages import (
     error_of,
 )
 
-__all__ = ["Call", "Link", "Listener", "Source", "Spare"]
+__all__ = ["Call", "Link", "Listener", "Source", "Reclaimable"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +79,10 @@ class Listener(Protocol):
         """The last that is heard, on any thread; the error is the listener's own."""
 
 
-class Spare(Protocol):
+class Reclaimable(Protocol):
     """Holds something that the client can release when room is short."""
 
-    def retire(self) -> bool:
+    def release_idle(self) -> bool:
         """Release it unless it is in use; whether anything was released."""
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Link:
         self._deferred_messages: deque[Any] = deque()
         self._deferred_work: deque[Callable[[], object]] = deque()
         self._working = threading.RLock()
-        self._spares: weakref.WeakSet[Spare] = weakref.WeakSet()
+        self._reclaimable: weakref.WeakSet[Reclaimable] = weakref.WeakSet()
         self._saying = threading.Lock()
         self._error: NNError | None = None
         self.over = Fence()
@@ -318,18 +318,18 @@ class Link:
 
     # -- what can be done without
 
-    def spare(self, holder: Spare) -> None:
+    def keep_reclaimable(self, holder: Reclaimable) -> None:
         """Register a holder to close at the end of the link, or to release when room is short."""
         with self._lock:
-            self._spares.add(holder)
+            self._reclaimable.add(holder)
 
     def make_room(self) -> bool:
         """Release what the holders can spare; whether there was anything."""
-        return sum(holder.retire() for holder in self._holders()) > 0
+        return sum(holder.release_idle() for holder in self._holders()) > 0
 
-    def _holders(self) -> list[Spare]:
+    def _holders(self) -> list[Reclaimable]:
         with self._lock:
-            return list(self._spares)
+            return list(self._reclaimable)
 
     # -- what the service says unasked
 
