@@ -24,7 +24,7 @@ from nnasync.burst.protocols import Begin as Begin
 from nnasync.burst.protocols import BurstCallback as BurstCallback
 from nnasync.burst.protocols import BurstContext as BurstContext
 from nnasync.burst.protocols import Channel as Channel
-from nnasync.burst.protocols import HeatedBurstContext as HeatedBurstContext
+from nnasync.burst.protocols import FastBurstContext as FastBurstContext
 from nnasync.burst.protocols import InlineBurstContext as InlineBurstContext
 from nnasync.burst.protocols import LocalChannel as LocalChannel
 from nnasync.burst.protocols import Outcome as Outcome
@@ -43,7 +43,7 @@ __all__ = [
     "BurstResult",
     "BurstServer",
     "Channel",
-    "HeatedBurstContext",
+    "FastBurstContext",
     "InlineBurstContext",
     "LocalChannel",
     "Outcome",

@@ -16,7 +16,7 @@ __all__ = [
     "BurstContext",
     "Channel",
     "GuardingCallback",
-    "HeatedBurstContext",
+    "FastBurstContext",
     "InlineBurstContext",
     "LocalChannel",
     "Outcome",
@@ -116,7 +116,7 @@ class PromptBurstContext(BurstContext, Protocol):
 
 
 @runtime_checkable
-class HeatedBurstContext(BurstContext, Protocol):
+class FastBurstContext(BurstContext, Protocol):
     """The context of a device that reports its fast state."""
 
     @property

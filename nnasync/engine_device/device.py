@@ -26,7 +26,7 @@ from nnasync.engine.contract import (
 from nnasync.engine.late import LateEngine
 from nnasync.engine.problems import check_plan
 from nnasync.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
-from nnasync.engine_device.fast_state import Heat
+from nnasync.engine_device.fast_state import FastState
 from nnasync.engine_device.prepared import EnginePreparedModel
 from nnasync.errors import (
     DeviceUnavailable,
@@ -99,7 +99,7 @@ class EngineDevice:
         if not isinstance(engine, LateEngine):
             _ = self._files
         self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
-        self._orphans: deque[list[Heat]] = deque()
+        self._orphans: deque[list[FastState]] = deque()
         """Fast states of bursts that were dropped together with their prepared model."""
         self._writings: set[Fence] = set()
         self._lock = threading.Lock()
@@ -404,7 +404,7 @@ class EngineDevice:
             tries_ahead=self.engine.tries_ahead,
             buffers=lambda: self._buffers,
         )
-        weakref.finalize(prepared, _orphan, self._orphans, prepared.heats).atexit = False
+        weakref.finalize(prepared, _orphan, self._orphans, prepared.fast_states).atexit = False
         with self._lock:
             self._prepared.add(prepared)
         return prepared
@@ -448,7 +448,7 @@ class EngineDevice:
     async def close(self) -> None:
         """Close the device, its prepared models and its buffers."""
         self.closed = True
-        self._cool()
+        self._end_orphans()
         for prepared in self._all_prepared():
             try:
                 await prepared.close()
@@ -459,7 +459,7 @@ class EngineDevice:
 
     def trim(self) -> None:
         """Have every prepared model give back scratch that it has not used since the last call."""
-        self._cool()
+        self._end_orphans()
         for prepared in self._all_prepared():
             prepared.trim()
 
@@ -469,11 +469,11 @@ class EngineDevice:
             return model
         return extensions.sized(model, self.engine.extensions, self.name)
 
-    def _cool(self) -> None:
+    def _end_orphans(self) -> None:
         """Leave the fast states whose bursts were dropped."""
         while self._orphans:
-            for heat in self._orphans.popleft():
-                heat.leave()
+            for fast_state in self._orphans.popleft():
+                fast_state.leave()
 
     def _all_prepared(self) -> list[EnginePreparedModel]:
         # The watchdog's thread trims while the loop prepares.
@@ -578,10 +578,10 @@ class EngineDevice:
             raise DeviceUnavailable(f"{self.name} is closed")
 
 
-def _orphan(orphans: deque[list[Heat]], heats: list[Heat]) -> None:
+def _orphan(orphans: deque[list[FastState]], fast_states: list[FastState]) -> None:
     """A prepared model is no more; on any thread, amidst anything."""
-    if heats:
-        orphans.append(heats)
+    if fast_states:
+        orphans.append(fast_states)
 
 
 def _check_token(token: bytes) -> None:

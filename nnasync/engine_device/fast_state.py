@@ -1,8 +1,8 @@
 """The fast state of a device for one burst.
 
 It is entered when the burst opens and left when it closes. In between the idle watchdog looks at
-it now and then: a burst that went without a call for several looks cools down, so that the device
-gives its scratch back, and is heated again by its next call.
+it now and then: a burst that went without a call for several looks leaves it, so that the device
+gives its scratch back, and is made fast again by its next call.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import weakref
 
 from nnasync.workers import Workers
 
-__all__ = ["COOLS_AFTER_LOOKS", "Heat"]
+__all__ = ["FAST_STATE_LOOKS", "FastState"]
 
-COOLS_AFTER_LOOKS = 6
-"""So many looks of the watchdog without a call in between cool a burst down."""
+FAST_STATE_LOOKS = 6
+"""So many looks of the watchdog without a call in between end the fast state of a burst."""
 
 
-class Heat:
+class FastState:
     """The fast state for one burst; its client's end of the burst is told by `belongs_to`."""
 
     __slots__ = ("_idle_looks", "_left", "_lock", "_owner", "_used", "_workers", "is_hot")
@@ -31,14 +31,14 @@ class Heat:
         self._left = False
         self._owner: weakref.ref[object] | None = None
         self.is_hot = True
-        workers.heat()
+        workers.enter_fast_state()
 
     def belongs_to(self, owner: object) -> None:
         """Have the fast state end with this object, should it be dropped without closing."""
         self._owner = weakref.ref(owner)
 
     def touch(self) -> None:
-        """Note a call of the burst, which heats it again if it had cooled down."""
+        """Note a call of the burst, which enters the fast state again if it was left."""
         self._used = True
         if not self.is_hot:
             self._set(hot=True)
@@ -51,7 +51,7 @@ class Heat:
             return False
         used, self._used = self._used, False
         self._idle_looks = 0 if used else self._idle_looks + 1
-        if self._idle_looks >= COOLS_AFTER_LOOKS:
+        if self._idle_looks >= FAST_STATE_LOOKS:
             self._set(hot=False)
         return True
 
@@ -66,6 +66,6 @@ class Heat:
                 return
             self.is_hot = hot
             if hot:
-                self._workers.heat()
+                self._workers.enter_fast_state()
             else:
-                self._workers.cool()
+                self._workers.leave_fast_state()

@@ -14,7 +14,7 @@ from nnasync.device_helpers import begun_at
 from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine_device.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine_device.burst_context import EngineBurstContext
-from nnasync.engine_device.fast_state import Heat
+from nnasync.engine_device.fast_state import FastState
 from nnasync.engine_device.gates import Dependencies, Gate
 from nnasync.engine_device.launched import Done, Launched, timing_of
 from nnasync.errors import (
@@ -105,7 +105,7 @@ class EnginePreparedModel:
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
         self._samples_at_trim = 0
-        self._heats: list[Heat] = []
+        self._fast_states: list[FastState] = []
         self._is_counted = True
         self.client = 0
         """The client that owns these executions, by its number; set before the first execution."""
@@ -298,25 +298,25 @@ class EnginePreparedModel:
     ) -> EngineBurstContext:
         """The same, at once and from any thread; unless `ordered`, requests run side by side."""
         self._open_plan()
-        heat = Heat(self._workers)
+        fast_state = FastState(self._workers)
         server = bursts.BurstServer(
             self.begin,
             callback,
             result_channel,
             run_now=self.run_now,
-            used=heat.touch,
+            used=fast_state.touch,
             ordered=ordered,
         )
         request_channel.listen(server.receive)
-        context = EngineBurstContext(server, self.run_now, heat)
-        heat.belongs_to(context)
-        self._heats.append(heat)
+        context = EngineBurstContext(server, self.run_now, fast_state)
+        fast_state.belongs_to(context)
+        self._fast_states.append(fast_state)
         return context
 
     @property
-    def heats(self) -> list[Heat]:
+    def fast_states(self) -> list[FastState]:
         """The fast states of its bursts, a list that outlives it."""
-        return self._heats
+        return self._fast_states
 
     async def close(self) -> None:
         """Release the bindings and the plan's scratch memory; executions in flight are answered."""
@@ -326,8 +326,8 @@ class EnginePreparedModel:
         self._workers.dismiss(self._estimate, closed)
         self._workers.expect_no_more(self)
         self._bindings.clear()
-        for heat in self._heats:
-            heat.leave()
+        for fast_state in self._fast_states:
+            fast_state.leave()
         if plan is not None:
             plan.trim()
 
@@ -335,10 +335,10 @@ class EnginePreparedModel:
         """Give scratch back that was not used since the last call; a hot burst keeps it."""
         samples = self._estimate.samples
         plan = self._plan
-        over = [heat for heat in tuple(self._heats) if not heat.look()]
-        for heat in over:
-            self._heats.remove(heat)
-        is_hot = any(heat.is_hot for heat in tuple(self._heats))
+        over = [fast_state for fast_state in tuple(self._fast_states) if not fast_state.look()]
+        for fast_state in over:
+            self._fast_states.remove(fast_state)
+        is_hot = any(fast_state.is_hot for fast_state in tuple(self._fast_states))
         if plan is not None and samples == self._samples_at_trim and not is_hot:
             plan.trim()
         self._samples_at_trim = samples

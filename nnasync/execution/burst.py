@@ -25,7 +25,7 @@ import numpy as np
 
 from nnasync.burst import (
     BurstController,
-    HeatedBurstContext,
+    FastBurstContext,
     InlineBurstContext,
     LocalChannel,
     Outcome,
@@ -112,7 +112,7 @@ class Burst(OrderedCalls):
         self._memory = memory
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
-        self._heated: HeatedBurstContext | None = None
+        self._fast_context: FastBurstContext | None = None
         self._prompt: BurstController | None = None
         self._standby = prepared if isinstance(prepared, RepeatingPreparedModel) else None
         self._broken: NNError | None = None
@@ -141,7 +141,7 @@ class Burst(OrderedCalls):
             controller.attach(context)
             if standby is None and isinstance(context, InlineBurstContext):
                 self._inline = context
-            self._heated = context if isinstance(context, HeatedBurstContext) else None
+            self._fast_context = context if isinstance(context, FastBurstContext) else None
             self._prompt = controller if controller.is_prompt else None
         self._controller = controller
         self._open = True
@@ -246,7 +246,7 @@ class Burst(OrderedCalls):
             succeeded=self._succeeded,
             failed=self._failed,
             in_flight=self._room.in_flight,
-            hot=self._open and (self._heated is None or self._heated.is_hot),
+            hot=self._open and (self._fast_context is None or self._fast_context.is_hot),
         )
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ class Burst(OrderedCalls):
         if self._controller is not None:
             self._controller.close(error)
         self._idle.clear()
-        self._inline = self._heated = self._prompt = None
+        self._inline = self._fast_context = self._prompt = None
 
     def __del__(self) -> None:
         # On whatever thread collects, amidst anything: closing is left to the loop. What is posted

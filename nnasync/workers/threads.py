@@ -269,7 +269,7 @@ class Workers:
         for task in live:
             self.settle(task, error)
 
-    def heat(self) -> None:
+    def enter_fast_state(self) -> None:
         """Enter the fast state: a worker thread is started and kept ready."""
         with self._lock:
             self._hot += 1
@@ -277,7 +277,7 @@ class Workers:
                 with contextlib.suppress(ResourceExhaustedTransient):
                     self._start(_REGULAR)
 
-    def cool(self) -> None:
+    def leave_fast_state(self) -> None:
         """Leave the fast state."""
         with self._lock:
             self._hot -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnasync.clock import Watchdog
-from nnasync.engine_device.fast_state import COOLS_AFTER_LOOKS, Heat
+from nnasync.engine_device.fast_state import FAST_STATE_LOOKS, FastState
 from nnasync.tracing import Tracer
 from nnasync.workers import Workers
 
@@ -27,56 +27,56 @@ def workers() -> Workers:
 
 
 @pytest.fixture
-def heat(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Heat:
+def fast_state(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> FastState:
     monkeypatch.setattr(workers, "_start", lambda priorities: None)
-    return Heat(workers)
+    return FastState(workers)
 
 
 def hot(workers: Workers) -> int:
     return workers.statistics().hot
 
 
-def test_it_cools_after_many_looks_without_a_call(workers: Workers, heat: Heat) -> None:
-    assert heat.look()
-    for _ in range(COOLS_AFTER_LOOKS - 1):
-        assert heat.look()
-        assert heat.is_hot
-    assert heat.look()
-    assert (heat.is_hot, hot(workers)) == (False, 0)
-    assert heat.look()
+def test_it_cools_after_many_looks_without_a_call(workers: Workers, fast_state: FastState) -> None:
+    assert fast_state.look()
+    for _ in range(FAST_STATE_LOOKS - 1):
+        assert fast_state.look()
+        assert fast_state.is_hot
+    assert fast_state.look()
+    assert (fast_state.is_hot, hot(workers)) == (False, 0)
+    assert fast_state.look()
     assert hot(workers) == 0
 
 
-def test_calls_keep_it_hot(workers: Workers, heat: Heat) -> None:
-    for look in range(5 * COOLS_AFTER_LOOKS):
-        if look % COOLS_AFTER_LOOKS == 0:
-            heat.touch()
-        heat.look()
-    assert (heat.is_hot, hot(workers)) == (True, 1)
+def test_calls_keep_it_hot(workers: Workers, fast_state: FastState) -> None:
+    for look in range(5 * FAST_STATE_LOOKS):
+        if look % FAST_STATE_LOOKS == 0:
+            fast_state.touch()
+        fast_state.look()
+    assert (fast_state.is_hot, hot(workers)) == (True, 1)
 
 
-def test_a_call_heats_it_again(workers: Workers, heat: Heat) -> None:
-    for _ in range(COOLS_AFTER_LOOKS + 1):
-        heat.look()
-    heat.touch()
-    heat.touch()
-    assert (heat.is_hot, hot(workers)) == (True, 1)
-    heat.look()
-    assert heat.is_hot
+def test_a_call_heats_it_again(workers: Workers, fast_state: FastState) -> None:
+    for _ in range(FAST_STATE_LOOKS + 1):
+        fast_state.look()
+    fast_state.touch()
+    fast_state.touch()
+    assert (fast_state.is_hot, hot(workers)) == (True, 1)
+    fast_state.look()
+    assert fast_state.is_hot
 
 
-def test_leaving_is_for_good(workers: Workers, heat: Heat) -> None:
-    heat.leave()
-    heat.leave()
-    heat.touch()
-    assert (heat.is_hot, hot(workers)) == (False, 0)
-    assert not heat.look()
+def test_leaving_is_for_good(workers: Workers, fast_state: FastState) -> None:
+    fast_state.leave()
+    fast_state.leave()
+    fast_state.touch()
+    assert (fast_state.is_hot, hot(workers)) == (False, 0)
+    assert not fast_state.look()
 
 
-def test_it_ends_with_its_owner(workers: Workers, heat: Heat) -> None:
+def test_it_ends_with_its_owner(workers: Workers, fast_state: FastState) -> None:
     owner = Owner()
-    heat.belongs_to(owner)
-    assert heat.look()
+    fast_state.belongs_to(owner)
+    assert fast_state.look()
     del owner
-    assert not heat.look()
+    assert not fast_state.look()
     assert hot(workers) == 0

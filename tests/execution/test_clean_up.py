@@ -18,7 +18,7 @@ import pytest
 import nnasync as nn
 from nnasync.drivers.null import NullEngine
 from nnasync.engine_device import EngineDevice
-from nnasync.engine_device.fast_state import COOLS_AFTER_LOOKS
+from nnasync.engine_device.fast_state import FAST_STATE_LOOKS
 from nnasync.errors import Cancelled, DeviceUnavailable
 from nnasync.fences import Fence
 from tests.conftest import open_descriptors, our_threads
@@ -304,7 +304,7 @@ async def test_an_idle_burst_cools_down_and_is_heated_by_its_next_call() -> None
         assert isinstance(device, EngineDevice)
         async with net.burst() as burst:
             await burst(ROW)
-            for _ in range(COOLS_AFTER_LOOKS + 1):
+            for _ in range(FAST_STATE_LOOKS + 1):
                 assert burst.statistics().hot
                 assert engine.counters.trim == 0
                 device.trim()

@@ -437,7 +437,7 @@ def test_closed_workers_take_nothing(rigs: Callable[..., Rig]) -> None:
         rig.workers.hold(held)
     rig.workers.submit_held(held)
     assert isinstance(failure(held), DeviceUnavailable)
-    rig.workers.heat()
+    rig.workers.enter_fast_state()
     assert rig.workers.join(PATIENCE_S) == 0
 
 
@@ -472,7 +472,7 @@ def test_task_is_refused_where_no_thread_can_be_started(
             patch.setattr(threading.Thread, "start", start)
             with pytest.raises(ResourceExhaustedTransient, match="thread"):
                 rig.submit(call, priority)
-            rig.workers.heat()
+            rig.workers.enter_fast_state()
         statistics = rig.workers.statistics()
         assert (statistics.threads, statistics.live, sum(statistics.scheduler.queued)) == (0, 0, 0)
     wait(rig.submit(call))

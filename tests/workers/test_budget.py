@@ -332,10 +332,10 @@ def test_dependant_of_another_set_is_not_handed_over(rigs: Callable[..., Rig]) -
 def test_heat_keeps_a_thread_ready(rigs: Callable[..., Rig]) -> None:
     rig = rigs(2)
     assert rig.workers.statistics().threads == 0
-    rig.workers.heat()
+    rig.workers.enter_fast_state()
     assert rig.workers.statistics().threads == 1
     assert rig.workers.statistics().hot == 1
-    rig.workers.cool()
+    rig.workers.leave_fast_state()
     assert rig.workers.statistics().hot == 0
 
 
@@ -346,7 +346,7 @@ def test_heat_starts_no_more_threads_than_cores(rigs: Callable[..., Rig]) -> Non
         rig.submit(call)
         call.reached()
     for _ in range(5):
-        rig.workers.heat()
+        rig.workers.enter_fast_state()
     assert rig.workers.statistics().threads == 2
     third = Steps(permits=1)
     rig.submit(third, HIGH)
