@@ -43,7 +43,7 @@ from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 from nnasync.workers.anyio_threads import in_helper_thread
 
-__all__ = ["SHORT_NS", "Chill", "Limits", "Widen", "contest", "still_agrees"]
+__all__ = ["SHORT_NS", "CacheEvictor", "Limits", "Widen", "contest", "still_agrees"]
 
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
@@ -248,7 +248,7 @@ class _Contest:
         least = min((s.cost(self._preference) for s in rivals), default=0.0)
         if len(rivals) < 2 or least > _EVER_WARM_NS:
             return
-        chill = Chill()
+        evict = CacheEvictor()
         began_ns = now_ns()
         for number in range(_COLD_ROUNDS):
             elapsed_ns = now_ns() - began_ns
@@ -256,7 +256,7 @@ class _Contest:
             if len(rivals) < 2 or (is_over and number >= _MIN_COLD_ROUNDS):
                 return
             for standing in _in_turn(rivals, number):
-                measured = await self._try(standing, lambda trial: trial.cold(chill))
+                measured = await self._try(standing, lambda trial: trial.cold(evict))
                 if measured is not None:
                     standing.note_cold(measured)
             rivals = [standing for standing in rivals if standing.is_in]
@@ -315,7 +315,7 @@ async def still_agrees(
     return standing.failure is None and standing.agrees is not False
 
 
-class Chill:
+class CacheEvictor:
     """Makes caches cold when it is called; holds some memory for that, so let it go soon."""
 
     def __init__(self) -> None:

@@ -59,8 +59,8 @@ class Trial(Protocol):
     async def turn(self, slice_ns: int) -> Turn:
         """Run for about that long on the last sample, at least once."""
 
-    async def cold(self, chill: Callable[[], None]) -> Turn:
-        """Run once on the last sample, right after `chill`, which takes a while, on a thread."""
+    async def cold(self, evict: Callable[[], None]) -> Turn:
+        """Run once on the last sample, right after `evict`, which takes a while, on a thread."""
 
 
 class EngineTrial:
@@ -82,9 +82,9 @@ class EngineTrial:
         """Run in a row; the first of several runs, which finds cold caches, does not count."""
         return await self._in_helper_thread(lambda: self._turn(slice_ns))
 
-    async def cold(self, chill: Callable[[], None]) -> Turn:
+    async def cold(self, evict: Callable[[], None]) -> Turn:
         """Run once with cold caches, on the thread that made them so."""
-        return await self._in_helper_thread(lambda: self._cold(chill))
+        return await self._in_helper_thread(lambda: self._cold(evict))
 
     async def _in_helper_thread(self, work: Callable[[], T]) -> T:
         def guarded() -> T:
@@ -127,9 +127,9 @@ class EngineTrial:
         cpu_ns = (process_time_ns() - cpu_began_ns) / len(runs_ns)
         return Turn(tuple(runs_ns[1:] or runs_ns), cpu_ns)
 
-    def _cold(self, chill: Callable[[], None]) -> Turn:
+    def _cold(self, evict: Callable[[], None]) -> Turn:
         call, _ = self._bound()
-        chill()
+        evict()
         cpu_began_ns = process_time_ns()
         began_ns = now_ns()
         self._run(call)
@@ -173,10 +173,10 @@ class OutsideTrial:
         async with self._burst() as controller:
             return await self._contained(self._runs(controller, slice_ns))
 
-    async def cold(self, chill: Callable[[], None]) -> Turn:
+    async def cold(self, evict: Callable[[], None]) -> Turn:
         """Execute once in a burst that made it known and then was left alone, as in a stream."""
         async with self._burst() as controller:
-            return await self._contained(self._run_cold(controller, chill))
+            return await self._contained(self._run_cold(controller, evict))
 
     @asynccontextmanager
     async def _burst(self) -> AsyncIterator[BurstController]:
@@ -202,11 +202,11 @@ class OutsideTrial:
             await yield_now()
         return Turn(tuple(runs_ns[_FIRST_RUNS:]), None)
 
-    async def _run_cold(self, controller: BurstController, chill: Callable[[], None]) -> Turn:
+    async def _run_cold(self, controller: BurstController, evict: Callable[[], None]) -> Turn:
         arguments = controller.encode(self._memory.request)
         for _ in range(_FIRST_RUNS):
             await _run_in(controller, arguments)
-        await in_helper_thread(chill, abandon_on_cancel=True)
+        await in_helper_thread(evict, abandon_on_cancel=True)
         before_ns = now_ns()
         await _run_in(controller, arguments)
         return Turn((now_ns() - before_ns,), None)

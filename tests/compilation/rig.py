@@ -37,7 +37,7 @@ class ManualClock:
         self.is_quiet = True
         """Whether the machine seems to have nothing else to do."""
 
-    def chill(self) -> None:
+    def evict(self) -> None:
         """Let the next run find cold caches."""
         self.chills += 1
         self.is_cold = True
@@ -54,7 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     made = ManualClock()
     monkeypatch.setattr(trials, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(trials, "process_time_ns", lambda: made.cpu_ns)
-    monkeypatch.setattr(contest, "Chill", lambda: made.chill)
+    monkeypatch.setattr(contest, "CacheEvictor", lambda: made.evict)
     for module in (competition, recalling):
         monkeypatch.setattr(module, "is_quiet", lambda: made.is_quiet)
     return made

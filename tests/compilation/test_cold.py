@@ -120,11 +120,11 @@ def test_making_caches_cold_writes_all_of_its_memory_and_lets_go(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    chill = contest.Chill()
+    evict = contest.CacheEvictor()
     for count in (1, 2):
-        chill()
-        assert chill.memory.nbytes >= 1 << 24
-        assert (np.asarray(chill.memory) == count).all()
+        evict()
+        assert evict.memory.nbytes >= 1 << 24
+        assert (np.asarray(evict.memory) == count).all()
         assert len(pauses) == count
     assert min(pauses) > 0
 

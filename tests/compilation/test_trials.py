@@ -43,11 +43,11 @@ async def test_a_plan_runs_on_the_thread_that_made_caches_cold(clock: ManualCloc
     trial = EngineTrial("engine", model, engine.compile(model, nn.Preference.LOW_POWER))
     await trial.answer(sample(model, 0))
 
-    def chill() -> None:
+    def evict() -> None:
         threads.append(threading.get_ident())
-        clock.chill()
+        clock.evict()
 
-    turn = await trial.cold(chill)
+    turn = await trial.cold(evict)
     assert turn.runs_ns == (250_000,)
     assert turn.cpu_ns == 250_000
     assert len(threads) == 3
@@ -61,7 +61,7 @@ async def test_another_device_is_left_alone_before_its_cold_run(clock: ManualClo
         try:
             trial = OutsideTrial("engine", doubler(), prepared)
             await trial.answer(sample(doubler(), 0))
-            turn = await trial.cold(clock.chill)
+            turn = await trial.cold(clock.evict)
         finally:
             await prepared.close()
     assert turn.runs_ns == (250_000,)
@@ -74,8 +74,8 @@ async def test_a_failure_in_a_cold_run_is_the_devices() -> None:
     plan = ReferenceEngine().compile(model, nn.Preference.LOW_POWER)
     trial = EngineTrial("engine", model, plan)
 
-    def chill() -> None:
+    def evict() -> None:
         raise MemoryError("no memory")
 
     with pytest.raises(GeneralFailure, match="no memory"):
-        await trial.cold(chill)
+        await trial.cold(evict)
