@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-__all__ = ["give_way", "ran_ns", "threads_of_others"]
+__all__ = ["demote", "ran_ns", "threads_of_others"]
 
 _TASKS = "/proc/self/task"
 _LEAST_NICE = 19
@@ -39,7 +39,7 @@ def ran_ns(thread: int) -> int | None:
         return None
 
 
-def give_way(thread: int) -> bool:
+def demote(thread: int) -> bool:
     """Have a thread run only where nothing else wants the core, for good; whether that worked.
 
     The idle class, and where there is none only the least share. No privilege is needed to get

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from nnasync.os_threads import give_way, ran_ns, threads_of_others
+from nnasync.os_threads import demote, ran_ns, threads_of_others
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells this")
 
@@ -62,7 +62,7 @@ def test_who_gives_way_is_in_the_idle_class_and_the_others_are_not() -> None:
     found: list[object] = []
 
     def work() -> None:
-        found.append(give_way(threading.get_native_id()))
+        found.append(demote(threading.get_native_id()))
         found.append(os.sched_getscheduler(0))
 
     thread = threading.Thread(target=work)
@@ -74,9 +74,9 @@ def test_who_gives_way_is_in_the_idle_class_and_the_others_are_not() -> None:
 
 @linux_only
 def test_a_thread_that_is_gone_gives_no_way() -> None:
-    assert not give_way(2**22 + 1)
+    assert not demote(2**22 + 1)
 
 
 def test_without_such_a_class_nothing_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "setpriority", raising=False)
-    assert not give_way(threading.get_native_id())
+    assert not demote(threading.get_native_id())

@@ -8,7 +8,7 @@ import threading
 from nnasync.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync.endings import renewed_in_child
 from nnasync.hal import Priority
-from nnasync.os_threads import give_way
+from nnasync.os_threads import demote
 from nnasync.runtime.options import Options
 from nnasync.timeslice import PROMPTNESS, set_time_slice
 from nnasync.workers import Worker
@@ -28,8 +28,8 @@ def settle_in(options: Options, worker: Worker) -> None:
         return
     PROMPTNESS.slice_ns = slice_ns(options)
     PROMPTNESS.ask(prompt=False)
-    if worker.gives_way:
-        give_way(threading.get_native_id())
+    if worker.demoted:
+        demote(threading.get_native_id())
 
 
 class ProcessSettings:

@@ -6,7 +6,7 @@ there are cores. Work of a higher priority never waits for LOW: it starts on its
 once, and a running LOW execution is asked to stop at its next operation, so that the budget is
 overdrawn by at most one operation. HIGH asks MEDIUM in the same way when the whole set is busy.
 
-*OS priority.* LOW work may run on threads of the lowest OS priority (`giving_way`).
+*OS priority.* LOW work may run on threads of the lowest OS priority (`demotion`).
 
 *Clients.* In a service each client has its share of the cores, whatever its priorities (see
 `scheduler`): a thread for MEDIUM and HIGH takes LOW work when it is the turn of a client that has

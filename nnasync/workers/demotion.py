@@ -15,19 +15,19 @@ from typing import Literal
 from nnasync.hal import Priority
 from nnasync.workers.worker_thread import Worker
 
-__all__ = ["GivingWay", "LowOsPriority"]
+__all__ = ["Demotion", "LowOsPriority"]
 
 LowOsPriority = bool | Literal["alone"]
 
 
-class GivingWay:
+class Demotion:
     """The rule, and the prepared models of higher priority; its users hold the lock."""
 
     def __init__(self, mode: LowOsPriority, *, engines: bool) -> None:
         """`mode` is that of our threads; `engines` is whether threads of engines may have it."""
         self._mode = mode
         self._engines = engines and mode is not True
-        self._superiors: weakref.WeakSet[object] = weakref.WeakSet()
+        self._higher_models: weakref.WeakSet[object] = weakref.WeakSet()
 
     @property
     def has_threads(self) -> bool:
@@ -35,23 +35,23 @@ class GivingWay:
         return self._mode in (True, "alone")
 
     @property
-    def of_threads(self) -> bool:
+    def demotes_threads(self) -> bool:
         """Whether threads that run LOW work should have the lowest OS priority now."""
-        return self._mode is True or (self._mode == "alone" and not self._superiors)
+        return self._mode is True or (self._mode == "alone" and not self._higher_models)
 
-    def of_engines(self, priority: Priority) -> bool:
+    def demotes_engine_threads(self, priority: Priority) -> bool:
         """Whether an execution of this priority may run on threads of its engine that have it."""
-        return self._engines and priority is Priority.LOW and len(self._superiors) > 0
+        return self._engines and priority is Priority.LOW and len(self._higher_models) > 0
 
     def is_outdated(self, worker: Worker) -> bool:
         """Whether a thread that runs LOW work has the wrong OS priority for it now."""
-        return Priority.LOW in worker.priorities and worker.gives_way != self.of_threads
+        return Priority.LOW in worker.priorities and worker.demoted != self.demotes_threads
 
     def expect(self, priority: Priority, model: object) -> None:
         """Note a prepared model, weakly."""
         if priority is not Priority.LOW:
-            self._superiors.add(model)
+            self._higher_models.add(model)
 
     def expect_no_more(self, model: object) -> None:
         """Note that it was closed."""
-        self._superiors.discard(model)
+        self._higher_models.discard(model)

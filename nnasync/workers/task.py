@@ -28,18 +28,18 @@ class StopFlag:
     `loop_timeout_ns` limits each WHILE loop of the execution. `falls_back` is whether another
     device may repeat a run that failed: not where that would hold up a loop, and not in a trial.
     An engine that cannot look at the flag while it runs, but can be told to stop from another
-    thread, arms an interrupt for the time of the run. `gives_way` is whether there may soon be more
+    thread, arms an interrupt for the time of the run. `demoted` is whether there may soon be more
     urgent work: an engine with threads that never hold the interpreter lock may run it on one of
     the lowest OS priority.
     """
 
-    __slots__ = ("_interrupt", "_lock", "falls_back", "gives_way", "loop_timeout_ns", "raised")
+    __slots__ = ("_interrupt", "_lock", "demoted", "falls_back", "loop_timeout_ns", "raised")
 
     def __init__(
         self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS, *, falls_back: bool = True
     ) -> None:
         self.raised = GO
-        self.gives_way = False
+        self.demoted = False
         self.falls_back = falls_back
         self.loop_timeout_ns = loop_timeout_ns
         self._interrupt: Callable[[], object] | None = None

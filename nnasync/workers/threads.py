@@ -24,7 +24,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
-from nnasync.workers.demotion import GivingWay, LowOsPriority
+from nnasync.workers.demotion import Demotion, LowOsPriority
 from nnasync.workers.helper_threads import HelperThreads
 from nnasync.workers.inline import InlineLane
 from nnasync.workers.refusals import closed, missed, no_thread, unwatched
@@ -66,8 +66,8 @@ class Workers:
         self.watchdog = watchdog
         self.tracer = tracer
         self._on_start = on_start
-        self._giving_way = GivingWay(low_os_priority, engines=low_engine_priority)
-        self._nursery = Nursery() if self._giving_way.has_threads else None
+        self._demotion = Demotion(low_os_priority, engines=low_engine_priority)
+        self._nursery = Nursery() if self._demotion.has_threads else None
         self._scheduler = Scheduler(
             servers=cores, queue_limit=queue_limit, aging_ns=aging_ns, room=queue_limit
         )
@@ -252,15 +252,15 @@ class Workers:
     def expect(self, priority: Priority, model: object) -> None:
         """Note a prepared model, weakly; LOW work that runs alone gives way to its first."""
         with self._lock:
-            self._giving_way.expect(priority, model)
+            self._demotion.expect(priority, model)
             for task, worker in self._running.pairs():
-                if self._giving_way.is_outdated(worker) and not task.stop.raised:
+                if self._demotion.is_outdated(worker) and not task.stop.raised:
                     task.stop.raised = YIELD
 
     def expect_no_more(self, model: object) -> None:
         """Note that a prepared model was closed."""
         with self._lock:
-            self._giving_way.expect_no_more(model)
+            self._demotion.expect_no_more(model)
 
     def dismiss(self, estimate: Estimate, error: NNError) -> None:
         """Answer what is in flight of the prepared model of this estimate with an error."""
@@ -353,7 +353,7 @@ class Workers:
         idle = self._idle[priorities]
         while idle:
             worker = idle.pop()
-            if not self._giving_way.is_outdated(worker):
+            if not self._demotion.is_outdated(worker):
                 return worker
             worker.leaving = True
             worker.wake()
@@ -388,8 +388,8 @@ class Workers:
             victim.stop.raised = YIELD
 
     def _start(self, priorities: tuple[Priority, ...]) -> None:
-        gives_way = priorities is _LOW and self._giving_way.of_threads
-        worker = Worker(priorities, gives_way=gives_way)
+        demoted = priorities is _LOW and self._demotion.demotes_threads
+        worker = Worker(priorities, demoted=demoted)
         name = f"nnasync-{'low' if priorities is _LOW else 'worker'}-{len(self._workers)}"
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
         try:
@@ -474,7 +474,7 @@ class Workers:
         job: Task | None = None
         with self._lock:
             worker.finishing = False
-            if self._giving_way.is_outdated(worker):
+            if self._demotion.is_outdated(worker):
                 worker.leaving = True
                 with contextlib.suppress(ResourceExhaustedTransient):
                     low = self._low_worker()
@@ -499,7 +499,7 @@ class Workers:
         job = self._scheduler.next(now_ns(), asked) if budget else None
         if isinstance(job, Task):
             self._running.begin(job, worker)
-            job.stop.gives_way = self._giving_way.of_engines(job.priority)
+            job.stop.demoted = self._demotion.demotes_engine_threads(job.priority)
             if job.shielded_until_ns:
                 self._watch_age()
             if is_regular:

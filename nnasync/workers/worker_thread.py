@@ -66,12 +66,12 @@ class Nursery:
 class Worker:
     """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
 
-    __slots__ = ("finishing", "gives_way", "leaving", "lost", "priorities", "signal", "thread")
+    __slots__ = ("demoted", "finishing", "leaving", "lost", "priorities", "signal", "thread")
 
-    def __init__(self, priorities: tuple[Priority, ...], *, gives_way: bool = False) -> None:
-        """`gives_way` is whether the thread has the lowest OS priority."""
+    def __init__(self, priorities: tuple[Priority, ...], *, demoted: bool = False) -> None:
+        """`demoted` is whether the thread has the lowest OS priority."""
         self.priorities = priorities
-        self.gives_way = gives_way
+        self.demoted = demoted
         self.signal = threading.Lock()
         self.signal.acquire()
         self.finishing = False

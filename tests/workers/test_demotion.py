@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nnasync.workers import Worker
-from nnasync.workers.demotion import GivingWay, LowOsPriority
+from nnasync.workers.demotion import Demotion, LowOsPriority
 from tests.workers.steering import HIGH, LOW, MEDIUM, Rig, Steps, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -19,48 +19,56 @@ class Prepared:
 
 
 def test_only_low_beside_what_is_above_it_runs_on_lowered_threads_of_engines() -> None:
-    rule, model = GivingWay(False, engines=True), Prepared()
-    assert not rule.of_engines(LOW)
+    rule, model = Demotion(False, engines=True), Prepared()
+    assert not rule.demotes_engine_threads(LOW)
     rule.expect(LOW, model)
-    assert not rule.of_engines(LOW)
+    assert not rule.demotes_engine_threads(LOW)
     rule.expect(MEDIUM, model)
-    assert rule.of_engines(LOW)
-    assert not rule.of_engines(MEDIUM)
-    assert not rule.of_engines(HIGH)
+    assert rule.demotes_engine_threads(LOW)
+    assert not rule.demotes_engine_threads(MEDIUM)
+    assert not rule.demotes_engine_threads(HIGH)
     rule.expect_no_more(model)
-    assert not rule.of_engines(LOW)
+    assert not rule.demotes_engine_threads(LOW)
 
 
 def test_a_model_that_nobody_has_any_more_counts_no_longer() -> None:
-    rule, model = GivingWay(False, engines=True), Prepared()
+    rule, model = Demotion(False, engines=True), Prepared()
     rule.expect(HIGH, model)
     del model
     gc.collect()
-    assert not rule.of_engines(LOW)
+    assert not rule.demotes_engine_threads(LOW)
 
 
 @pytest.mark.parametrize("mode", [True, False, "alone"])
 def test_engines_are_left_alone_where_that_is_not_wanted(mode: LowOsPriority) -> None:
-    rule, model = GivingWay(mode, engines=False), Prepared()
+    rule, model = Demotion(mode, engines=False), Prepared()
     rule.expect(HIGH, model)
-    assert not rule.of_engines(LOW)
+    assert not rule.demotes_engine_threads(LOW)
 
 
 def test_threads_that_are_lowered_themselves_need_no_engine_s() -> None:
-    rule, model = GivingWay(True, engines=True), Prepared()
+    rule, model = Demotion(True, engines=True), Prepared()
     rule.expect(HIGH, model)
-    assert rule.of_threads
-    assert not rule.of_engines(LOW)
+    assert rule.demotes_threads
+    assert not rule.demotes_engine_threads(LOW)
 
 
 def test_threads_that_are_lowered_while_alone_give_way_to_others_and_come_back() -> None:
-    rule, model = GivingWay("alone", engines=True), Prepared()
-    assert (rule.has_threads, rule.of_threads, rule.of_engines(LOW)) == (True, True, False)
-    lowered, usual = (Worker((LOW,), gives_way=each) for each in (True, False))
+    rule, model = Demotion("alone", engines=True), Prepared()
+    assert (rule.has_threads, rule.demotes_threads, rule.demotes_engine_threads(LOW)) == (
+        True,
+        True,
+        False,
+    )
+    lowered, usual = (Worker((LOW,), demoted=each) for each in (True, False))
     regular = Worker((HIGH, MEDIUM))
     assert [rule.is_outdated(each) for each in (lowered, usual, regular)] == [False, True, False]
     rule.expect(HIGH, model)
-    assert (rule.has_threads, rule.of_threads, rule.of_engines(LOW)) == (True, False, True)
+    assert (rule.has_threads, rule.demotes_threads, rule.demotes_engine_threads(LOW)) == (
+        True,
+        False,
+        True,
+    )
     assert [rule.is_outdated(each) for each in (lowered, usual, regular)] == [True, False, False]
 
 
@@ -75,7 +83,7 @@ def test_an_execution_is_told_when_it_starts(rigs: Callable[..., Rig]) -> None:
             rig.submit(call, priority)
             call.reached()
             assert call.stop is not None
-            told.append(call.stop.gives_way)
+            told.append(call.stop.demoted)
             call.permit()
             until(lambda: not rig.workers.statistics().running)
             rig.workers.expect_no_more(above)

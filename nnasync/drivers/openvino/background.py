@@ -24,7 +24,7 @@ from typing import Any
 
 from nnasync.drivers.openvino.infer_requests import Request, run_interruptibly
 from nnasync.endings import renewed_in_child
-from nnasync.os_threads import give_way, ran_ns, threads_of_others
+from nnasync.os_threads import demote, ran_ns, threads_of_others
 from nnasync.timeslice import PROMPTNESS
 from nnasync.workers import ABORT, StopFlag
 
@@ -96,12 +96,12 @@ class Network:
         Those that began with another network, too, belong to nobody: nothing tells whose they are.
         The engine hands threads of a network that is gone to the next one. So a few with lowered
         threads are kept when they are dropped; where there were more, and their threads live, this
-        network `may_give_way` without having been asked to.
+        network `may_be_demoted` without having been asked to.
         """
         self.compiled = compiled
         self.threads = threads
-        self.gives_way = False
-        self.may_give_way = _is_any_left_over()
+        self.demoted = False
+        self.may_be_demoted = _is_any_left_over()
         self.searches_left = _SEARCHES if threads else 0
         self._thread = 0
         with _NETWORKS_LOCK:
@@ -113,7 +113,7 @@ class Network:
 
     def ran_ns(self) -> int:
         """Processor time so far of all threads that may run it."""
-        if self.gives_way:
+        if self.demoted:
             return ran_ns(self._thread) or 0
         return sum(ran_ns(each) or 0 for each in self.threads)
 
@@ -132,12 +132,12 @@ class Network:
             thread: (ran_ns(thread) or 0) - ns for thread, ns in before_ns.items() if ns is not None
         }
         busy = [thread for thread, ns in ran.items() if ns > least_ns]
-        if len(busy) == 1 and give_way(busy[0]):
-            self._thread, self.gives_way = busy[0], True
-            self.may_give_way = True
+        if len(busy) == 1 and demote(busy[0]):
+            self._thread, self.demoted = busy[0], True
+            self.may_be_demoted = True
             lowered = {busy[0]}
             for thread, ns in ran.items():
-                if ns > 0 and len(ran) <= _OWN_THREADS and give_way(thread):
+                if ns > 0 and len(ran) <= _OWN_THREADS and demote(thread):
                     lowered.add(thread)
             weakref.finalize(self, _retire, self.compiled, lowered).atexit = False
 
@@ -194,13 +194,13 @@ class Background:
         `is_long` is whether a run may be started on the engine's thread for its own sake.
         """
         if self._is_worthwhile:
-            if network.gives_way:
+            if network.demoted:
                 return self._apart(network, request, stop)
             if network.searches_left:
                 network.lower_thread_that_runs(lambda: run_interruptibly(request, stop))
                 return True
         PROMPTNESS.ask(prompt=False)
-        if is_long and not network.may_give_way:
+        if is_long and not network.may_be_demoted:
             self._timed(network.ran_ns, lambda: run_interruptibly(request, stop))
         else:
             self._timed(time.thread_time_ns, request.infer)

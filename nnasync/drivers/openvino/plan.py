@@ -145,7 +145,7 @@ class OpenVinoCall(BoundCall):
         try:
             request = self._requests.get(number) or self._request_on(number)
             plan = self._plan
-            if stop.gives_way and number != SHARED:
+            if stop.demoted and number != SHARED:
                 background = plan.background
                 if background is not None and background.wants():
                     network, is_long = plan.networks.all[number], bool(plan.is_long)
@@ -176,7 +176,7 @@ class OpenVinoCall(BoundCall):
         plan = self._plan
         started_ns = time.perf_counter_ns()
         network = plan.networks.all[max(number, 0)]
-        if (plan.is_long or not plan.is_imported) and not network.may_give_way:
+        if (plan.is_long or not plan.is_imported) and not network.may_be_demoted:
             run_interruptibly(request, stop)
         else:
             request.infer()

@@ -140,7 +140,7 @@ class Fake:
 def goes(background: Background, request: Fake, stop: StopFlag) -> bool:
     """Run on a network whose thread is known and lowered."""
     network = Network(None)
-    network.gives_way = network.may_give_way = True
+    network.demoted = network.may_be_demoted = True
     return background.run(network, cast(Any, request), stop, is_long=False)
 
 
@@ -197,13 +197,13 @@ def test_a_thread_is_lowered_only_where_it_is_clear_which(monkeypatch: pytest.Mo
     lowered: list[int] = []
     now = [0]
 
-    def give_way(thread: int) -> bool:
+    def demote(thread: int) -> bool:
         lowered.append(thread)
         return True
 
     monkeypatch.setattr(module, "ran_ns", times.get)
     monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
-    monkeypatch.setattr(module, "give_way", give_way)
+    monkeypatch.setattr(module, "demote", demote)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
     network = Network(None, frozenset(times))
 
@@ -214,9 +214,9 @@ def test_a_thread_is_lowered_only_where_it_is_clear_which(monkeypatch: pytest.Mo
 
     for busy in ((), (1, 2)):
         network.lower_thread_that_runs(partial(run, *busy))
-        assert (lowered, network.gives_way) == ([], False)
+        assert (lowered, network.demoted) == ([], False)
     network.lower_thread_that_runs(lambda: run(2))
-    assert (set(lowered), network.gives_way) == ({2}, True)
+    assert (set(lowered), network.demoted) == ({2}, True)
     assert network.ran_ns() == 18 * MS
 
 
@@ -227,11 +227,11 @@ def test_who_had_a_little_to_do_is_lowered_too(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
     now = [0]
 
-    def give_way(thread: int) -> bool:
+    def demote(thread: int) -> bool:
         lowered.add(thread)
         return True
 
-    monkeypatch.setattr(module, "give_way", give_way)
+    monkeypatch.setattr(module, "demote", demote)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
 
     def run() -> None:
@@ -258,7 +258,7 @@ def test_threads_of_python_are_never_lowered(monkeypatch: pytest.MonkeyPatch) ->
     times = {1: 0}
     lowered: list[int] = []
     monkeypatch.setattr(module, "ran_ns", times.get)
-    monkeypatch.setattr(module, "give_way", lowered.append)
+    monkeypatch.setattr(module, "demote", lowered.append)
     monkeypatch.setattr(module, "threads_of_others", frozenset[int])
 
     def run() -> None:
@@ -266,7 +266,7 @@ def test_threads_of_python_are_never_lowered(monkeypatch: pytest.MonkeyPatch) ->
 
     network = Network(None, frozenset(times))
     network.lower_thread_that_runs(run)
-    assert (lowered, network.gives_way) == ([], False)
+    assert (lowered, network.demoted) == ([], False)
 
 
 def test_without_threads_of_its_own_it_is_not_even_tried() -> None:
@@ -301,23 +301,23 @@ def test_a_network_finds_its_thread_and_computes_the_same_there() -> None:
     stop = StopFlag()
     assert call.run(stop)
     expected: Array = y.copy()
-    stop.gives_way = True
+    stop.demoted = True
     network = plan.networks.all[0]
     before = policies()
     # Beside other work a thread may stand out only after many runs.
     network.searches_left = SEARCHES
-    while network.searches_left and not network.gives_way:
+    while network.searches_left and not network.demoted:
         proven(plan.background.quiet)
         assert call.run(stop)
-    assert network.gives_way
+    assert network.demoted
     changed = {each for each, policy in policies().items() if policy != before.get(each, policy)}
     assert changed
     assert changed <= os_threads.threads_of_others()
     assert {policies()[each] for each in changed} == {os.SCHED_IDLE}
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
-    for gives_way in (True, False, True):
+    for demoted in (True, False, True):
         y[...] = -1
-        stop.gives_way = gives_way
+        stop.demoted = demoted
         assert call.run(stop)
         assert (y == expected).all()
 
@@ -329,11 +329,11 @@ def test_networks_after_a_lowered_one_that_is_gone_run_as_ever(
     compiled = Compiled()
     kept = weakref.ref(compiled)
     network = lowered_by_its_run(monkeypatch, compiled)
-    assert network.may_give_way
+    assert network.may_be_demoted
     del network, compiled
     gc.collect()
     assert kept() is not None
-    assert not Network(None).may_give_way
+    assert not Network(None).may_be_demoted
 
 
 def test_only_a_few_are_kept_and_threads_of_others_may_be_handed_on(
@@ -347,9 +347,9 @@ def test_only_a_few_are_kept_and_threads_of_others_may_be_handed_on(
         lowered_by_its_run(monkeypatch)
     gc.collect()
     assert kept() is None
-    assert Network(None).may_give_way
+    assert Network(None).may_be_demoted
     monkeypatch.setattr(module, "threads_of_others", frozenset[int])  # They have ended.
-    assert not Network(None).may_give_way
+    assert not Network(None).may_be_demoted
     assert (len(module._RETIRED), module._LEFT_OVER) == (4, set())
 
 
@@ -361,7 +361,7 @@ def lowered_by_its_run(monkeypatch: pytest.MonkeyPatch, compiled: object = None)
     times = {1: 0}
     monkeypatch.setattr(module, "ran_ns", times.get)
     monkeypatch.setattr(module, "threads_of_others", lambda: frozenset(times))
-    monkeypatch.setattr(module, "give_way", lambda _: True)
+    monkeypatch.setattr(module, "demote", lambda _: True)
 
     def run() -> None:
         times[1] += 10**12
@@ -371,20 +371,20 @@ def lowered_by_its_run(monkeypatch: pytest.MonkeyPatch, compiled: object = None)
     return network
 
 
-def giving_way() -> tuple[BoundCall, StopFlag]:
+def demotion() -> tuple[BoundCall, StopFlag]:
     """A call whose next run goes to the engine's thread, and the flag to run it with."""
     plan = OpenVinoEngine().compile(model_of(chain), FAST, PRECISE)
     assert plan.background is not None
     proven(plan.background.quiet)
-    plan.networks.all[0].gives_way = True
+    plan.networks.all[0].demoted = True
     x, y = (np.zeros((512, 512), np.float32) for _ in range(2))
     stop = StopFlag()
-    stop.gives_way = True
+    stop.demoted = True
     return plan.bind([x], [y]), stop
 
 
 def test_an_abort_ends_a_run_that_gave_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    call, stop = giving_way()
+    call, stop = demotion()
 
     def aborted(request: Any, stop: StopFlag, patience_ns: float) -> bool:
         start = request.start
@@ -402,7 +402,7 @@ def test_an_abort_ends_a_run_that_gave_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_fault_on_the_engine_s_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    call, stop = giving_way()
+    call, stop = demotion()
 
     def fails(*_: object) -> bool:
         raise RuntimeError("out of luck")
