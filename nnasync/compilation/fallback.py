@@ -24,7 +24,7 @@ from nnasync.engine import Plan
 from nnasync.engine_device import EngineDevice
 from nnasync.errors import DeviceDied, NNError
 from nnasync.hal import ExecutionPreference, Model, Priority
-from nnasync.plans.guarded import GuardedPlan, Health, Standby
+from nnasync.plans.guarded import GuardedPlan, Health, LazyPlan
 
 if TYPE_CHECKING:
     from nnasync.compilation import outside
@@ -74,8 +74,8 @@ class Fallbacks:
         """A plan of the whole model that falls back, unless it is the reference's own."""
         if device == REFERENCE:
             return plan
-        standby = Standby(self._compiled_whole)
-        return self._guarded(plan, standby, network, device, _ALL, kind)
+        reference_plan = LazyPlan(self._compiled_whole)
+        return self._guarded(plan, reference_plan, network, device, _ALL, kind)
 
     def guarded_step(
         self, plan: Plan, step: Model, network: str, device: str, operations: tuple[int, ...]
@@ -83,8 +83,8 @@ class Fallbacks:
         """A plan of a step that falls back, unless it is the reference's own."""
         if device == REFERENCE:
             return plan
-        standby = Standby(lambda: self._compiled(step))
-        return self._guarded(plan, standby, network, device, operations, "partial")
+        reference_plan = LazyPlan(lambda: self._compiled(step))
+        return self._guarded(plan, reference_plan, network, device, operations, "partial")
 
     def outside(
         self, prepared: PreparedModel, outline: Model, device: str, priority: Priority
@@ -93,13 +93,13 @@ class Fallbacks:
 
         Of `outline` only inputs and outputs are looked at.
         """
-        standby = Standby(self._compiled_whole)
+        reference_plan = LazyPlan(self._compiled_whole)
 
         def told(failure: NNError) -> None:
             self.tell(outline.name, device, _ALL, "partial", failure)
 
         return outside.FallbackPreparedModel(
-            prepared, lambda: self._reference.adopt(outline, standby, priority), told
+            prepared, lambda: self._reference.adopt(outline, reference_plan, priority), told
         )
 
     def tell(
@@ -131,7 +131,7 @@ class Fallbacks:
     def _guarded(
         self,
         plan: Plan,
-        standby: Standby,
+        reference_plan: LazyPlan,
         network: str,
         device: str,
         operations: tuple[int, ...],
@@ -140,7 +140,7 @@ class Fallbacks:
         def told(failure: NNError) -> None:
             self.tell(network, device, operations, kind, failure)
 
-        return GuardedPlan(plan, standby, told, name=device, health=Health(self.health))
+        return GuardedPlan(plan, reference_plan, told, name=device, health=Health(self.health))
 
     def _compiled_whole(self) -> Plan:
         source = self._source

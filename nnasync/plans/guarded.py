@@ -36,7 +36,7 @@ __all__ = [
     "TOLERATED_FAILURES",
     "GuardedPlan",
     "Health",
-    "Standby",
+    "LazyPlan",
     "decided",
     "untraced",
 ]
@@ -107,7 +107,7 @@ class Health:
             health = health._whole
 
 
-class Standby(Plan):
+class LazyPlan(Plan):
     """A `Plan` that is compiled when it first runs: that of the reference."""
 
     def __init__(self, compile_reference: Callable[[], Plan]) -> None:
@@ -158,7 +158,7 @@ class GuardedPlan(Plan):
     def __init__(
         self,
         plan: Plan,
-        standby: Standby,
+        reference_plan: LazyPlan,
         told: Callable[[NNError], object],
         *,
         name: str = "the device",
@@ -169,7 +169,7 @@ class GuardedPlan(Plan):
         `health` is given where it counts for that of a whole.
         """
         self.plan = plan
-        self.standby = standby
+        self.reference_plan = reference_plan
         self.told = told
         self.name = name
         self.health = health or Health()
@@ -198,7 +198,7 @@ class GuardedPlan(Plan):
     def trim(self) -> None:
         """Give idle scratch memory of both back."""
         self.plan.trim()
-        self.standby.trim()
+        self.reference_plan.trim()
 
 
 class _GuardedCall(BoundCall):
@@ -239,9 +239,9 @@ class _GuardedCall(BoundCall):
         if given is not None and (self._health.suspects or stop.falls_back):
             write(self._inputs, given)  # The reference may have to read them.
             given = None
-        # Most runs do no more than this, so it is not shared with `_run_warily`.
+        # Most runs do no more than this, so it is not shared with `_run_and_recover`.
         if self._health.suspects or self._failure is not None:
-            return self._run_warily(stop)
+            return self._run_and_recover(stop)
         try:
             if self._call.run(stop) if given is None else self._call.run(stop, given):
                 self._is_midway = False
@@ -263,7 +263,7 @@ class _GuardedCall(BoundCall):
     def _begins(self) -> bool:
         return self._failure is None and not self._is_midway
 
-    def _run_warily(self, stop: StopFlag) -> bool:
+    def _run_and_recover(self, stop: StopFlag) -> bool:
         """Run while the device is under suspicion."""
         if self._begins and self._health.skips():
             return self._hand_over(self._health.failure, stop)
@@ -306,7 +306,7 @@ class _GuardedCall(BoundCall):
             raise fresh(failure) from failure.__cause__
         if self._reference is None:
             try:
-                plan = self._plan.standby.plan()
+                plan = self._plan.reference_plan.plan()
             except NNError as error:
                 raise fresh(failure) from error
             self._reference = plan.bind(self._inputs, self._outputs)

@@ -20,7 +20,7 @@ from nnasync.plans.guarded import (
     TOLERATED_FAILURES,
     GuardedPlan,
     Health,
-    Standby,
+    LazyPlan,
 )
 from nnasync.workers import ABORT, GO, YIELD
 from tests.faulty import Faulty
@@ -40,7 +40,7 @@ class Guarded:
         self.told: list[NNError] = []
         self.plan = GuardedPlan(
             self.device.compile(self.model, FAST),
-            Standby(lambda: self.reference.compile(self.model, FAST)),
+            LazyPlan(lambda: self.reference.compile(self.model, FAST)),
             self.told.append,
             name="faulty",
             health=health,
@@ -363,7 +363,7 @@ class Idle(BoundCall, Plan):
 
 def test_a_run_that_does_not_fail_allocates_nothing() -> None:
     told: list[NNError] = []
-    call, stop = GuardedPlan(Idle(), Standby(Idle), told.append).bind([], []), StopFlag()
+    call, stop = GuardedPlan(Idle(), LazyPlan(Idle), told.append).bind([], []), StopFlag()
     call.run(stop)
     before = sys.getallocatedblocks()
     for _ in range(1000):
