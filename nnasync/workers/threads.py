@@ -30,7 +30,7 @@ from nnasync.workers.inline import InlineLane
 from nnasync.workers.refusals import closed, missed, no_thread, unwatched
 from nnasync.workers.running import Running
 from nnasync.workers.task import ABORT, GO, YIELD, Task, contained
-from nnasync.workers.worker_thread import Nursery, Worker, WorkersStatistics
+from nnasync.workers.worker_thread import ThreadStarter, Worker, WorkersStatistics
 
 __all__ = ["HANGS_AFTER_NS", "Workers"]
 
@@ -67,7 +67,7 @@ class Workers:
         self.tracer = tracer
         self._on_start = on_start
         self._demotion = Demotion(low_os_priority, engines=low_engine_priority)
-        self._nursery = Nursery() if self._demotion.has_threads else None
+        self._thread_starter = ThreadStarter() if self._demotion.has_threads else None
         self._scheduler = Scheduler(
             servers=cores, queue_limit=queue_limit, aging_ns=aging_ns, room=queue_limit
         )
@@ -311,8 +311,8 @@ class Workers:
             if self._aging is not None:
                 self._aging.disarm()
                 self._aging = None
-            if self._nursery is not None:
-                self._nursery.close()
+            if self._thread_starter is not None:
+                self._thread_starter.close()
             idle = self._idle[_REGULAR] + self._idle[_LOW]
             self._idle = {_REGULAR: [], _LOW: []}
         for worker in idle:
@@ -395,8 +395,8 @@ class Workers:
         try:
             if self._closed:
                 raise RuntimeError("the runtime is closed")
-            if self._nursery is not None and threading.get_ident() in self._by_thread:
-                self._nursery.start(worker.thread)
+            if self._thread_starter is not None and threading.get_ident() in self._by_thread:
+                self._thread_starter.start(worker.thread)
             else:
                 worker.thread.start()
         except RuntimeError as error:

@@ -12,7 +12,7 @@ from nnasync.hal import Priority
 from nnasync.scheduler import SchedulerStatistics
 from nnasync.tracing import Count
 
-__all__ = ["Nursery", "Worker", "WorkersStatistics"]
+__all__ = ["ThreadStarter", "Worker", "WorkersStatistics"]
 
 
 class WorkersStatistics(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class WorkersStatistics(msgspec.Struct, frozen=True):
     scheduler: SchedulerStatistics
 
 
-class Nursery:
+class ThreadStarter:
     """Starts threads from one that has the usual OS priority: they inherit that of their starter.
 
     A thread of the idle class may not be able to leave it.
@@ -40,7 +40,7 @@ class Nursery:
     def __init__(self) -> None:
         self._wanted: queue.SimpleQueue[tuple[threading.Thread, Future[None]] | None]
         self._wanted = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="nnasync-nursery", daemon=True).start()
+        threading.Thread(target=self._serve, name="nnasync-starter", daemon=True).start()
 
     def start(self, thread: threading.Thread) -> None:
         """Start a thread, and raise what its own `start` raises."""
