@@ -11,7 +11,7 @@ import msgspec
 
 from nnasync.device import Device
 from nnasync.service.client_session import Session
-from nnasync.service.connections import Guests
+from nnasync.service.connections import ClientConnections
 from nnasync.service.limits import Limits
 from nnasync.service.process_resources import most_descriptors
 from nnasync.service.rate_limit import ClientBuckets
@@ -28,7 +28,7 @@ _LEAST_DESCRIPTORS = 128
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
     """Serve a device to whoever of this user connects, until cancelled."""
-    guests = Guests(limits.clients)
+    connections = ClientConnections(limits.clients)
     buckets = ClientBuckets()
     limits = _within_descriptors(limits)
 
@@ -38,7 +38,7 @@ async def serve(device: Device, listener: socket.socket, limits: Limits) -> None
         except Exception:
             logger.exception("the session of a client failed")
         finally:
-            guests.leave(session)
+            connections.leave(session)
 
     async with anyio.create_task_group() as tasks:
         while True:
@@ -53,12 +53,14 @@ async def serve(device: Device, listener: socket.socket, limits: Limits) -> None
                 await anyio.sleep(_PAUSE_S)
                 continue
             uid, pid = peer_uid(sock), peer_pid(sock)
-            if uid != os.geteuid() or not guests.has_room(pid):
-                logger.warning("a client of user %d is turned away (%d clients)", uid, len(guests))
+            if uid != os.geteuid() or not connections.has_room(pid):
+                logger.warning(
+                    "a client of user %d is turned away (%d clients)", uid, len(connections)
+                )
                 sock.close()
                 continue
             session = Session(device, sock, limits, trusts=False, buckets=buckets)
-            guests.come(session, pid)
+            connections.come(session, pid)
             tasks.start_soon(attend, session)
 
 

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["MOST_UNGREETED", "Guest", "Guests"]
+__all__ = ["MOST_UNGREETED", "ClientConnection", "ClientConnections"]
 
 MOST_UNGREETED = 16
 """How many connections may be amid their handshakes; more of them are a flood."""
 
 
-class Guest(Protocol):
+class ClientConnection(Protocol):
     """A connection (`service.session.Session` is one)."""
 
     @property
@@ -34,12 +34,12 @@ class Guest(Protocol):
         """End the connection."""
 
 
-class Guests:
+class ClientConnections:
     """The connections of one service, in the order in which they came, with their processes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._pids: dict[Guest, int] = {}
+        self._pids: dict[ClientConnection, int] = {}
 
     def __len__(self) -> int:
         return len(self._pids)
@@ -54,35 +54,37 @@ class Guests:
             return True
         counts = Counter(self._pids.values())
         idle = {
-            guest: of for guest, of in self._among(_is_idle).items() if counts[of] > counts[pid] + 1
+            connection: of
+            for connection, of in self._among(_is_idle).items()
+            if counts[of] > counts[pid] + 1
         }
         return self._send_away(idle)
 
-    def come(self, guest: Guest, pid: int) -> None:
+    def come(self, connection: ClientConnection, pid: int) -> None:
         """Note one that was let in."""
-        self._pids[guest] = pid
+        self._pids[connection] = pid
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, connection: ClientConnection) -> None:
         """Forget one that has gone, or was sent away before."""
-        self._pids.pop(guest, None)
+        self._pids.pop(connection, None)
 
-    def _among(self, test: Callable[[Guest], bool]) -> dict[Guest, int]:
-        return {guest: pid for guest, pid in self._pids.items() if test(guest)}
+    def _among(self, test: Callable[[ClientConnection], bool]) -> dict[ClientConnection, int]:
+        return {connection: pid for connection, pid in self._pids.items() if test(connection)}
 
-    def _send_away(self, guests: dict[Guest, int]) -> bool:
+    def _send_away(self, connections: dict[ClientConnection, int]) -> bool:
         """End the oldest of the process that has most of these; whether there was one."""
-        if not guests:
+        if not connections:
             return False
-        ((most, _),) = Counter(guests.values()).most_common(1)
-        oldest = next(guest for guest, pid in guests.items() if pid == most)
+        ((most, _),) = Counter(connections.values()).most_common(1)
+        oldest = next(connection for connection, pid in connections.items() if pid == most)
         self.leave(oldest)
         oldest.hang_up()
         return True
 
 
-def _is_new(guest: Guest) -> bool:
-    return not guest.is_greeted
+def _is_new(connection: ClientConnection) -> bool:
+    return not connection.is_greeted
 
 
-def _is_idle(guest: Guest) -> bool:
-    return guest.is_greeted and not guest.has_asked
+def _is_idle(connection: ClientConnection) -> bool:
+    return connection.is_greeted and not connection.has_asked

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nnasync import errors
 from nnasync.drivers.service import connect
 from nnasync.service import Limits, acceptor, listening, serve
-from nnasync.service.connections import MOST_UNGREETED, Guests
+from nnasync.service.connections import MOST_UNGREETED, ClientConnections
 from tests import rigs
 
 pytestmark = pytest.mark.one_loop("Connections do not know the loop.")
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.one_loop("Connections do not know the loop.")
 HOSTILE, HONEST = 1000, 2000
 
 
-class Guest:
+class ClientConnection:
     """A connection as the rule sees it."""
 
     def __init__(self, *, is_greeted: bool = False, has_asked: bool = False) -> None:
@@ -36,75 +36,77 @@ class Guest:
         self.is_gone = True
 
 
-def full_of(guests: Guests, count: int, pid: int, **state: bool) -> list[Guest]:
+def full_of(
+    connections: ClientConnections, count: int, pid: int, **state: bool
+) -> list[ClientConnection]:
     """So many connections of a process, let in."""
-    made = [Guest(**state) for _ in range(count)]
-    for guest in made:
-        assert guests.has_room(pid)
-        guests.come(guest, pid)
+    made = [ClientConnection(**state) for _ in range(count)]
+    for connection in made:
+        assert connections.has_room(pid)
+        connections.come(connection, pid)
     return made
 
 
-def gone(made: list[Guest]) -> list[int]:
-    return [number for number, guest in enumerate(made) if guest.is_gone]
+def gone(made: list[ClientConnection]) -> list[int]:
+    return [number for number, connection in enumerate(made) if connection.is_gone]
 
 
 def test_the_oldest_that_never_spoke_gives_way() -> None:
-    guests = Guests(3)
-    silent = full_of(guests, 3, HOSTILE)
-    assert guests.has_room(HONEST)
+    connections = ClientConnections(3)
+    silent = full_of(connections, 3, HOSTILE)
+    assert connections.has_room(HONEST)
     assert gone(silent) == [0]
-    assert len(guests) == 2
+    assert len(connections) == 2
 
 
 def test_a_greeting_that_nothing_follows_gives_way_to_another_process_only() -> None:
-    guests = Guests(3)
-    idle = full_of(guests, 3, HOSTILE, is_greeted=True)
-    assert not guests.has_room(HOSTILE)
+    connections = ClientConnections(3)
+    idle = full_of(connections, 3, HOSTILE, is_greeted=True)
+    assert not connections.has_room(HOSTILE)
     assert gone(idle) == []
-    assert guests.has_room(HONEST)
+    assert connections.has_room(HONEST)
     assert gone(idle) == [0]
 
 
 def test_processes_that_have_one_connection_each_keep_it() -> None:
-    guests = Guests(3)
-    made = [full_of(guests, 1, pid, is_greeted=True)[0] for pid in range(3)]
-    assert not guests.has_room(HONEST)
+    connections = ClientConnections(3)
+    made = [full_of(connections, 1, pid, is_greeted=True)[0] for pid in range(3)]
+    assert not connections.has_room(HONEST)
     assert gone(made) == []
 
 
 def test_who_works_keeps_the_connection() -> None:
-    guests = Guests(3)
-    busy = full_of(guests, 3, HOSTILE, is_greeted=True, has_asked=True)
-    assert not guests.has_room(HONEST)
+    connections = ClientConnections(3)
+    busy = full_of(connections, 3, HOSTILE, is_greeted=True, has_asked=True)
+    assert not connections.has_room(HONEST)
     assert gone(busy) == []
 
 
 def test_a_flood_drives_out_its_own() -> None:
-    guests = Guests(64)
-    flood = full_of(guests, MOST_UNGREETED - 1, HOSTILE)
-    honest = full_of(guests, 1, HONEST)
-    more = full_of(guests, 100, HOSTILE)
+    connections = ClientConnections(64)
+    flood = full_of(connections, MOST_UNGREETED - 1, HOSTILE)
+    honest = full_of(connections, 1, HONEST)
+    more = full_of(connections, 100, HOSTILE)
     assert gone(honest) == []
     assert len(gone(flood)) == len(flood)
-    assert len(guests) == MOST_UNGREETED
-    for guest in (*flood, *more, *honest):
-        guests.leave(guest)
-    assert len(guests) == 0
+    assert len(connections) == MOST_UNGREETED
+    for connection in (*flood, *more, *honest):
+        connections.leave(connection)
+    assert len(connections) == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=60))
 def test_there_are_never_more_than_there_may_be(comers: list[tuple[int, bool, bool]]) -> None:
-    guests, all_of_them = Guests(8), list[Guest]()
+    connections, all_of_them = ClientConnections(8), list[ClientConnection]()
     for pid, is_greeted, has_asked in comers:
-        before = len(guests)
-        if guests.has_room(pid):
-            guest = Guest(is_greeted=is_greeted, has_asked=has_asked)
-            all_of_them.append(guest)
-            guests.come(guest, pid)
+        before = len(connections)
+        if connections.has_room(pid):
+            connection = ClientConnection(is_greeted=is_greeted, has_asked=has_asked)
+            all_of_them.append(connection)
+            connections.come(connection, pid)
         else:
-            assert len(guests) == before == 8
-        assert len(guests) == sum(not each.is_gone for each in all_of_them) <= 8
+            assert len(connections) == before == 8
+        assert len(connections) == sum(not each.is_gone for each in all_of_them) <= 8
         assert not any(each.is_gone and each.is_greeted and each.has_asked for each in all_of_them)
 
 
