@@ -1,9 +1,9 @@
 """A bell between two processes: a pipe, one end rings, the other waits.
 
 A ring is a byte that never blocks; a full pipe has rung enough. An end whose peer is gone says so:
-`hung_up`. The waiting end serves one thread at a time, and blocks in its read only for one without
-a timeout, which saves the poll before it. Closing it from elsewhere wakes the waiter, and the
-descriptor goes when the waiter has left.
+`peer_closed`. The waiting end serves one thread at a time, and blocks in its read only for one
+without a timeout, which saves the poll before it. Closing it from elsewhere wakes the waiter, and
+the descriptor goes when the waiter has left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_S = 1e6
 class Ringer:
     """The ringing end; takes its descriptor over."""
 
-    __slots__ = ("_fd", "_lock", "hung_up")
+    __slots__ = ("_fd", "_lock", "peer_closed")
 
     # At the end of the interpreter a module is gone before its last object.
     _close_fd = staticmethod(os.close)
@@ -35,7 +35,7 @@ class Ringer:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
-        self.hung_up = False
+        self.peer_closed = False
 
     def ring(self) -> None:
         """Wake who waits at the other end, or the next to wait; nothing once closed."""
@@ -47,7 +47,7 @@ class Ringer:
             except BlockingIOError:
                 pass
             except OSError:
-                self.hung_up = True
+                self.peer_closed = True
 
     def close(self) -> None:
         """Hang up; idempotent."""
@@ -62,7 +62,7 @@ class Ringer:
 class Bell:
     """The waiting end; takes its descriptor over."""
 
-    __slots__ = ("_blocking", "_closed", "_fd", "_lock", "_poll", "_waiting", "hung_up")
+    __slots__ = ("_blocking", "_closed", "_fd", "_lock", "_poll", "_waiting", "peer_closed")
 
     _close_fd = staticmethod(os.close)
 
@@ -74,7 +74,7 @@ class Bell:
         self._blocking = False
         self._waiting = False
         self._closed = False
-        self.hung_up = False
+        self.peer_closed = False
 
     def wait(self, timeout_s: float | None) -> bool:
         """Sleep until it rings, the peer hangs up or we close, or `timeout_s` (if any) is over.
@@ -85,7 +85,7 @@ class Bell:
             return False
         try:
             if timeout_s is None:
-                self.hung_up = not os.read(self._fd, _DRAIN_BYTES)
+                self.peer_closed = not os.read(self._fd, _DRAIN_BYTES)
                 return True
             return bool(self._poll.poll(min(timeout_s, _LONGEST_S) * 1e3)) and self._drain()
         finally:
@@ -111,7 +111,7 @@ class Bell:
 
     def _drain(self) -> bool:
         try:
-            self.hung_up = not os.read(self._fd, _DRAIN_BYTES)
+            self.peer_closed = not os.read(self._fd, _DRAIN_BYTES)
         except BlockingIOError:
             return False
         return True

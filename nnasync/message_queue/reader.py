@@ -68,7 +68,7 @@ class QueueReader(QueueEnd[Consumer, Bell]):
         except GeneralFailure:
             self.close()
             raise
-        if message is None and (self._closed or self._waker.hung_up or ring.writer_closed()):
+        if message is None and (self._closed or self._waker.peer_closed or ring.writer_closed()):
             return self._last()
         return message
 
@@ -81,7 +81,12 @@ class QueueReader(QueueEnd[Consumer, Bell]):
         """Look for a packet, or the end of the queue, up to a time; whether there is something."""
         ring = self._ring
         while not ring.watch(_LOOKS):
-            if ring.writer_closed() or self._closed or self._waker.hung_up or now_ns() >= until_ns:
+            if (
+                ring.writer_closed()
+                or self._closed
+                or self._waker.peer_closed
+                or now_ns() >= until_ns
+            ):
                 return False
         return True
 
@@ -122,7 +127,7 @@ class QueueReader(QueueEnd[Consumer, Bell]):
         if progress != self._progress:
             self._progress, self._rings = progress, 0
         self._rings += 1
-        if self._rings > _IDLE_RINGS and not (self._closed or self._waker.hung_up):
+        if self._rings > _IDLE_RINGS and not (self._closed or self._waker.peer_closed):
             self.close()
             self._ring.break_off("it rings without moving")
 

@@ -31,7 +31,7 @@ class QueueWriter(QueueEnd[Producer, Ringer]):
         ring, ringer = self._ring, self._waker
         try:
             with self._lock:
-                if self._closed or ringer.hung_up:
+                if self._closed or ringer.peer_closed:
                     died(ring.fault)
                 since = ring.write(message)
         except GeneralFailure:

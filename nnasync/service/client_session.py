@@ -106,9 +106,9 @@ class Session:
         """Whether the handshake is over."""
         return self._greeted.is_set()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """End the connection, and so the session."""
-        self._connection.hang_up()
+        self._connection.disconnect()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
         """Send something, from any thread; a client that takes nothing any more is dropped."""
@@ -118,7 +118,7 @@ class Session:
             pass  # The reader sees the end as well.
         except NNError as error:
             logger.warning("a client is dropped: %s", error)
-            self._connection.hang_up()
+            self._connection.disconnect()
 
     # -- reading and writing
 
@@ -184,7 +184,7 @@ class Session:
         with anyio.move_on_after(_HELLO_WITHIN_S):
             await self._greeted.wait()
             return
-        self._connection.hang_up()
+        self._connection.disconnect()
 
     # -- messages
 
@@ -313,7 +313,7 @@ class Session:
                 f"{hello.version[:40]} (protocol {hello.protocol}); both must be the same"
             )
             self._answer(hello.call, failed(error))
-            self._connection.hang_up()
+            self._connection.disconnect()
             return
         device = self._device
         welcome = Welcome(

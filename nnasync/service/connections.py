@@ -30,7 +30,7 @@ class ClientConnection(Protocol):
     def has_asked(self) -> bool:
         """Whether it asked for anything since."""
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """End the connection."""
 
 
@@ -78,7 +78,7 @@ class ClientConnections:
         ((most, _),) = Counter(connections.values()).most_common(1)
         oldest = next(connection for connection, pid in connections.items() if pid == most)
         self.leave(oldest)
-        oldest.hang_up()
+        oldest.disconnect()
         return True
 
 

@@ -181,7 +181,7 @@ class Connection:
             raise
         return frames
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """End both directions, from any thread: what was sent arrives, then both see the end."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -310,7 +310,7 @@ async def test_a_burst_whose_service_ends_goes_on_with_its_state() -> None:
         async with net.burst() as burst:
             for step in range(1, 10):
                 if step == 5:
-                    it.hang_up()
+                    it.disconnect()
                 assert (await burst(ROW)).tolist() == [[n * step for n in (1, 2, 3, 4)]]
 
 

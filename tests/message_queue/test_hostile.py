@@ -78,7 +78,7 @@ def test_a_flood_of_rings_does_not_block_the_ringer(queue: Queue) -> None:
     capacity = 1 << 16
     for _ in range(capacity + 10):
         writer._waker.ring()
-    assert not writer._waker.hung_up
+    assert not writer._waker.peer_closed
     writer.try_write(b"x")
     assert reader.read_blocking() == b"x"
 

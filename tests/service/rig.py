@@ -49,7 +49,7 @@ class Served:
         self.device = device
         self.source = source
 
-    def hang_up(self, number: int = 0) -> None:
+    def disconnect(self, number: int = 0) -> None:
         """End a connection from the side of the service, as its death does."""
         self.source.pairs[number][1].shutdown(socket.SHUT_RDWR)
 

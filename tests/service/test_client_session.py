@@ -364,7 +364,7 @@ async def test_the_end_of_a_service_answers_everything_once() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await until(lambda: engine.counters.waiting >= 1)
-            it.hang_up()
+            it.disconnect()
         await until(lambda: len(outcomes) > 0)
         assert [type(each) for each in (*ends, *outcomes)] == [errors.DeviceDied] * 2
         with pytest.raises(errors.DeviceDied):

@@ -32,7 +32,7 @@ class ClientConnection:
         self.is_greeted, self.has_asked = is_greeted, has_asked
         self.is_gone = False
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self.is_gone = True
 
 

@@ -308,7 +308,7 @@ async def test_the_end_of_the_service_in_the_middle() -> None:
         prepared = await opened(it, slot)
         call = await attempt(group, lambda: prepared.execute_synchronously(slot.request))
         await engine.when(lambda c: c.waiting == 1)
-        it.hang_up()
+        it.disconnect()
         assert isinstance(await call.failure(), errors.DeviceDied)
         with pytest.raises(errors.DeviceDied, match="prepare it again"):
             await prepared.execute_synchronously(slot.request)
@@ -319,7 +319,7 @@ async def test_the_end_of_the_service_while_nothing_runs() -> None:
     async with served() as it:
         slot = Slot()
         prepared = await opened(it, slot)
-        it.hang_up()
+        it.disconnect()
         with pytest.raises(errors.DeviceDied):
             while True:
                 await prepared.execute_synchronously(slot.request)

@@ -241,7 +241,7 @@ async def test_what_dies_while_it_is_launched_with_a_deadline_says_so() -> None:
 
         def begun(*args: Any, **options: Any) -> Any:
             call = begin(*args, **options)
-            it.hang_up()
+            it.disconnect()
             it.device.link.ended.wait_blocking()
             return call
 

@@ -289,7 +289,7 @@ class Hasty(rigs.ManualWatchdog):
 
 async def test_a_burst_call_after_the_end_of_the_service_says_that_it_died() -> None:
     async with stream(NullEngine(compute=count)) as (it, burst):
-        it.hang_up()
+        it.disconnect()
         await it.device.link.ended
         for _ in range(3):
             with pytest.raises(errors.DeviceDied):

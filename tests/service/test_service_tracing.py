@@ -438,7 +438,7 @@ async def test_the_end_of_a_link_keeps_no_frames_alive() -> None:
         observed(it)
         await it.device.get_status()
         link = it.device.link
-        it.hang_up()
+        it.disconnect()
         await link.ended
         assert link.error is not None
         assert link.error.__traceback__ is None
