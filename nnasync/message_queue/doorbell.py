@@ -17,14 +17,14 @@ import threading
 
 from nnasync.errors import BadState, InvalidArgument, ResourceExhaustedTransient
 
-__all__ = ["Bell", "Ringer", "open_pipe", "reopen"]
+__all__ = ["DoorbellWaiter", "Doorbell", "open_pipe", "reopen"]
 
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _DRAIN_BYTES = 4096
 _LONGEST_S = 1e6
 
 
-class Ringer:
+class Doorbell:
     """The ringing end; takes its descriptor over."""
 
     __slots__ = ("_fd", "_lock", "peer_closed")
@@ -59,7 +59,7 @@ class Ringer:
     __del__ = close
 
 
-class Bell:
+class DoorbellWaiter:
     """The waiting end; takes its descriptor over."""
 
     __slots__ = ("_blocking", "_closed", "_fd", "_lock", "_poll", "_waiting", "peer_closed")

@@ -16,7 +16,7 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.memory import Pool
-from nnasync.message_queue.doorbell import Bell, Ringer, open_pipe, reopen
+from nnasync.message_queue.doorbell import Doorbell, DoorbellWaiter, open_pipe, reopen
 from nnasync.message_queue.handover import Handover
 from nnasync.message_queue.ring import (
     HEADER_BYTES,
@@ -31,7 +31,7 @@ from nnasync.message_queue.ring import (
 __all__ = ["QueueEnd"]
 
 _Side = TypeVar("_Side", Producer, Consumer)
-_Waker = TypeVar("_Waker", Ringer, Bell)
+_Waker = TypeVar("_Waker", Doorbell, DoorbellWaiter)
 
 
 class QueueEnd(Generic[_Side, _Waker]):

@@ -7,7 +7,7 @@ from collections import deque
 
 from nnasync.clock import now_ns
 from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.message_queue.doorbell import Bell
+from nnasync.message_queue.doorbell import DoorbellWaiter
 from nnasync.message_queue.ends import QueueEnd, died
 from nnasync.message_queue.ring import ORDERED, Consumer
 
@@ -23,7 +23,7 @@ _MISSES = 4
 _PROBE_EVERY = 64
 
 
-class QueueReader(QueueEnd[Consumer, Bell]):
+class QueueReader(QueueEnd[Consumer, DoorbellWaiter]):
     """Takes packets out, oldest first; made by `create` or `attach`.
 
     `try_read` may be called from any thread; one thread at a time may wait. All reading
@@ -37,11 +37,11 @@ class QueueReader(QueueEnd[Consumer, Bell]):
     __slots__ = ("_kept", "_misses", "_polling_ns", "_progress", "_rings")
 
     _side = Consumer
-    _end = Bell
+    _end = DoorbellWaiter
     _writes = False
 
-    def __init__(self, ring: Consumer, bell: Bell) -> None:
-        super().__init__(ring, bell)
+    def __init__(self, ring: Consumer, doorbell: DoorbellWaiter) -> None:
+        super().__init__(ring, doorbell)
         self._kept: deque[bytes] = deque()
         self._misses = self._progress = self._rings = 0
         self.polling_ns = POLLING_NS

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from nnasync.errors import GeneralFailure
-from nnasync.message_queue.doorbell import Ringer
+from nnasync.message_queue.doorbell import Doorbell
 from nnasync.message_queue.ends import QueueEnd, died
 from nnasync.message_queue.ring import CLOSED, Producer
 
 __all__ = ["QueueWriter"]
 
 
-class QueueWriter(QueueEnd[Producer, Ringer]):
+class QueueWriter(QueueEnd[Producer, Doorbell]):
     """Puts packets in; made by `create` or `attach`.
 
     `try_write` may be called from any thread; packets of several threads come in some order.
@@ -19,7 +19,7 @@ class QueueWriter(QueueEnd[Producer, Ringer]):
     __slots__ = ()
 
     _side = Producer
-    _end = Ringer
+    _end = Doorbell
     _writes = True
 
     def try_write(self, message: bytes) -> bool:
@@ -28,10 +28,10 @@ class QueueWriter(QueueEnd[Producer, Ringer]):
         Raises InvalidArgument for a packet larger than the queue, DeviceDied when it is closed,
         GeneralFailure when the reader broke it.
         """
-        ring, ringer = self._ring, self._waker
+        ring, doorbell = self._ring, self._waker
         try:
             with self._lock:
-                if self._closed or ringer.peer_closed:
+                if self._closed or doorbell.peer_closed:
                     died(ring.fault)
                 since = ring.write(message)
         except GeneralFailure:
@@ -43,7 +43,7 @@ class QueueWriter(QueueEnd[Producer, Ringer]):
             return False
         # To let go of the lock has ordered the store before this load.
         if ring.reader_waits(since):
-            ringer.ring()
+            doorbell.ring()
         return True
 
     def tell_core(self, core: int) -> None:

@@ -241,17 +241,17 @@ def test_closing_is_seen_by_the_other_side() -> None:
 # -- parking: whoever sleeps is woken, in every interleaving of the steps of both sides
 
 
-def writing(producer: Producer, packets: int, bell: list[int]) -> Iterator[bool]:
+def writing(producer: Producer, packets: int, doorbell: list[int]) -> Iterator[bool]:
     """Steps of a writer that never waits; each gives whether it can go on."""
     for _ in range(packets):
         since = producer.write(b"12345678")
         yield True
         if producer.reader_waits(since):
-            bell.append(1)
+            doorbell.append(1)
         yield True
 
 
-def reading(consumer: Consumer, packets: int, bell: list[int]) -> Iterator[bool]:
+def reading(consumer: Consumer, packets: int, doorbell: list[int]) -> Iterator[bool]:
     """Steps of a reader that sleeps when there is nothing."""
     taken = 0
     while taken < packets:
@@ -261,9 +261,9 @@ def reading(consumer: Consumer, packets: int, bell: list[int]) -> Iterator[bool]
             taken += 1
             yield True
             continue
-        while not bell:
+        while not doorbell:
             yield False
-        bell.clear()
+        doorbell.clear()
         yield True
 
 
@@ -286,8 +286,8 @@ def merged(schedule: tuple[int, ...], sides: tuple[Iterator[bool], Iterator[bool
 def test_no_wake_up_of_a_reader_is_lost(packets: int) -> None:
     for schedule in itertools.product((0, 1), repeat=6 * packets):
         _, producer, consumer = sides(128)
-        bell: list[int] = []
-        steps = writing(producer, packets, bell), reading(consumer, packets, bell)
+        doorbell: list[int] = []
+        steps = writing(producer, packets, doorbell), reading(consumer, packets, doorbell)
         assert merged(schedule, steps), schedule
 
 
