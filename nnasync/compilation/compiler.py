@@ -45,11 +45,11 @@ async def first_stage(spec: CompileSpec, cache: CompilationCache | None) -> Chos
         return _chosen(competition, choosing, "not kept yet", staged)
 
 
-async def hold(ask: Ask, spec: CompileSpec, tell: Callable[[Answer], None]) -> None:
+async def hold(ask: Ask, spec: CompileSpec, record: Callable[[Answer], None]) -> None:
     """Hold a contest for another process, and tell it who is tried and what came of it."""
     competition = Competition(spec, await gather(spec), None)
     async with competition.discarding():
-        tell(await competition.held(ask))
+        record(await competition.held(ask))
 
 
 async def _finished(competition: Competition, choosing: Choosing) -> Chosen:
@@ -69,7 +69,7 @@ def _chosen(
     fallbacks = competition.spec.fallbacks
     if fallbacks and contender.name == REFERENCE and choosing.reason == FALLBACK:
         for name, error in competition.unprepared.items():
-            fallbacks.tell(competition.spec.model.name, name, (), "prepare", error)
+            fallbacks.record(competition.spec.model.name, name, (), "prepare", error)
     competition.take(contender)
     missed = NO_CACHE if competition.cache is None else competition.cache.reason or "no entry"
     report = Report(

@@ -95,14 +95,14 @@ class Fallbacks:
         """
         reference_plan = LazyPlan(self._compiled_whole)
 
-        def told(failure: NNError) -> None:
-            self.tell(outline.name, device, _ALL, "partial", failure)
+        def on_fallback(failure: NNError) -> None:
+            self.record(outline.name, device, _ALL, "partial", failure)
 
         return outside.FallbackPreparedModel(
-            prepared, lambda: self._reference.adopt(outline, reference_plan, priority), told
+            prepared, lambda: self._reference.adopt(outline, reference_plan, priority), on_fallback
         )
 
-    def tell(
+    def record(
         self, network: str, device: str, operations: tuple[int, ...], kind: str, failure: NNError
     ) -> None:
         """Note that the reference takes what the device failed to do; from any thread."""
@@ -119,7 +119,7 @@ class Fallbacks:
         for hook in self._reference.workers.tracer.fell_back:
             hook(network or "model", device, kind, failure)
 
-    def told(self, operations: Sequence[int]) -> tuple[Fallback, ...]:
+    def of_operations(self, operations: Sequence[int]) -> tuple[Fallback, ...]:
         """What fell back so far, in order of first appearance; `operations` are all there are."""
         with self._lock:
             found = list(self._found.items())
@@ -137,10 +137,12 @@ class Fallbacks:
         operations: tuple[int, ...],
         kind: str,
     ) -> GuardedPlan:
-        def told(failure: NNError) -> None:
-            self.tell(network, device, operations, kind, failure)
+        def on_fallback(failure: NNError) -> None:
+            self.record(network, device, operations, kind, failure)
 
-        return GuardedPlan(plan, reference_plan, told, name=device, health=Health(self.health))
+        return GuardedPlan(
+            plan, reference_plan, on_fallback, name=device, health=Health(self.health)
+        )
 
     def _compiled_whole(self) -> Plan:
         source = self._source

@@ -43,12 +43,15 @@ class FallbackPreparedModel(PlainExecutions):
         self,
         prepared: PreparedModel,
         adopt: Callable[[], EnginePreparedModel],
-        told: Callable[[NNError], object],
+        on_fallback: Callable[[NNError], object],
     ) -> None:
-        """`adopt` makes the model of the reference; `told` hears of each failure it made up for."""
+        """`adopt` makes the model of the reference.
+
+        `on_fallback` hears of each failure it made up for.
+        """
         self._prepared = prepared
         self._adopt = adopt
-        self._told = told
+        self._on_fallback = on_fallback
         self._reference: EnginePreparedModel | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -165,7 +168,7 @@ class FallbackPreparedModel(PlainExecutions):
         Nothing is told where it could not be asked, as after the closing of a runtime.
         """
         if error is None or isinstance(error, CallerError | Cancelled | Refused):
-            self._told(failure)
+            self._on_fallback(failure)
 
     async def _execute(
         self, request: Request, config: ExecutionConfig, *, at_once: bool

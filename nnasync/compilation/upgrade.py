@@ -88,7 +88,7 @@ class Chosen:
             return compilation
         parts = self._report.partitions
         operations = sorted({index for part in parts for index in part.operations})
-        told = functools.partial(fallbacks.told, operations)
+        told = functools.partial(fallbacks.of_operations, operations)
         return msgspec.structs.replace(compilation, fallbacks=told)
 
     async def take_over(self, staged: StagedPlan) -> Report:

@@ -159,18 +159,20 @@ class GuardedPlan(Plan):
         self,
         plan: Plan,
         reference_plan: LazyPlan,
-        told: Callable[[NNError], object],
+        on_fallback: Callable[[NNError], object],
         *,
         name: str = "the device",
         health: Health | None = None,
     ) -> None:
-        """`told` hears, on the thread of the run, of the failure for which the reference steps in.
+        """`on_fallback` hears, on the thread of the run.
+
+        Of the failure for which the reference steps in.
 
         `health` is given where it counts for that of a whole.
         """
         self.plan = plan
         self.reference_plan = reference_plan
-        self.told = told
+        self.on_fallback = on_fallback
         self.name = name
         self.health = health or Health()
 
@@ -310,7 +312,7 @@ class _GuardedCall(BoundCall):
             except NNError as error:
                 raise fresh(failure) from error
             self._reference = plan.bind(self._inputs, self._outputs)
-        self._plan.told(failure)
+        self._plan.on_fallback(failure)
         self._failure = failure
         return self._run_reference(failure, stop)
 

@@ -47,12 +47,16 @@ DROPPED = "network 'doubler' was dropped"
 @contextmanager
 def one_warning(text: str) -> Iterator[None]:
     """Exactly one ResourceWarning comes, which says this; what it is about is not kept."""
-    told: list[str] = []
+    on_fallback: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = lambda message, category, *_: told.append(f"{category} {message}")
+        warnings.showwarning = lambda message, category, *_: on_fallback.append(
+            f"{category} {message}"
+        )
         yield
-    assert ["ResourceWarning" in each and text in each for each in told] == [True], told
+    assert ["ResourceWarning" in each and text in each for each in on_fallback] == [True], (
+        on_fallback
+    )
 
 
 def live() -> int:

@@ -228,11 +228,11 @@ def test_for_a_quantized_input_the_formula_is_told(port: Port, dtype: Any) -> No
     """A cast, of pixels between 0 and 1 for example, would be taken without a word."""
     with pytest.raises(InvalidArgument) as caught:
         as_array(np.zeros(port.shape, dtype), port)
-    told = str(caught.value)
+    on_fallback = str(caught.value)
     sign = "-" if port.zero_point < 0 else "+"
-    assert f"round(x / {port.scale:.9g}) {sign} {abs(port.zero_point)}" in told
-    assert ".quantize(x)" in told
-    assert ".astype(" not in told
+    assert f"round(x / {port.scale:.9g}) {sign} {abs(port.zero_point)}" in on_fallback
+    assert ".quantize(x)" in on_fallback
+    assert ".astype(" not in on_fallback
 
 
 def port_of(scale: float, zero_point: int, dtype: Any) -> Port:

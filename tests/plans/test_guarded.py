@@ -37,11 +37,11 @@ class Guarded:
         self.model = model or doubler()
         self.device = Faulty()
         self.reference = Faulty("reference")
-        self.told: list[NNError] = []
+        self.on_fallback: list[NNError] = []
         self.plan = GuardedPlan(
             self.device.compile(self.model, FAST),
             LazyPlan(lambda: self.reference.compile(self.model, FAST)),
-            self.told.append,
+            self.on_fallback.append,
             name="faulty",
             health=health,
         )
@@ -65,14 +65,14 @@ def test_a_failed_run_is_done_by_the_reference(error: Exception) -> None:
     rig = Guarded()
     call = rig.call()
     repeatedly(call, 2)
-    assert not rig.told
+    assert not rig.on_fallback
     assert not rig.reference.compiled
     rig.device.always(error)
     assert call.run(StopFlag())
     assert rig.is_right
-    (failure,) = rig.told
-    told = failure if isinstance(error, NNError) else failure.__cause__
-    assert (type(told), str(told)) == (type(error), str(error))
+    (failure,) = rig.on_fallback
+    on_fallback = failure if isinstance(error, NNError) else failure.__cause__
+    assert (type(on_fallback), str(on_fallback)) == (type(error), str(error))
     rig.device.heal()
     repeatedly(call, 2)
     assert (rig.device.runs, rig.reference.runs) == (5, 1)
@@ -97,7 +97,7 @@ def test_what_is_no_failure_of_the_device_does_not_fall_back(error: NNError) -> 
     with pytest.raises(type(error)) as caught:
         call.run(StopFlag())
     assert caught.value is error
-    assert not rig.told
+    assert not rig.on_fallback
     assert not rig.plan.health.suspects
 
 
@@ -112,7 +112,7 @@ def test_an_aborted_run_does_not_fall_back() -> None:
     rig.device.fault = interrupted
     with pytest.raises(GeneralFailure, match="interrupted"):
         call.run(stop)
-    assert not rig.told
+    assert not rig.on_fallback
     assert stop.raised == ABORT
 
 
@@ -123,7 +123,7 @@ def test_where_it_must_not_it_does_not_fall_back_but_is_under_suspicion() -> Non
     for _ in range(5):
         with pytest.raises(GeneralFailure, match="no"):
             call.run(StopFlag(falls_back=False))
-    assert not rig.told
+    assert not rig.on_fallback
     assert rig.plan.health.suspects == 1
     assert rig.plan.health.failures == 0
     assert call.run(StopFlag())
@@ -136,7 +136,7 @@ def test_a_device_that_stops_unasked_has_failed() -> None:
     rig.device.fault = lambda number: True
     assert call.run(StopFlag())
     assert rig.is_right
-    assert "without having been asked" in str(rig.told[0])
+    assert "without having been asked" in str(rig.on_fallback[0])
 
 
 def test_a_run_on_the_reference_stops_and_goes_on() -> None:
@@ -147,7 +147,7 @@ def test_a_run_on_the_reference_stops_and_goes_on() -> None:
     assert not call.run(stop)
     stop.raised = GO
     assert call.run(stop)
-    assert (rig.device.runs, rig.reference.runs, len(rig.told)) == (1, 1, 1)
+    assert (rig.device.runs, rig.reference.runs, len(rig.on_fallback)) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -193,7 +193,7 @@ def test_a_broken_device_is_asked_now_and_then_until_it_works() -> None:
     repeatedly(calls[0], RETRY_EVERY)
     assert rig.device.runs == TOLERATED_FAILURES + 2
     assert not rig.plan.health.suspects
-    assert len(rig.told) == rig.reference.runs == TOLERATED_FAILURES + 2 * RETRY_EVERY - 1
+    assert len(rig.on_fallback) == rig.reference.runs == TOLERATED_FAILURES + 2 * RETRY_EVERY - 1
     repeatedly(calls[1], 2)
     assert rig.device.runs == TOLERATED_FAILURES + 4
 
@@ -255,7 +255,7 @@ def test_where_the_reference_cannot_either_the_device_s_failure_counts() -> None
             call.run(StopFlag())
         assert "no kernel" in str(caught.value.__cause__)
     assert len(rig.reference.compiled) == 1
-    assert not rig.told
+    assert not rig.on_fallback
 
 
 def test_a_reference_without_room_is_asked_again() -> None:
@@ -362,8 +362,8 @@ class Idle(BoundCall, Plan):
 
 
 def test_a_run_that_does_not_fail_allocates_nothing() -> None:
-    told: list[NNError] = []
-    call, stop = GuardedPlan(Idle(), LazyPlan(Idle), told.append).bind([], []), StopFlag()
+    on_fallback: list[NNError] = []
+    call, stop = GuardedPlan(Idle(), LazyPlan(Idle), on_fallback.append).bind([], []), StopFlag()
     call.run(stop)
     before = sys.getallocatedblocks()
     for _ in range(1000):
@@ -422,10 +422,10 @@ def test_a_run_on_other_arrays_that_fails_is_a_failure_of_the_device() -> None:
     with pytest.raises(GeneralFailure, match="no"):
         call.run(StopFlag(falls_back=False), [row(5, 6, 7, 8)])
     assert rig.plan.health.suspects
-    assert (rig.told, rig.reference.runs) == ([], 0)
+    assert (rig.on_fallback, rig.reference.runs) == ([], 0)
     mine = row(9, 9, 9, 9)
     assert call.run(StopFlag(), [mine])
-    assert (len(rig.told), rig.reference.runs) == (1, 1)
+    assert (len(rig.on_fallback), rig.reference.runs) == (1, 1)
     assert rig.x.tolist() == mine.tolist()
     assert rig.is_right
     assert len(device.read) == 1
