@@ -101,13 +101,13 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
     from importlib import metadata
 
     found = [
-        EntryPoint(point.name, point.value, _told(point.dist))
+        EntryPoint(point.name, point.value, _distribution_text(point.dist))
         for point in metadata.entry_points(group=group)
     ]
     return tuple(sorted(found, key=lambda point: (point.name, point.distribution)))
 
 
-def _told(distribution: object) -> str:
+def _distribution_text(distribution: object) -> str:
     name, version = getattr(distribution, "name", ""), getattr(distribution, "version", "")
     return f"{name} {version}".strip() or "an unknown distribution"
 

@@ -221,7 +221,7 @@ def _text(report: Report, device: str, duration_s: float) -> str:
         table(("runs", "passed", "failed", "unsupported"), runs),
     ]
     if report.failures:
-        parts.append("\n".join(_told(report.failures)))
+        parts.append("\n".join(_failure_lines(report.failures)))
     parts += [f"known gap: {gap.name}: {gap.gap}" for gap in report.gaps[:_SHOWN]]
     parts += [f"{glob}: listed as a known gap, but passes" for glob in report.closed_gaps()]
     if report.unsupported:
@@ -251,7 +251,7 @@ def _declined(reasons: Sequence[tuple[str, int]]) -> list[str]:
     return [*lines, f"... and {left} more reasons, which --json lists"] if left else lines
 
 
-def _told(failures: Sequence[Failure]) -> list[str]:
+def _failure_lines(failures: Sequence[Failure]) -> list[str]:
     """The first failures of each operation."""
     seen: dict[tuple[str, ...], int] = {}
     lines: list[str] = []

@@ -172,14 +172,14 @@ def _figures(info: PerformanceInfo) -> dict[str, float | None]:
 
 def _text(described: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> str:
     there = [each for each in described if not each["reason"]]
-    away = [_told(each["name"], each["reason"]) for each in described if each["reason"]]
+    away = [_absence_line(each["name"], each["reason"]) for each in described if each["reason"]]
     parts = [_identities(there), _ratios(there)]
     if away or ignored:
         parts.append("\n".join(["not there:", *(f"  {line}" for line in (*away, *ignored))]))
     return "\n\n".join(parts)
 
 
-def _told(name: str, reason: str) -> str:
+def _absence_line(name: str, reason: str) -> str:
     return reason if name in reason else f"{name}: {reason}"
 
 

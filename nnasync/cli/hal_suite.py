@@ -70,7 +70,7 @@ def _text(report: SuiteReport, device: str, duration_s: float) -> str:
     rows.append(("all checks", *_cells(report.counts)))
     parts = [table(("group", "passed", "failed", "skipped"), rows)]
     if report.failures:
-        parts.append("\n".join(_told(report.failures)))
+        parts.append("\n".join(_failure_lines(report.failures)))
     skipped = [
         f"{group}: {count} skipped: {reason}"
         for group, reasons in report.skipped().items()
@@ -90,7 +90,7 @@ def _cells(counts: GroupCounts) -> tuple[str, ...]:
     return tuple(str(number) for number in (counts.passed, counts.failed, counts.skipped))
 
 
-def _told(failures: Sequence[CheckResult]) -> list[str]:
+def _failure_lines(failures: Sequence[CheckResult]) -> list[str]:
     """The first failures of each group."""
     seen: dict[str, int] = {}
     lines: list[str] = []

@@ -273,7 +273,8 @@ def _text(
     chosen = f" --operations {arguments.operations}" if arguments.operations else ""
     lowering = f" --lowering {arguments.lowering}" if arguments.lowering else ""
     parts += [
-        _told(failure, arguments.device, chosen, lowering) for failure in tally.failures[:_SHOWN]
+        _failure_text(failure, arguments.device, chosen, lowering)
+        for failure in tally.failures[:_SHOWN]
     ]
     if tally.reasons:
         parts.append("\n".join(_declined(tally.reasons)))
@@ -294,7 +295,7 @@ def _declined(reasons: Counter[str]) -> list[str]:
     return [*lines, f"... and {left} more reasons"] if left else lines
 
 
-def _told(result: Result, device: str, chosen: str, lowering: str) -> str:
+def _failure_text(result: Result, device: str, chosen: str, lowering: str) -> str:
     """What failed, what is left of it, and how to see it again."""
     order = result.order
     names = result.operations[:_SHOWN_OPERATIONS]

@@ -39,7 +39,7 @@ _EXACT = (
     OperandType.BOOL,
     OperandType.TENSOR_BOOL8,
 )
-_TOLD = 3
+_MOST_TEXTS = 3
 _FEW = 8
 _REDUCED = 0.05
 _STEPS_OF_ONE, _STEPS_OF_FEW = 1, 3
@@ -100,10 +100,10 @@ def judge(
             distance.fault = fault_of(Distances(mine, his, noisy, edges))
         if distance.fault:
             return Judgment(False, _at(position, operands, distance.fault))
-        texts.append(_told(operand, distance))
+        texts.append(_distance_text(operand, distance))
     told = list(dict.fromkeys(texts))
-    more = f"; {len(told) - _TOLD} outputs more" if len(told) > _TOLD else ""
-    return Judgment(True, "; ".join(told[:_TOLD]) + more)
+    more = f"; {len(told) - _MOST_TEXTS} outputs more" if len(told) > _MOST_TEXTS else ""
+    return Judgment(True, "; ".join(told[:_MOST_TEXTS]) + more)
 
 
 def wants_moved(model: Model) -> bool:
@@ -162,7 +162,7 @@ def _float_criterion(
     return Criterion(golden.atol + share * float(finite.max(initial=0)), golden.rtol)
 
 
-def _told(operand: Operand, distance: _Distance) -> str:
+def _distance_text(operand: Operand, distance: _Distance) -> str:
     if operand.type in _FLOATS:
         text = f"max {distance.largest:.1e}"
     elif operand.type in _EXACT:

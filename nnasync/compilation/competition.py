@@ -83,7 +83,7 @@ class Competition:
         self._losers: list[Contender] = []
         self._longest_ns = 0
         self._refused = False
-        self._told: list[Contender] = []
+        self._circumstances_text: list[Contender] = []
         self.unprepared: dict[str, NNError] = {}
 
     @contextlib.asynccontextmanager
@@ -174,7 +174,7 @@ class Competition:
         winner = await self._measured(standings)
         earlier = None if before is None else before.circumstances
         held = Circumstances.of(time.time(), crowding(standings), earlier)
-        reason = _FASTEST + _told(held)
+        reason = _FASTEST + _circumstances_text(held)
         choosing = Choosing(winner.contender, reason, winner.median_ns, circumstances=held)
         is_measured = winner.agrees is not False and winner.median_ns is not None
         if not is_measured or self._refused or now_ns() >= self._limits.until_ns:
@@ -313,7 +313,7 @@ class Competition:
             standing.trial = None
         await let_go(trials)
         for contender in self.field.contenders:
-            if contender not in self._told:
+            if contender not in self._circumstances_text:
                 told = "not tried: too slow, or too short, with fewer threads"
                 self._tell(contender, Fate.UNTRIED, told)
         return winner
@@ -350,7 +350,7 @@ class Competition:
         if not await self._is_trusted(contender):
             return None
         self.field.candidates = list(verdict.candidates)
-        reason = f"{_FASTEST}, as measured before{_told(verdict.circumstances)}"
+        reason = f"{_FASTEST}, as measured before{_circumstances_text(verdict.circumstances)}"
         return Choosing(
             contender,
             reason,
@@ -458,14 +458,14 @@ class Competition:
 
     def _tell(self, contender: Contender, fate: Fate, verdict: str) -> None:
         name, lowering = contender.name, contender.lowering
-        self._told.append(contender)
+        self._circumstances_text.append(contender)
         line = Candidate(name, lowering, None, "not measured", verdict, fate=fate)
         self.field.candidates.append(line)
 
     def _note(self, standings: Sequence[Standing]) -> None:
         """Put what a contest found into the report."""
         for standing in standings:
-            self._told.append(standing.contender)
+            self._circumstances_text.append(standing.contender)
             self.field.candidates.append(standing.candidate())
             if standing.failure is not None:
                 name = standing.contender.name
@@ -488,7 +488,7 @@ class Competition:
         )
 
 
-def _told(held: Circumstances) -> str:
+def _circumstances_text(held: Circumstances) -> str:
     return _DISTURBED if held.disturbed else ""
 
 

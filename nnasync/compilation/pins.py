@@ -30,8 +30,8 @@ def pin_of(choice: Choice, digest: str) -> str:
         fields += [_quoted(part.device), _quoted(part.version), _quoted(part.lowering)]
         fields.append(str(part.threads))
     if choice.runs:
-        bodies = [f"{number}={_told(runs)}" for number, runs in choice.bodies]
-        fields.append(";".join([_told(choice.runs), *bodies]))
+        bodies = [f"{number}={_runs_text(runs)}" for number, runs in choice.bodies]
+        fields.append(";".join([_runs_text(choice.runs), *bodies]))
     return ":".join([*fields, digest])
 
 
@@ -108,7 +108,7 @@ def _layout(field: str) -> tuple[Runs, tuple[tuple[int, Runs], ...]]:
     return _runs(main), tuple((_number(number), _runs(runs)) for number, runs in pairs)
 
 
-def _told(runs: Runs) -> str:
+def _runs_text(runs: Runs) -> str:
     return ",".join(f"{part}x{count}" for part, count in runs)
 
 

@@ -55,7 +55,7 @@ async def cut_to_quantum(
     contender.replace_plan(
         _composite(model, partitioned, plans),
         tuple(
-            Partition(contender.name, step.operations, f"{reason}{_told(time_ns)}")
+            Partition(contender.name, step.operations, f"{reason}{_time_text(time_ns)}")
             for step, time_ns in zip(partitioned.steps, times_ns, strict=True)
         ),
     )
@@ -164,5 +164,5 @@ def _composite(model: Model, partitioned: PartitionedModel, plans: Sequence[Plan
     )
 
 
-def _told(time_ns: float | None) -> str:
+def _time_text(time_ns: float | None) -> str:
     return "" if time_ns is None else f": {time_ns / 1e6:.2g} ms"

@@ -22,7 +22,7 @@ from nnasync.conformance.lowerings import InLowering, ways
 from nnasync.conformance.paths import Buffers, Path, execute
 from nnasync.conformance.reloading import reload
 from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
-from nnasync.conformance.trial import Fault, Outputs, Trial, told
+from nnasync.conformance.trial import Fault, Outputs, Trial, error_text
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
 from nnasync.device import Device, PreparedModel
 from nnasync.engine_device.reasons import explained
@@ -79,11 +79,11 @@ class Runner:
                 else:
                     await self._each_way(case, runs)
         except MissedDeadline as error:
-            runs.append(_failed(told(error)))
+            runs.append(_failed(error_text(error)))
         except TimeoutError:
             runs.append(_failed(f"no answer within {LIMIT_S:g} s"))
         except Exception as error:
-            runs.append(_failed(told(error)))
+            runs.append(_failed(error_text(error)))
         return CaseResult(
             case.name,
             case.spec,
@@ -156,7 +156,7 @@ class Runner:
             step = "prepare_model"
             return await self._device.prepare_model(case.model)
         except Exception as error:
-            runs.append(Run(variant, Outcome.FAILED, reason=f"{step}: {told(error)}"))
+            runs.append(Run(variant, Outcome.FAILED, reason=f"{step}: {error_text(error)}"))
             return None
 
     async def _unsupported(self, case: Case) -> tuple[tuple[str, ...], str]:
@@ -171,8 +171,8 @@ class Runner:
             for operation, reason in zip(model.main.operations, reasons, strict=True)
             if reason
         ]
-        told = dict.fromkeys(reason for reason in reasons if reason)
-        return tuple(dict.fromkeys(missing)), "; ".join([*told][:_TOLD_REASONS])
+        error_text = dict.fromkeys(reason for reason in reasons if reason)
+        return tuple(dict.fromkeys(missing)), "; ".join([*error_text][:_TOLD_REASONS])
 
     async def _through_runtime(self, trial: Trial, *, measure: bool) -> Run:
         try:
@@ -238,18 +238,18 @@ class Runner:
     async def _to_fail(self, case: Case, runs: list[Run]) -> None:
         supported, refusal = await self._refusal(case)
         if refusal is not None and not isinstance(refusal, InvalidArgument):
-            runs.append(_failed(f"get_supported_operations: {told(refusal)}"))
+            runs.append(_failed(f"get_supported_operations: {error_text(refusal)}"))
             return
         try:
             prepared = await self._device.prepare_model(case.model)
         except InvalidArgument as error:
-            runs.append(Run(Variant.AS_GIVEN, Outcome.PASSED, reason=told(error)))
+            runs.append(Run(Variant.AS_GIVEN, Outcome.PASSED, reason=error_text(error)))
         except NNError as error:
             known = supported or refusal is not None
             outcome = Outcome.PASSED if known else Outcome.UNSUPPORTED
-            runs.append(Run(Variant.AS_GIVEN, outcome, reason=told(error)))
+            runs.append(Run(Variant.AS_GIVEN, outcome, reason=error_text(error)))
         except Exception as error:
-            runs.append(_failed(f"prepare_model: {told(error)}"))
+            runs.append(_failed(f"prepare_model: {error_text(error)}"))
         else:
             try:
                 if refusal is not None:
@@ -290,9 +290,9 @@ class Runner:
                     config = ExecutionConfig(loop_timeout_ns=timeout_ns)
                     await execute(path, prepared, request, config)
             except expected as error:
-                outcome, reason = Outcome.PASSED, told(error)
+                outcome, reason = Outcome.PASSED, error_text(error)
             except Exception as error:
-                reason = f"must fail with {expected.__name__}, not {told(error)}"
+                reason = f"must fail with {expected.__name__}, not {error_text(error)}"
             runs.append(Run(Variant.AS_GIVEN, outcome, path, reason=reason))
         buffers.close()
 

@@ -22,7 +22,7 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["Fault", "Outputs", "Trial", "told"]
+__all__ = ["Fault", "Outputs", "Trial", "error_text"]
 
 Outputs = tuple[Array, ...]
 
@@ -74,7 +74,7 @@ class Trial:
         except OutputInsufficientSize as error:
             fault = self._shapes_fault(error.output_shapes, too_small=True)
         except Exception as error:
-            fault = f"{fault}, not {told(error)}"
+            fault = f"{fault}, not {error_text(error)}"
         outcome = Outcome.FAILED if fault else Outcome.PASSED
         return (Run(Variant.TOO_SMALL, outcome, path, reason=fault),)
 
@@ -101,7 +101,7 @@ class Trial:
 
     def failed(self, path: Path, error: Exception, *, measure: bool) -> Run:
         """A failed run and why."""
-        return Run(self.variant, Outcome.FAILED, path, measure, told(error))
+        return Run(self.variant, Outcome.FAILED, path, measure, error_text(error))
 
     async def close(self) -> None:
         """Give model and memory back."""
@@ -152,7 +152,7 @@ def _agree_where_known(given: Sequence[int], expected: Sequence[int]) -> bool:
     )
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error in words; one that is none of `errors` shows by its name."""
     if isinstance(error, Fault):
         return str(error)

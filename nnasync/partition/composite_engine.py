@@ -175,7 +175,7 @@ class CompositeEngine(EngineBase):
             where = self._described(number, step)
             failure = contained(error, where)
             if failure is error:
-                failure = _told(failure, where)
+                failure = _error_at(failure, where)
             raise failure from (failure.__cause__ or error)
 
     def _described(self, number: int, step: PartitionStep) -> str:
@@ -211,7 +211,7 @@ def _source(model: Model, index: int) -> Source:
     return operand_value(model, model.main.operands[index])
 
 
-def _told(error: NNError, where: str) -> NNError:
+def _error_at(error: NNError, where: str) -> NNError:
     """The same error, whose message says where."""
     return type(error)(f"{where}: {error}")
 

@@ -214,9 +214,9 @@ def test_wrong_basics() -> None:
         async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
             return (*await self.true.get_supported_operations(model), True)
 
-    told = failures(results_of("basics", Odd))
-    assert {"status", "identity", "numbers of cache files"} <= set(told)
-    assert told["supported operations of IF"] == "2 answers for 1 operations"
+    error_text = failures(results_of("basics", Odd))
+    assert {"status", "identity", "numbers of cache files"} <= set(error_text)
+    assert error_text["supported operations of IF"] == "2 answers for 1 operations"
 
 
 class Agreeable(Liar):
@@ -232,11 +232,11 @@ class Agreeable(Liar):
 
 
 def test_a_model_that_takes_every_request() -> None:
-    told = failures(results_of("requests/sync/sum*", lambda d: LyingModels(d, Agreeable)))
+    error_text = failures(results_of("requests/sync/sum*", lambda d: LyingModels(d, Agreeable)))
     name = "sync/sum of two inputs"
-    assert told[f"{name}: as it should be"] == "timing was not asked for, but is 7 and 5 ns"
-    assert told[f"{name}: inputs[1] removed"].endswith("but is taken")
-    assert told[f"{name}: no pools"].endswith("but is taken")
+    assert error_text[f"{name}: as it should be"] == "timing was not asked for, but is 7 and 5 ns"
+    assert error_text[f"{name}: inputs[1] removed"].endswith("but is taken")
+    assert error_text[f"{name}: no pools"].endswith("but is taken")
 
 
 class Hasty(Liar):
@@ -254,8 +254,8 @@ class Hasty(Liar):
 
 def test_a_model_that_misses_what_is_not_due() -> None:
     only = "quality of service/async*/sum*"
-    told = failures(results_of(only, lambda device: LyingModels(device, Hasty)))
-    assert list(told) == ["async, deadline unlimited/sum of two inputs"]
+    error_text = failures(results_of(only, lambda device: LyingModels(device, Hasty)))
+    assert list(error_text) == ["async, deadline unlimited/sum of two inputs"]
 
 
 class Channel:
@@ -299,7 +299,7 @@ def test_bursts_that_answer_wrongly(
 ) -> None:
     results = results_of("bursts/sum of two inputs: arguments cut*", with_answers(change), every=60)
     # Whether it begins with an error or with what the subject needs first, something is wrong.
-    assert any(reason in told for told in failures(results).values())
+    assert any(reason in error_text for error_text in failures(results).values())
 
 
 def test_what_is_skipped_names_model_operation_types_and_reason() -> None:
@@ -318,11 +318,11 @@ def test_what_is_skipped_names_model_operation_types_and_reason() -> None:
 
     results = results_of("quality of service/*", NoHalves)
     skipped = {each.reason for each in results if each.verdict is Verdict.SKIPPED}
-    told = (
+    error_text = (
         "the device does not support model 'float16', operation 0 on TENSOR_FLOAT16, INT32: "
         "MUL: no half floats"
     )
-    assert told in skipped
+    assert error_text in skipped
 
 
 def test_a_device_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,8 +370,8 @@ class Trusting(Liar):
 
 
 def test_a_device_that_trusts_its_cache_files() -> None:
-    told = failures(results_of("caching/*/sum of two inputs", Trusting))
-    assert {name.partition("/")[0] for name in told} == {
+    error_text = failures(results_of("caching/*/sum of two inputs", Trusting))
+    assert {name.partition("/")[0] for name in error_text} == {
         "model cache damaged",
         "other token",
         "replaced",
@@ -425,10 +425,10 @@ class Careless(Liar):
 
 
 def test_buffers_that_take_everything() -> None:
-    told = failures(results_of("memory domains/copy/*", lambda d: LyingBuffers(d, Careless)))
+    error_text = failures(results_of("memory domains/copy/*", lambda d: LyingBuffers(d, Careless)))
     for what in ("wrong sizes", "not initialized", "wrong dimensions"):
-        assert told[f"copy/float32: {what}"].endswith("but is taken")
-    assert "copy/quant8 of open shape: dimensions" in told
+        assert error_text[f"copy/float32: {what}"].endswith("but is taken")
+    assert "copy/quant8 of open shape: dimensions" in error_text
 
 
 class Mixed(Liar):
@@ -441,8 +441,8 @@ class Mixed(Liar):
 
 def test_buffers_that_hold_something_else() -> None:
     only = "memory domains/*all in buffers"
-    told = failures(results_of(only, lambda d: LyingBuffers(d, Mixed)))
-    reason = told["execute/sync/choice by comparison: all in buffers"]
+    error_text = failures(results_of(only, lambda d: LyingBuffers(d, Mixed)))
+    reason = error_text["execute/sync/choice by comparison: all in buffers"]
     assert reason.startswith("output 0 is not that of the first run")
 
 

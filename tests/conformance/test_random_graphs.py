@@ -154,10 +154,10 @@ def test_a_seed_gives_the_same_graph_in_another_process() -> None:
         "    print(fingerprint(model_of(generate(size, 7))).hex())\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
-    told = subprocess.run(
+    error_text = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True
     ).stdout
-    assert told.split() == [fingerprint(model_of(generate(size, 7))).hex() for size in Size]
+    assert error_text.split() == [fingerprint(model_of(generate(size, 7))).hex() for size in Size]
 
 
 # -- what is held against the reference

@@ -397,8 +397,10 @@ def test_a_signaled_fence_means_success() -> None:
         done.status = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
         return done
 
-    told = "GeneralFailure: the fence is signaled, but the info says RESOURCE_EXHAUSTED_TRANSIENT"
-    assert fenced_faults(lie)[0] == told
+    error_text = (
+        "GeneralFailure: the fence is signaled, but the info says RESOURCE_EXHAUSTED_TRANSIENT"
+    )
+    assert fenced_faults(lie)[0] == error_text
 
 
 async def wrong_count(model: nn.Model) -> tuple[bool, ...]:

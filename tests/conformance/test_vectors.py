@@ -76,8 +76,8 @@ def test_every_signature_has_a_case_and_every_type_two() -> None:
     found = {type: [each for each in drawn if each[0] == type] for type in OPERATIONS}
     for type, operation in OPERATIONS.items():
         for signature in operation.signatures:
-            told = f"{type.name} {signature}: python -m scripts.make_vectors draws cases anew"
-            assert any(signature.accepts(i, o) for _, i, o in found[type]), told
+            error_text = f"{type.name} {signature}: python -m scripts.make_vectors draws cases anew"
+            assert any(signature.accepts(i, o) for _, i, o in found[type]), error_text
     types = Counter((type, inputs[0]) for type, inputs, _ in drawn)
     wanted = {(t, s.inputs[0].type) for t, o in OPERATIONS.items() for s in o.signatures}
     assert {key for key, count in types.items() if count >= 2} >= wanted

@@ -127,7 +127,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         if interruption.signal:
             return interruption.exit_code
         raise GeneralFailure(f"no device runs {arguments.model}: {_reasons(results)}")
-    await _tell(model, options, results, arguments)
+    await _print_results(model, options, results, arguments)
     return interruption.exit_code
 
 
@@ -210,7 +210,7 @@ class _Progress:
 # -- what is told
 
 
-async def _tell(
+async def _print_results(
     model: Model,
     options: Options,
     results: Sequence[Figures | Refusal],

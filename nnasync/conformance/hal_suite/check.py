@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable
 
-from nnasync.conformance.trial import Fault, told
+from nnasync.conformance.trial import Fault, error_text
 from nnasync.errors import NNError
 from nnasync.hal import Struct
 
@@ -49,5 +49,5 @@ async def refused(call: Awaitable[object], *expected: type[NNError]) -> NNError:
     except expected as error:
         return error
     except Exception as error:
-        raise Fault(f"must be refused with {names}, not {told(error)}") from error
+        raise Fault(f"must be refused with {names}, not {error_text(error)}") from error
     raise Fault(f"must be refused with {names}, but is taken")

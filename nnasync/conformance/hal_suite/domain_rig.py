@@ -15,7 +15,7 @@ from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.subjects import case_of
 from nnasync.conformance.paths import Buffers, Path, execute
-from nnasync.conformance.trial import Fault, told
+from nnasync.conformance.trial import Fault, error_text
 from nnasync.device import Buffer, Device, PreparedModel
 from nnasync.errors import GeneralFailure, ResourceExhausted
 from nnasync.hal import (
@@ -151,7 +151,7 @@ class Domain:
                 BufferDesc(dimensions), [self.prepared], roles, written
             )
         except (GeneralFailure, ResourceExhausted) as error:
-            raise Skipped(f"the device allocates no such buffer: {told(error)}") from error
+            raise Skipped(f"the device allocates no such buffer: {error_text(error)}") from error
         self._buffers.append(buffer)
         if buffer.token < 1:
             raise Fault(f"a token must be above 0, not {buffer.token}")

@@ -158,8 +158,8 @@ async def refusal(device: Device, model: Model, answers: Sequence[bool]) -> str:
     reasons = await explained(device, model, answers)
     index, reason = next((n, reason) for n, reason in enumerate(reasons) if reason)
     types = dict.fromkeys(hal.type_name(operands[n].type) for n in operations[index].inputs)
-    told = f"model {model.name!r}, operation {index} on {', '.join(types) or 'nothing'}"
-    return f"the device does not support {told}: {reason}"
+    error_text = f"model {model.name!r}, operation {index} on {', '.join(types) or 'nothing'}"
+    return f"the device does not support {error_text}: {reason}"
 
 
 def check_timing(timing: Timing, *, measure: bool) -> None:

@@ -13,7 +13,7 @@ from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Check, refused
 from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready, check_timing
 from nnasync.conformance.paths import Buffers, Path
-from nnasync.conformance.trial import Fault, told
+from nnasync.conformance.trial import Fault, error_text
 from nnasync.errors import InvalidArgument, NNError, OutputInsufficientSize
 from nnasync.hal import DataLocation, Request, RequestArgument
 
@@ -140,7 +140,7 @@ def _failing(bench: Bench, case: Case, path: Path) -> Check:
             if getattr(error, "output_shapes", ()) and not isinstance(
                 error, OutputInsufficientSize
             ):
-                raise Fault(f"output shapes are told with {told(error)}") from error
+                raise Fault(f"output shapes are told with {error_text(error)}") from error
             return
         finally:
             await ready.close()

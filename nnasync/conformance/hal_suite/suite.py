@@ -20,7 +20,7 @@ from nnasync.conformance.hal_suite.models import models
 from nnasync.conformance.hal_suite.quality import quality
 from nnasync.conformance.hal_suite.requests import requests
 from nnasync.conformance.hal_suite.subjects import random_models, subjects
-from nnasync.conformance.trial import told
+from nnasync.conformance.trial import error_text
 from nnasync.device import Device
 from nnasync.errors import MissedDeadline
 from nnasync.hal import Struct
@@ -107,11 +107,11 @@ async def _outcome(check: Check) -> tuple[Verdict, str]:
     except Skipped as skipped:
         return Verdict.SKIPPED, str(skipped)
     except MissedDeadline as error:
-        return Verdict.FAILED, told(error)
+        return Verdict.FAILED, error_text(error)
     except TimeoutError:
         return Verdict.FAILED, f"no answer within {LIMIT_S:g} s"
     except Exception as error:
-        return Verdict.FAILED, told(error)
+        return Verdict.FAILED, error_text(error)
     return Verdict.PASSED, ""
 
 

@@ -25,7 +25,7 @@ from nnasync.conformance.random_graphs.graph_criteria import (
     difference,
     first_fault,
 )
-from nnasync.conformance.trial import told
+from nnasync.conformance.trial import error_text
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
 from nnasync.engine_device.reasons import explained
@@ -93,7 +93,7 @@ def _expected(graph: Graph, *, thorough: bool) -> list[Array]:
     try:
         validate_model(model_of(graph))
     except Exception as error:
-        raise _Failure("validation", told(error)) from error
+        raise _Failure("validation", error_text(error)) from error
     golden = _evaluated(graph, "evaluation")
     if thorough:
         for form in Form:
@@ -116,14 +116,14 @@ def _evaluated(graph: Graph, check: str) -> list[Array]:
     try:
         return reference.outputs_of(graph, reference.evaluate(graph))
     except Exception as error:
-        raise _Failure(check, told(error)) from error
+        raise _Failure(check, error_text(error)) from error
 
 
 def _check_form(graph: Graph, form: Form, golden: Sequence[Array]) -> None:
     try:
         fault = difference(graph, reference.execute(graph, form), golden)
     except Exception as error:
-        fault = told(error)
+        fault = error_text(error)
     if fault:
         raise _Failure(f"plan, {form.value}", fault)
 
@@ -139,7 +139,7 @@ def _check_signed_twin(graph: Graph, golden: Sequence[Array]) -> None:
         results = reference.execute(signed)
         fault = difference(signed, results, expected)
     except Exception as error:
-        fault = told(error)
+        fault = error_text(error)
     if fault:
         raise _Failure("signed twin", fault)
 
@@ -154,15 +154,15 @@ async def _run(graph: Graph, device: Device, expected: Sequence[Array]) -> None:
     except (_Declined, _Failure):
         raise
     except MissedDeadline as error:
-        raise _Failure("device", told(error)) from error
+        raise _Failure("device", error_text(error)) from error
     except TimeoutError:
         raise _Failure("device", f"no answer within {LIMIT_S:g} s") from None
     except GeneralFailure as error:
         if device.name != REFERENCE:
-            raise _Declined(told(error)) from error
-        raise _Failure("device", told(error)) from error
+            raise _Declined(error_text(error)) from error
+        raise _Failure("device", error_text(error)) from error
     except Exception as error:
-        raise _Failure("device", told(error)) from error
+        raise _Failure("device", error_text(error)) from error
     fault = first_fault(graph, given, expected)
     if fault:
         raise _Failure("device", fault)

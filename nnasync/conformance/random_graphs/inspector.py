@@ -15,7 +15,7 @@ from nnasync.conformance.random_graphs.graph_criteria import criterion_class
 from nnasync.conformance.random_graphs.saved_graphs import save_graph
 from nnasync.conformance.random_graphs.shrinking import shrink
 from nnasync.conformance.random_graphs.worker_messages import Order, Result
-from nnasync.conformance.trial import told
+from nnasync.conformance.trial import error_text
 from nnasync.device import Device
 from nnasync.errors import NNError
 
@@ -42,7 +42,7 @@ class Inspector:
         try:
             graph = generate(order.size, order.seed, order.kind, self._menu)
         except Exception as error:
-            return Result(order, Verdict.FAILED, (), "generation", told(error))
+            return Result(order, Verdict.FAILED, (), "generation", error_text(error))
         found, device = await self.examined(graph)
         if found.verdict is not Verdict.FAILED:
             return Result(order, found.verdict, operation_names(graph), reason=found.reason)

@@ -141,10 +141,10 @@ def faults(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
-        raise GeneralFailure(f"OpenVINO failed {what}: {_told(error)}") from error
+        raise GeneralFailure(f"OpenVINO failed {what}: {_error_text(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """The last line of a message that says something; those before are places in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
