@@ -132,7 +132,7 @@ async def _narrow(competition: Competition, contender: Contender) -> None:
             continue
         if threads_of(other) == 1:
             with contextlib.suppress(DeviceError, Refused):
-                await contender.narrow_beside(other, competition.deadline_for_more())
+                await contender.narrow_when_busy(other, competition.deadline_for_more())
             return
 
 

@@ -186,7 +186,7 @@ class EngineContender(_Whole):
         """The device, as one over an engine."""
         return self._engine_device
 
-    async def narrow_beside(self, other: EngineContender, deadline: Deadline | None) -> None:
+    async def narrow_when_busy(self, other: EngineContender, deadline: Deadline | None) -> None:
         """Let runs beside others take the form of `other`, the same with fewer threads."""
         if other._plan is None:
             await other.prepare(deadline)

@@ -82,11 +82,11 @@ def rule_out(standings: Sequence[Standing]) -> None:
 def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
     """The cheapest of those that agree, with the verdicts of all."""
     if not _eligible(standings):
-        return _least_evil(standings)
+        return _cheapest_overall(standings)
     rivals = near(standings, preference)
     costs = dict(zip(rivals, _called(rivals, preference), strict=True))
     rivals = _within(rivals, list(costs.values()), _NEAR_ENOUGH)
-    dear = _dear_when_cold(rivals, costs, preference)
+    dear = _slow_when_cold(rivals, costs, preference)
     rivals = [each for each in rivals if each not in dear]
     least = min(costs[each] for each in rivals)
     winner = next(each for each in rivals if costs[each] <= least * _TIE)
@@ -129,7 +129,7 @@ def _called(rivals: Sequence[Standing], preference: ExecutionPreference) -> list
     ]
 
 
-def _dear_when_cold(
+def _slow_when_cold(
     rivals: Sequence[Standing], costs: Mapping[Standing, float], preference: ExecutionPreference
 ) -> list[Standing]:
     """Those that lose more in cold runs than they gain in others."""
@@ -142,7 +142,7 @@ def _dear_when_cold(
     return [each for each, product in products.items() if product > _CLEARLY * least]
 
 
-def _least_evil(standings: Sequence[Standing]) -> Standing:
+def _cheapest_overall(standings: Sequence[Standing]) -> Standing:
     """Nobody agrees: the first that at least runs, or else is ready, which the report tells."""
     running = [each for each in standings if each.failure is None]
     for standing in standings:

@@ -134,7 +134,7 @@ class Net:
         prepared = compilation.prepared
         self._compilation = compilation
         self._note_report(compilation.report)
-        self._hurries = compilation.report.cache_hit or compilation.later is not None
+        self._is_urgent_call = compilation.report.cache_hit or compilation.later is not None
         self._prepared: PreparedModel = prepared
         self._inline = inline = prepared if isinstance(prepared, InlinePreparedModel) else None
         if inline is None:
@@ -395,12 +395,12 @@ class Net:
         slot = self._slots.take()
         with contextlib.suppress(NNError):
             # There the first answer counts, not how it compares with later ones.
-            self._inline.bind(slot.request, tries=not self._hurries)
+            self._inline.bind(slot.request, tries=not self._is_urgent_call)
         self._slots.give_back(slot)
 
     async def _warm_up(self, until: Deadline | None = None) -> None:
         """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
-        if self._inline is None or self._flexible is not None or self._hurries:
+        if self._inline is None or self._flexible is not None or self._is_urgent_call:
             return
         arrays = [np.full(port.shape, port.zero_point, port.dtype) for port in self.inputs]
 

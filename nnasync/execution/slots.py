@@ -27,7 +27,7 @@ from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgu
 from nnasync.memory import Arena, Pool, Region, layout
 
 __all__ = [
-    "EVERYBODY",
+    "ANY_PROCESS",
     "Holding",
     "Lease",
     "MemorySource",
@@ -47,7 +47,7 @@ _KEPT_SLOTS = 4
 _OWN_POOLS = 16
 """Slots of a network that have pools of their own: a chain through other processes is no longer."""
 
-EVERYBODY: Final = object()
+ANY_PROCESS: Final = object()
 """As the peer of a slot: its memory may be handed to any process."""
 
 _NEVER: Final = object()
@@ -104,7 +104,7 @@ class Slot:
         ports: Ports,
         memory: MemorySource = own_memory,
         *,
-        peer: object = EVERYBODY,
+        peer: object = ANY_PROCESS,
     ) -> None:
         """`peer` is the device that may receive the memory; None means no other process may."""
         self.peer = peer
@@ -214,7 +214,7 @@ class Slots:
         self._ports = ports
         self._idle: list[Slot] = []
         self._era: object = object()
-        self._peer: object = EVERYBODY
+        self._peer: object = ANY_PROCESS
         self._admit: Callable[[], object] | None = None
         self._shared: MemorySource = own_memory
         self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
@@ -272,7 +272,7 @@ class Slots:
         self._idle.clear()
 
     def _new(self) -> Slot:
-        if self._peer is EVERYBODY or len(self._own) < self._most_own:
+        if self._peer is ANY_PROCESS or len(self._own) < self._most_own:
             slot = Slot(self._model, self._ports)
             self._own.add(slot)
         elif self._peer is None:
@@ -310,7 +310,7 @@ class Lease:
         If not, the next slots of its network will be memory that may.
         """
         slot = self._slot
-        if slot is None or slot.peer is EVERYBODY or slot.peer is peer:
+        if slot is None or slot.peer is ANY_PROCESS or slot.peer is peer:
             return True
         self._slots.lend()
         return False
