@@ -27,7 +27,7 @@ from nnasync.tracing.verbose import vlog as vlog
 if TYPE_CHECKING:
     from nnasync.tracing.chrome import chrome_trace as chrome_trace
     from nnasync.tracing.chrome import write_trace as write_trace
-    from nnasync.tracing.execution_log import Narrator as Narrator
+    from nnasync.tracing.execution_log import ExecutionLog as ExecutionLog
     from nnasync.tracing.timeline import Flow as Flow
     from nnasync.tracing.timeline import Span as Span
     from nnasync.tracing.timeline import Timeline as Timeline
@@ -39,7 +39,7 @@ __all__ = [
     "Instrument",
     "Layer",
     "Mark",
-    "Narrator",
+    "ExecutionLog",
     "Phase",
     "SWITCH",
     "Span",
@@ -57,7 +57,7 @@ __getattr__ = names(
     __name__,
     {
         "Flow": "timeline",
-        "Narrator": "execution_log",
+        "ExecutionLog": "execution_log",
         "Span": "timeline",
         "Timeline": "timeline",
         "chrome_trace": "chrome",

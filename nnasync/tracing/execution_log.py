@@ -6,10 +6,10 @@ from nnasync.tracing.instruments import Instrument, Signal, Traced
 from nnasync.tracing.marks import Mark
 from nnasync.tracing.verbose import vlog
 
-__all__ = ["Narrator"]
+__all__ = ["ExecutionLog"]
 
 
-class Narrator(Instrument):
+class ExecutionLog(Instrument):
     """Writes lines of the tags `execution` (tasks, runs, answers) and `manager` (phases).
 
     Its lines go by what is on when they are written.

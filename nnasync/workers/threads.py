@@ -95,7 +95,7 @@ class Workers:
         close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
         if vlog.is_on("execution") or vlog.is_on("manager"):
-            tracer.add(tracing.Narrator())
+            tracer.add(tracing.ExecutionLog())
 
     @property
     def is_busy(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.tracing import Narrator, Tracer, verbose, vlog
+from nnasync.tracing import ExecutionLog, Tracer, verbose, vlog
 from nnasync.tracing.verbose import TAGS, Vlog
 from tests.tracing.events import Task, answer, ran, start
 
@@ -75,7 +75,7 @@ def test_the_environment_chooses_and_lines_are_seen(text: str, lines: int) -> No
 
 
 def test_the_narrator_tells_of_executions(caplog: pytest.LogCaptureFixture) -> None:
-    tracer = Tracer([Narrator()])
+    tracer = Tracer([ExecutionLog()])
     task = Task("net on cpu")
     try:
         vlog.select("execution")
