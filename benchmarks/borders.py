@@ -30,7 +30,7 @@ from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, dtype_of
 from nnasync.partition import CompositeEngine, cut, operation_weights_ns, segments
-from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Place, Wire
+from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 
 NETWORKS = ("dtln_noise_suppression", "mobilenet_v1_0.25_128")
 PARTS = (2, 8)
@@ -59,8 +59,8 @@ class Nothing(BoundCall, Plan):
 
 def empty(steps: int) -> BoundCall:
     """A call of so many steps, one handing on to the next."""
-    between = [Wire(Place.BOUNDARY, index) for index in range(steps - 1)]
-    ends = [Wire(Place.INPUT, 0), *between, Wire(Place.OUTPUT, 0)]
+    between = [Wire(WireEnd.BOUNDARY, index) for index in range(steps - 1)]
+    ends = [Wire(WireEnd.INPUT, 0), *between, Wire(WireEnd.OUTPUT, 0)]
     wired = pairwise(ends)
     plan = CompositePlan(
         [CompositeStep(Nothing(), (before,), (after,)) for before, after in wired],

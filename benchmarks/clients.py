@@ -31,7 +31,7 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, table
-from nnasync.burst import Arguments, BurstRequest
+from nnasync.burst import BurstArguments, BurstRequest
 from nnasync.drivers.service import connect
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import NNError
@@ -158,7 +158,7 @@ class Hostile:
         """One thing of many on the control socket."""
         m, random_ = messages, self._random
         number = random_.randrange(1000, 2**31)
-        form = encode(Arguments(*self._arguments(), (3,)))
+        form = encode(BurstArguments(*self._arguments(), (3,)))
         match random_.randrange(40):
             case 0:
                 self._send(
@@ -172,7 +172,7 @@ class Hostile:
                 self._send(connection, m.GetStatus(number), fds)
                 close_all(fds)
             case 3:
-                stale = encode(Arguments(*self._arguments(), (-random_.getrandbits(62),)))
+                stale = encode(BurstArguments(*self._arguments(), (-random_.getrandbits(62),)))
                 self._send(connection, m.Launch(number, 1, 2, stale, ExecutionConfig(), 0))
             case 4:
                 self._send(connection, m.Prepare(number, 1, number, *WISH, 2**62, 0, 0, b""))
@@ -202,7 +202,7 @@ class Hostile:
         self._send(connection, messages.OpenBurst(number, number, 2), fds)
         requests.close()
         results.close()
-        arguments = encode(Arguments(*self._arguments(), (3,)))
+        arguments = encode(BurstArguments(*self._arguments(), (3,)))
         random_ = random.Random(number)
 
         def flood() -> None:

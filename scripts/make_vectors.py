@@ -25,7 +25,7 @@ import numpy as np
 import nnasync as nn
 from nnasync.conformance import Runner
 from nnasync.conformance.cases import Case, case_files, parse_case, read_cases
-from nnasync.conformance.results import Outcome
+from nnasync.conformance.results import CaseOutcome
 from nnasync.drivers import DRIVERS, is_installed
 from scripts.vectors.drawing import CaseLine, control_flow_lines, drawn_lines, wanted
 from scripts.vectors.networks import digits, words
@@ -51,16 +51,16 @@ class Judge:
 
     async def reference(self, case: Case) -> bool:
         """Whether the reference device passes."""
-        return await self._outcome(REFERENCE, case) is Outcome.PASSED
+        return await self._outcome(REFERENCE, case) is CaseOutcome.PASSED
 
     async def engines(self, case: Case) -> list[str] | None:
         """The engines that agree; None if there is one that does not."""
         outcomes = {name: await self._outcome(name, case) for name in ENGINES}
-        if Outcome.FAILED in outcomes.values():
+        if CaseOutcome.FAILED in outcomes.values():
             return None
-        return [name for name, outcome in outcomes.items() if outcome is Outcome.PASSED]
+        return [name for name, outcome in outcomes.items() if outcome is CaseOutcome.PASSED]
 
-    async def _outcome(self, name: str, case: Case) -> Outcome:
+    async def _outcome(self, name: str, case: Case) -> CaseOutcome:
         return (await self._runners[name].run(case)).outcome
 
 

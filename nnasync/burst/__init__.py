@@ -14,7 +14,7 @@ trusts nothing that arrives, checks and binds each distinct encoding once.
 """
 
 from nnasync.burst.controller import BurstController as BurstController
-from nnasync.burst.packets import Arguments as Arguments
+from nnasync.burst.packets import BurstArguments as BurstArguments
 from nnasync.burst.packets import BurstCancel as BurstCancel
 from nnasync.burst.packets import BurstRequest as BurstRequest
 from nnasync.burst.packets import BurstResult as BurstResult
@@ -33,7 +33,7 @@ from nnasync.burst.protocols import RunNow as RunNow
 from nnasync.burst.server import BurstServer as BurstServer
 
 __all__ = [
-    "Arguments",
+    "BurstArguments",
     "Begin",
     "BurstCallback",
     "BurstCancel",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from nnasync.burst.packets import (
     KINDS,
     UNDECODABLE,
-    Arguments,
+    BurstArguments,
     BurstCancel,
     BurstResult,
     decode_result,
@@ -74,7 +74,7 @@ class BurstController:
     def encode(self, request: Request) -> bytes:
         """The arguments of a request on this burst; its pools get slots."""
         slots = tuple(self._slot(pool) for pool in request.pools)
-        return encode(Arguments(request.inputs, request.outputs, slots))
+        return encode(BurstArguments(request.inputs, request.outputs, slots))
 
     def send(
         self,

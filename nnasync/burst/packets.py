@@ -24,7 +24,7 @@ __all__ = [
     "KINDS",
     "MAX_MESSAGE_BYTES",
     "UNDECODABLE",
-    "Arguments",
+    "BurstArguments",
     "BurstCancel",
     "BurstRequest",
     "BurstResult",
@@ -47,7 +47,7 @@ KINDS: dict[str, type[NNError]] = {
 """Classes of errors that travel as the status of another class."""
 
 
-class Arguments(msgspec.Struct, frozen=True, array_like=True):
+class BurstArguments(msgspec.Struct, frozen=True, array_like=True):
     """Inputs and outputs; a pool index counts in `slots`, of which negative ones are tokens."""
 
     inputs: tuple[RequestArgument, ...]
@@ -62,7 +62,7 @@ class BurstCancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
 
 
 class BurstRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="run"):
-    """One execution to begin; `arguments` is an encoded `Arguments`."""
+    """One execution to begin; `arguments` is an encoded `BurstArguments`."""
 
     serial: int
     arguments: bytes
@@ -108,7 +108,7 @@ def request_of(serial: int, arguments: bytes, config: ExecutionConfig) -> BurstR
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_arguments = msgpack_decoder(Arguments).decode
+decode_arguments = msgpack_decoder(BurstArguments).decode
 decode_request = msgpack_decoder(BurstRequest | BurstCancel).decode
 decode_result = msgpack_decoder(BurstResult).decode
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 
 from nnasync.cache.directory import Directory
 from nnasync.cache.keys import spare_token, token_of
-from nnasync.cache.ledger import Rows
+from nnasync.cache.ledger import DirectoryRows
 from nnasync.cache.outcome import Rejected
 
-__all__ = ["MAX_FILES", "Content", "Entry", "make_room", "on_disk", "scan", "victims"]
+__all__ = ["MAX_FILES", "Content", "EvictableEntry", "make_room", "on_disk", "scan", "victims"]
 
 MAX_FILES = 100_000
 """Nothing is stored in a directory with more files, because listing it would delay others."""
@@ -18,7 +18,7 @@ MAX_FILES = 100_000
 _BLOCK_BYTES = 4096
 
 
-class Entry:
+class EvictableEntry:
     """The files of one token, whether it has a record or not."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Content:
     """The cache files of a directory by token, and its other names."""
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, Entry] = {}
+        self.entries: dict[bytes, EvictableEntry] = {}
         self.others: list[str] = []
 
     @property
@@ -61,7 +61,7 @@ def scan(directory: Directory) -> Content:
         if token is None:
             content.others.append(name)
         else:
-            content.entries.setdefault(token, Entry()).add(name, found)
+            content.entries.setdefault(token, EvictableEntry()).add(name, found)
     return content
 
 
@@ -80,7 +80,7 @@ def victims(content: Content, recorded: Collection[bytes], limit: int) -> Iterat
 
 
 def make_room(
-    directory: Directory, rows: Rows, token: bytes, names: Collection[str], free: int
+    directory: Directory, rows: DirectoryRows, token: bytes, names: Collection[str], free: int
 ) -> None:
     """Delete old entries until the others than this one take at most `free` bytes.
 
@@ -91,7 +91,7 @@ def make_room(
     content = scan(directory)
     recorded = rows.named_by()
     for name_token in (token, spare_token(token)):
-        old = content.entries.pop(name_token, Entry())
+        old = content.entries.pop(name_token, EvictableEntry())
         if name_token not in recorded:
             for name in set(old.names).difference(names):
                 directory.remove(name)

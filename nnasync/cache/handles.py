@@ -17,7 +17,7 @@ from nnasync.cache.entry_files import load_each
 from nnasync.cache.entry_records import FORMAT, GENERATION_BYTES, FileRecord, Record, digest_of
 from nnasync.cache.installation import Installation
 from nnasync.cache.keys import FileKind, check_token, spare_token
-from nnasync.cache.ledger import Ledger
+from nnasync.cache.ledger import CacheLedger
 from nnasync.cache.outcome import Hit, Miss, Rejected
 from nnasync.cache.sealed import fill
 from nnasync.cache.transfer import load, size_of
@@ -34,7 +34,7 @@ class HandleCache:
     """The digests of one driver; `name` and `version` tell drivers apart in a state directory."""
 
     def __init__(self, state_directory: str | os.PathLike[str], name: str, version: str) -> None:
-        self._ledger = Ledger(Installation(os.path.abspath(os.fspath(state_directory))))
+        self._ledger = CacheLedger(Installation(os.path.abspath(os.fspath(state_directory))))
         self._place = b"handles " + name.encode()
         self._name = name
         self._version = version

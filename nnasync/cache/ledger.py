@@ -25,7 +25,7 @@ from nnasync.cache.outcome import Rejected
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["Ledger", "Rows"]
+__all__ = ["CacheLedger", "DirectoryRows"]
 
 _NAME = "cache-1.sqlite3"
 _PATIENCE_S = 10.0
@@ -47,7 +47,7 @@ CREATE INDEX IF NOT EXISTS entries_by_age ON entries (written);
 """
 
 
-class Rows:
+class DirectoryRows:
     """The rows of one directory within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, secret: bytes, directory: bytes) -> None:
@@ -124,7 +124,7 @@ class Rows:
         )
 
 
-class Ledger:
+class CacheLedger:
     """The database of an installation."""
 
     def __init__(self, installation: Installation) -> None:
@@ -132,7 +132,7 @@ class Ledger:
         self._path = installation.path(_NAME)
 
     @contextlib.contextmanager
-    def reading(self, directory: bytes) -> Iterator[Rows | None]:
+    def reading(self, directory: bytes) -> Iterator[DirectoryRows | None]:
         """The rows of a directory to look at; None where nothing was ever written.
 
         Raises Rejected where the database cannot be read, InvalidArgument for a state folder that
@@ -143,10 +143,10 @@ class Ledger:
             yield None
             return
         with _explained("read"), self._connection(_READING_PATIENCE_S) as connection:
-            yield Rows(connection, secret, directory)
+            yield DirectoryRows(connection, secret, directory)
 
     @contextlib.contextmanager
-    def writing(self, directory: bytes) -> Iterator[Rows]:
+    def writing(self, directory: bytes) -> Iterator[DirectoryRows]:
         """The rows of a directory to change: alone, and in one step when the block is left.
 
         An exception in the block takes all of it back. Raises as `reading`.
@@ -158,7 +158,7 @@ class Ledger:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield Rows(connection, secret, directory)
+                    yield DirectoryRows(connection, secret, directory)
                     connection.execute("COMMIT")
                 finally:
                     if connection.in_transaction:

@@ -27,7 +27,7 @@ from nnasync.cache.entry_files import NewFiles, entry_contents, entry_handles
 from nnasync.cache.entry_records import FORMAT, HEADER_BYTES, Record, check_record
 from nnasync.cache.installation import Installation
 from nnasync.cache.keys import CacheKey, check_counts, derive_token, file_names, slot
-from nnasync.cache.ledger import Ledger, Rows
+from nnasync.cache.ledger import CacheLedger, DirectoryRows
 from nnasync.cache.outcome import Contents, ForeignFile, Hit, Miss, Rejected
 from nnasync.cache.transfer import Cipher, size_of
 from nnasync.deferred import deferred
@@ -85,7 +85,7 @@ class Store:
         self.limit_bytes = limit_bytes
         self.encrypt = encrypt
         self._installation = Installation(_absolute(state_directory))
-        self._ledger = Ledger(self._installation)
+        self._ledger = CacheLedger(self._installation)
 
     @staticmethod
     def get_ready() -> None:
@@ -145,7 +145,7 @@ class Store:
     ) -> T:
         token = derive_token(key)
 
-        def verified(rows: Rows | None) -> T:
+        def verified(rows: DirectoryRows | None) -> T:
             record = rows.find(token) if rows else None
             if rows is None or record is None:
                 others = rows.same_slot(slot(key)) if rows else []
@@ -294,7 +294,7 @@ class Store:
             eviction.make_room(directory, rows, b"", (), free=0)
 
 
-def _current(rows: Rows, token: bytes) -> Record | None:
+def _current(rows: DirectoryRows, token: bytes) -> Record | None:
     """The record of an entry; None too where it is not genuine."""
     with contextlib.suppress(Rejected):
         return rows.find(token)

@@ -18,15 +18,15 @@ from nnasync.cli.text import table
 from nnasync.conformance.random_graphs import (
     KINDS,
     TEAM,
-    Assignment,
     Examination,
+    GraphVerdict,
     Inspector,
     Menu,
     Order,
-    Result,
+    OrderResult,
     Size,
     TeamEngine,
-    Verdict,
+    WorkerAssignment,
     generated_operations,
     load_graph,
     menu_of,
@@ -153,11 +153,11 @@ async def _replay(arguments: argparse.Namespace) -> int:
         inspector = Inspector(runtime.devices[0], Path(), lowering=arguments.lowering)
         found, _ = await inspector.examined(graph)
     print(f"{graph.name or arguments.replay}: {_told_examination(found)}")
-    return int(found.verdict is Verdict.FAILED)
+    return int(found.verdict is GraphVerdict.FAILED)
 
 
 def _told_examination(found: Examination) -> str:
-    if found.verdict is Verdict.COMPARED:
+    if found.verdict is GraphVerdict.COMPARED:
         return "results agree with the reference's"
     return f"{found.verdict.value}: {': '.join(filter(None, (found.check, found.reason)))}"
 
@@ -172,7 +172,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     started_s = time.monotonic()
     async with interruptible() as interruption:
         await run_fleet(
-            Assignment(arguments.device, arguments.save, menu, arguments.lowering),
+            WorkerAssignment(arguments.device, arguments.save, menu, arguments.lowering),
             _orders(sizes, arguments.seeds, arguments.type),
             arguments.jobs or Options().cores,
             tally.done,
@@ -230,19 +230,19 @@ class _Tally:
     """Counts results, and tells on standard error how far it is."""
 
     def __init__(self, total: int) -> None:
-        self.counts: Counter[tuple[Size, Verdict]] = Counter()
-        self.failures: list[Result] = []
+        self.counts: Counter[tuple[Size, GraphVerdict]] = Counter()
+        self.failures: list[OrderResult] = []
         self.reasons: Counter[str] = Counter()
         self.invalid: Counter[Size] = Counter()
         self._total = total
         self._lively = sys.stderr.isatty()
 
-    def done(self, result: Result) -> None:
+    def done(self, result: OrderResult) -> None:
         size = result.order.size
         self.counts[size, result.verdict] += 1
-        if result.verdict is Verdict.UNSUPPORTED:
+        if result.verdict is GraphVerdict.UNSUPPORTED:
             self.reasons[result.reason] += 1
-        if result.verdict is Verdict.FAILED:
+        if result.verdict is GraphVerdict.FAILED:
             self.failures.append(result)
             self.invalid[size] += result.check in ("generation", "validation")
         finished = self.counts.total()
@@ -257,8 +257,11 @@ class _Tally:
 
     def row(self, size: Size) -> tuple[str, ...]:
         """Size, and how many graphs were valid, compared, unsupported and failed."""
-        total = sum(self.counts[size, verdict] for verdict in Verdict)
-        numbers = [total - self.invalid[size], *(self.counts[size, verdict] for verdict in Verdict)]
+        total = sum(self.counts[size, verdict] for verdict in GraphVerdict)
+        numbers = [
+            total - self.invalid[size],
+            *(self.counts[size, verdict] for verdict in GraphVerdict),
+        ]
         return size.value, *map(str, numbers)
 
     def _line(self) -> str:
@@ -268,7 +271,7 @@ class _Tally:
 def _text(
     tally: _Tally, sizes: Sequence[Size], arguments: argparse.Namespace, duration_s: float
 ) -> str:
-    heads = ("size", "valid", *(verdict.value for verdict in Verdict))
+    heads = ("size", "valid", *(verdict.value for verdict in GraphVerdict))
     parts = [table(heads, [tally.row(size) for size in sizes])]
     chosen = f" --operations {arguments.operations}" if arguments.operations else ""
     lowering = f" --lowering {arguments.lowering}" if arguments.lowering else ""
@@ -295,7 +298,7 @@ def _declined(reasons: Counter[str]) -> list[str]:
     return [*lines, f"... and {left} more reasons"] if left else lines
 
 
-def _failure_text(result: Result, device: str, chosen: str, lowering: str) -> str:
+def _failure_text(result: OrderResult, device: str, chosen: str, lowering: str) -> str:
     """What failed, what is left of it, and how to see it again."""
     order = result.order
     names = result.operations[:_SHOWN_OPERATIONS]

@@ -32,7 +32,7 @@ class Event(Struct):
     id: int | str = 0
 
 
-class Trace(Struct):
+class TraceFile(Struct):
     """A file of events."""
 
     events: tuple[Event, ...] = msgspec.field(name="traceEvents")
@@ -81,7 +81,7 @@ def _read(path: Path) -> tuple[Event, ...]:
     if os.stat(path).st_size > _LARGEST_BYTES:
         raise InvalidArgument(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB")
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Trace).events
+        return msgspec.json.decode(path.read_bytes(), type=TraceFile).events
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgument(f"{path} is no trace: {error}") from error
 

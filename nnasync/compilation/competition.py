@@ -27,7 +27,7 @@ from nnasync.compilation.contenders import (
     EngineContender,
     OutsideContender,
 )
-from nnasync.compilation.contest import SHORT_NS, Limits, contest, still_agrees
+from nnasync.compilation.contest import SHORT_NS, ContestLimits, contest, still_agrees
 from nnasync.compilation.contest_messages import Answer, Ask, Held, Unheld
 from nnasync.compilation.contest_process import ContenderDied, NoContest
 from nnasync.compilation.partitioning import assigned, propose
@@ -63,13 +63,13 @@ _WORTH_A_PROCESS_NS = 2_000_000_000
 """With less time than this a process would hardly have started."""
 
 
-def _limits(spec: CompileSpec) -> Limits:
+def _limits(spec: CompileSpec) -> ContestLimits:
     deadline, budget_ns = spec.deadline, spec.budget_ns
     if deadline is None:
-        return Limits(budget_ns, spec.patience_s, float("inf"), spec.trying)
+        return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying)
     remaining_ns = max(0, deadline.remaining_ns(now_ns()))
     until_ns = deadline.at_ns - _MARGIN_NS - remaining_ns // 10
-    return Limits(min(budget_ns, remaining_ns), spec.patience_s, until_ns, spec.trying)
+    return ContestLimits(min(budget_ns, remaining_ns), spec.patience_s, until_ns, spec.trying)
 
 
 class Competition:

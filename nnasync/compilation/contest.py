@@ -37,13 +37,13 @@ from nnasync.compilation.ranking import close, near, rule_out, winner
 from nnasync.compilation.report import Fate
 from nnasync.compilation.samples import Samples, disturbed, samples_of
 from nnasync.compilation.standing import Standing
-from nnasync.compilation.trials import Answer, Trial, Turn
+from nnasync.compilation.trials import SampleAnswer, Trial, TurnTimes
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
 from nnasync.workers import contained
 from nnasync.workers.anyio_threads import in_helper_thread
 
-__all__ = ["SHORT_NS", "CacheEvictor", "Limits", "Widen", "contest", "still_agrees"]
+__all__ = ["SHORT_NS", "CacheEvictor", "ContestLimits", "Widen", "contest", "still_agrees"]
 
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
@@ -71,7 +71,7 @@ _CHILL_PAUSE_S = 0.002
 """More than the caches next to a core hold; with a pause that has the effect of a stream's."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ContestLimits(msgspec.Struct, frozen=True):
     """How long a contest may take.
 
     budget_ns: the turns, and the runs with cold caches. patience_s: one answer or turn, after which
@@ -94,7 +94,7 @@ async def contest(
     standings: list[Standing],
     judge_by: Contender | None,
     preference: ExecutionPreference,
-    limits: Limits,
+    limits: ContestLimits,
     widen: Widen,
 ) -> Standing:
     """The contender to take; the others' standings say why not.
@@ -128,7 +128,7 @@ class _Contest:
     """One contest under way."""
 
     def __init__(
-        self, model: Model, preference: ExecutionPreference, limits: Limits, samples: Samples
+        self, model: Model, preference: ExecutionPreference, limits: ContestLimits, samples: Samples
     ) -> None:
         self._model = model
         self._preference = preference
@@ -184,7 +184,7 @@ class _Contest:
             judgment = await in_helper_thread(compare, abandon_on_cancel=True)
             standing.agrees, standing.agreement = judgment.agrees, judgment.text
 
-    async def _answers(self, standing: Standing) -> list[Answer] | None:
+    async def _answers(self, standing: Standing) -> list[SampleAnswer] | None:
         """Its answers to the samples; None, and its failure noted, if it has none."""
         answers = await self._asked(standing, self._samples.inputs)
         if answers is not None:
@@ -200,11 +200,11 @@ class _Contest:
 
     async def _asked(
         self, standing: Standing, samples: Sequence[Sequence[Array]]
-    ) -> list[Answer] | None:
+    ) -> list[SampleAnswer] | None:
         self._say_who(standing)
         try:
             trial = standing.trial = standing.trial or standing.contender.trial()
-            answers: list[Answer] = []
+            answers: list[SampleAnswer] = []
             for inputs in samples:
                 with anyio.fail_after(self._limits.patience_s):
                     answers.append(await trial.answer(inputs))
@@ -262,8 +262,8 @@ class _Contest:
             rivals = [standing for standing in rivals if standing.is_in]
 
     async def _try(
-        self, standing: Standing, run: Callable[[Trial], Awaitable[Turn]]
-    ) -> Turn | None:
+        self, standing: Standing, run: Callable[[Trial], Awaitable[TurnTimes]]
+    ) -> TurnTimes | None:
         """What its trial measured; None, and its failure noted, if it fails."""
         if standing.trial is None:
             return None
@@ -301,7 +301,7 @@ def _in_turn(rivals: Sequence[Standing], number: int) -> list[Standing]:
 
 
 async def still_agrees(
-    model: Model, standing: Standing, judge_by: Contender | None, limits: Limits
+    model: Model, standing: Standing, judge_by: Contender | None, limits: ContestLimits
 ) -> bool:
     """Whether a contender that agreed with the reference once does so on one sample now, too.
 

@@ -16,7 +16,7 @@ from nnasync.clock import now_ns
 from nnasync.compilation.caching import CompilationCache
 from nnasync.compilation.choice import WHOLE, Part
 from nnasync.compilation.contenders import Choosing, Contender, EngineContender, OutsideContender
-from nnasync.compilation.manifest import Manifest, Stage, encode_manifest
+from nnasync.compilation.manifest import Manifest, ManifestStage, encode_manifest
 from nnasync.compilation.partitioning import PartitionContender, Share
 from nnasync.compilation.recalling import MANIFEST_FILES, entry_key, load_plan, manifest_key
 from nnasync.device import Device
@@ -55,7 +55,7 @@ async def keep_stages(
 
 async def _quick_stage(
     cache: CompilationCache, best: Choosing, rivals: Sequence[Choosing], ready_ns: int
-) -> list[Stage]:
+) -> list[ManifestStage]:
     """The plan of a rival that is there much sooner than the best one, if there is one."""
     others: dict[str, Choosing] = {}
     for rival in rivals:
@@ -73,11 +73,11 @@ async def _quick_stage(
     return []
 
 
-async def _keep_stage(cache: CompilationCache, choosing: Choosing) -> Stage:
+async def _keep_stage(cache: CompilationCache, choosing: Choosing) -> ManifestStage:
     """Keep the plans of a stage, and load them once; raises _Unkept."""
     contender = choosing.contender
     partitions = contender.partitions(choosing.reason)
-    stage = Stage(contender.choice, partitions, median_ns=choosing.median_ns)
+    stage = ManifestStage(contender.choice, partitions, median_ns=choosing.median_ns)
     if isinstance(contender, OutsideContender):
         # The device wrote its files itself while it prepared the model.
         await _counts(contender.device)

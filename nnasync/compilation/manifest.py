@@ -16,7 +16,7 @@ from nnasync.engine_device.caching import skeleton_of
 from nnasync.hal import ExtensionNameAndPrefix, Model, StatePair, Struct, Subgraph
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = ["MANIFEST", "Manifest", "Outline", "Stage", "decode_manifest", "encode_manifest"]
+__all__ = ["MANIFEST", "Manifest", "Outline", "ManifestStage", "decode_manifest", "encode_manifest"]
 
 MANIFEST = "nnasync manifest"
 """Stands for the name of a device in the keys of manifests."""
@@ -50,7 +50,7 @@ class Outline(Struct, frozen=True):
         )
 
 
-class Stage(Struct, frozen=True):
+class ManifestStage(Struct, frozen=True):
     """A plan: who runs what, and the form with fewer threads for runs beside others, if any.
 
     ready_ns: how long it took to load, with the import of the engine. median_ns: how long a run
@@ -71,7 +71,7 @@ class Manifest(Struct, frozen=True):
     `circumstances` are those of the contest that made the choice.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ManifestStage, ...]
     outline: Outline
     pin: str
     reason: str

@@ -18,7 +18,7 @@ from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
 from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.engine_device import EnginePreparedModel
 from nnasync.engine_device.gates import DependencyFailed
-from nnasync.engine_device.launched import Info
+from nnasync.engine_device.launched import EngineExecutionInfo
 from nnasync.errors import BadState, CallerError, Cancelled, DeviceError, NNError, Refused
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -69,7 +69,7 @@ class FallbackPreparedModel(PlainExecutions):
         config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> FencedExecution:
         """Launch; the fence is that of the final outcome, whoever brings it about."""
-        fenced = _Fenced(self, request, tuple(wait_for), config)
+        fenced = _FallbackExecution(self, request, tuple(wait_for), config)
         if self.health.skips():
             fenced.hand_over(self.health.failure)
             return fenced
@@ -199,7 +199,7 @@ class FallbackPreparedModel(PlainExecutions):
         return result
 
 
-class _Fenced:
+class _FallbackExecution:
     """A fenced execution of the device, and then of the reference if that failed."""
 
     def __init__(
@@ -238,14 +238,16 @@ class _Fenced:
         error = self.fence.error
         if error is not None or self._current is None:
             status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return Info(status, Timing(), Timing())
+            return EngineExecutionInfo(status, Timing(), Timing())
         info = await self._current.get_execution_info()
         if self._failure is None or not self._config.measure:
             return info
         launched, fenced = info.timing_launched, info.timing_fenced
         if self._ready_ns() <= self._handed_over_ns:
             fenced = _since(launched, self._handed_over_ns - self._ready_ns())
-        return Info(info.status, _since(launched, self._handed_over_ns - self._launched_ns), fenced)
+        return EngineExecutionInfo(
+            info.status, _since(launched, self._handed_over_ns - self._launched_ns), fenced
+        )
 
     def _ready_ns(self) -> int:
         """When the last of its fences was signaled, or it was launched after that."""

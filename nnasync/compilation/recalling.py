@@ -13,7 +13,7 @@ from nnasync.compilation.caching import CompilationCache, device_key, load_prepa
 from nnasync.compilation.choice import WHOLE, Part
 from nnasync.compilation.circumstances import is_quiet
 from nnasync.compilation.contenders import Contender, EngineContender, OutsideContender
-from nnasync.compilation.manifest import MANIFEST, Manifest, Stage, decode_manifest
+from nnasync.compilation.manifest import MANIFEST, Manifest, ManifestStage, decode_manifest
 from nnasync.compilation.spec import CompileSpec
 from nnasync.deferred import deferred
 from nnasync.engine import CacheFiles, Lowering, Plan
@@ -90,7 +90,7 @@ class Recall:
         return None
 
     async def load(
-        self, stage: Stage, spec: CompileSpec, deadline: Deadline | None
+        self, stage: ManifestStage, spec: CompileSpec, deadline: Deadline | None
     ) -> Contender | None:
         """The contender of a stage, ready to finish; None where it cannot be loaded."""
         parts = stage.choice.parts
@@ -115,12 +115,16 @@ class Recall:
         return None if prepared is None else OutsideContender(device, spec, named, prepared)
 
     async def _load_whole(
-        self, stage: Stage, device: EngineDevice, spec: CompileSpec, deadline: Deadline | None
+        self,
+        stage: ManifestStage,
+        device: EngineDevice,
+        spec: CompileSpec,
+        deadline: Deadline | None,
     ) -> EngineContender | None:
         found = await load_plan(self._cache, device, stage.choice.parts[0], deadline)
         return None if found is None else EngineContender(device, spec, found[1], found[0])
 
-    async def narrow(self, stage: Stage, device: EngineDevice) -> Plan | None:
+    async def narrow(self, stage: ManifestStage, device: EngineDevice) -> Plan | None:
         """The plan of a stage for runs beside others; None where it has none, or not any more."""
         if stage.narrow is None:
             return None
@@ -128,7 +132,7 @@ class Recall:
         return None if found is None else found[0]
 
     async def _load_shared(
-        self, stage: Stage, engines: Sequence[EngineDevice], deadline: Deadline | None
+        self, stage: ManifestStage, engines: Sequence[EngineDevice], deadline: Deadline | None
     ) -> Contender | None:
         spec = await self._spec.loaded()
         try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nnasync.compilation.contenders import REFERENCE, Contender
 from nnasync.compilation.report import Candidate, Fate
-from nnasync.compilation.trials import Trial, Turn
+from nnasync.compilation.trials import Trial, TurnTimes
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference
 
@@ -74,7 +74,7 @@ class Standing:
         is_frugal = preference == ExecutionPreference.LOW_POWER and self.cpu_ns
         return self.cpu_ns if is_frugal else self.turns_ns
 
-    def note(self, turn: Turn) -> None:
+    def note(self, turn: TurnTimes) -> None:
         """Count a turn."""
         self.turns_ns.append(statistics.median(turn.runs_ns))
         if turn.cpu_ns is not None:
@@ -82,7 +82,7 @@ class Standing:
             self.took_ns += sum(turn.runs_ns)
             self.ran_ns += turn.cpu_ns * len(turn.runs_ns)
 
-    def note_cold(self, turn: Turn) -> None:
+    def note_cold(self, turn: TurnTimes) -> None:
         """Count a turn that found cold caches."""
         self.cold_ns += turn.runs_ns
         if turn.cpu_ns is not None:

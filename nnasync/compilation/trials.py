@@ -26,7 +26,7 @@ from nnasync.wakeup import yield_now
 from nnasync.workers import contained
 from nnasync.workers.anyio_threads import in_helper_thread
 
-__all__ = ["Answer", "EngineTrial", "OutsideTrial", "Trial", "Turn"]
+__all__ = ["SampleAnswer", "EngineTrial", "OutsideTrial", "Trial", "TurnTimes"]
 
 T = TypeVar("T")
 
@@ -36,14 +36,14 @@ _LOOP_TIMEOUT_NS = 500_000_000
 """Made-up inputs may keep a loop going for ever, and each candidate has to find that out."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SampleAnswer(msgspec.Struct, frozen=True):
     """The outputs for a sample, and how long the run took."""
 
     outputs: list[Array]
     run_ns: int
 
 
-class Turn(msgspec.Struct, frozen=True):
+class TurnTimes(msgspec.Struct, frozen=True):
     """Durations of runs in a row, and the processor time of all threads for one of them."""
 
     runs_ns: tuple[int, ...]
@@ -53,13 +53,13 @@ class Turn(msgspec.Struct, frozen=True):
 class Trial(Protocol):
     """A candidate under test; one call at a time. All raise typed errors."""
 
-    async def answer(self, inputs: Sequence[Array]) -> Answer:
+    async def answer(self, inputs: Sequence[Array]) -> SampleAnswer:
         """Run once on a sample."""
 
-    async def turn(self, slice_ns: int) -> Turn:
+    async def turn(self, slice_ns: int) -> TurnTimes:
         """Run for about that long on the last sample, at least once."""
 
-    async def cold(self, evict: Callable[[], None]) -> Turn:
+    async def cold(self, evict: Callable[[], None]) -> TurnTimes:
         """Run once on the last sample, right after `evict`, which takes a while, on a thread."""
 
 
@@ -74,15 +74,15 @@ class EngineTrial:
         self._memory: SampleMemory | None = None
         self._call: BoundCall | None = None
 
-    async def answer(self, inputs: Sequence[Array]) -> Answer:
+    async def answer(self, inputs: Sequence[Array]) -> SampleAnswer:
         """Run once on a sample; binds before the first."""
         return await self._in_helper_thread(lambda: self._answer(inputs))
 
-    async def turn(self, slice_ns: int) -> Turn:
+    async def turn(self, slice_ns: int) -> TurnTimes:
         """Run in a row; the first of several runs, which finds cold caches, does not count."""
         return await self._in_helper_thread(lambda: self._turn(slice_ns))
 
-    async def cold(self, evict: Callable[[], None]) -> Turn:
+    async def cold(self, evict: Callable[[], None]) -> TurnTimes:
         """Run once with cold caches, on the thread that made them so."""
         return await self._in_helper_thread(lambda: self._cold(evict))
 
@@ -106,15 +106,15 @@ class EngineTrial:
             if not is_over:
                 self._stop.abort()
 
-    def _answer(self, inputs: Sequence[Array]) -> Answer:
+    def _answer(self, inputs: Sequence[Array]) -> SampleAnswer:
         call, memory = self._bound()
         memory.write(inputs)
         began_ns = now_ns()
         self._run(call)
         run_ns = now_ns() - began_ns
-        return Answer(memory.read(), run_ns)
+        return SampleAnswer(memory.read(), run_ns)
 
-    def _turn(self, slice_ns: int) -> Turn:
+    def _turn(self, slice_ns: int) -> TurnTimes:
         call, _ = self._bound()
         runs_ns: list[int] = []
         cpu_began_ns = process_time_ns()
@@ -125,16 +125,16 @@ class EngineTrial:
             runs_ns.append(after_ns - before_ns)
             before_ns = after_ns
         cpu_ns = (process_time_ns() - cpu_began_ns) / len(runs_ns)
-        return Turn(tuple(runs_ns[1:] or runs_ns), cpu_ns)
+        return TurnTimes(tuple(runs_ns[1:] or runs_ns), cpu_ns)
 
-    def _cold(self, evict: Callable[[], None]) -> Turn:
+    def _cold(self, evict: Callable[[], None]) -> TurnTimes:
         call, _ = self._bound()
         evict()
         cpu_began_ns = process_time_ns()
         began_ns = now_ns()
         self._run(call)
         run_ns = now_ns() - began_ns
-        return Turn((run_ns,), process_time_ns() - cpu_began_ns)
+        return TurnTimes((run_ns,), process_time_ns() - cpu_began_ns)
 
     def _bound(self) -> tuple[BoundCall, SampleMemory]:
         if self._call is None or self._memory is None:
@@ -156,7 +156,7 @@ class OutsideTrial:
         self._prepared = prepared
         self._memory = SampleMemory(model)
 
-    async def answer(self, inputs: Sequence[Array]) -> Answer:
+    async def answer(self, inputs: Sequence[Array]) -> SampleAnswer:
         """Execute once on a sample."""
         self._memory.write(inputs)
         began_ns = now_ns()
@@ -166,14 +166,14 @@ class OutsideTrial:
         elapsed_ns = now_ns() - began_ns
         device_ns = result.timing.time_on_device_ns
         run_ns = elapsed_ns if device_ns == NOT_AVAILABLE else min(device_ns, elapsed_ns)
-        return Answer(self._memory.read(), run_ns)
+        return SampleAnswer(self._memory.read(), run_ns)
 
-    async def turn(self, slice_ns: int) -> Turn:
+    async def turn(self, slice_ns: int) -> TurnTimes:
         """Execute in a row, in a burst; the first runs, which make it known, do not count."""
         async with self._burst() as controller:
             return await self._contained(self._runs(controller, slice_ns))
 
-    async def cold(self, evict: Callable[[], None]) -> Turn:
+    async def cold(self, evict: Callable[[], None]) -> TurnTimes:
         """Execute once in a burst that made it known and then was left alone, as in a stream."""
         async with self._burst() as controller:
             return await self._contained(self._run_cold(controller, evict))
@@ -189,7 +189,7 @@ class OutsideTrial:
         finally:
             controller.close(DeviceUnavailable("the trial is over"))
 
-    async def _runs(self, controller: BurstController, slice_ns: int) -> Turn:
+    async def _runs(self, controller: BurstController, slice_ns: int) -> TurnTimes:
         arguments = controller.encode(self._memory.request)
         runs_ns: list[int] = []
         began_ns = now_ns()
@@ -200,16 +200,16 @@ class OutsideTrial:
             await _run_in(controller, arguments)
             runs_ns.append(now_ns() - before_ns)
             await yield_now()
-        return Turn(tuple(runs_ns[_FIRST_RUNS:]), None)
+        return TurnTimes(tuple(runs_ns[_FIRST_RUNS:]), None)
 
-    async def _run_cold(self, controller: BurstController, evict: Callable[[], None]) -> Turn:
+    async def _run_cold(self, controller: BurstController, evict: Callable[[], None]) -> TurnTimes:
         arguments = controller.encode(self._memory.request)
         for _ in range(_FIRST_RUNS):
             await _run_in(controller, arguments)
         await in_helper_thread(evict, abandon_on_cancel=True)
         before_ns = now_ns()
         await _run_in(controller, arguments)
-        return Turn((now_ns() - before_ns,), None)
+        return TurnTimes((now_ns() - before_ns,), None)
 
     async def _contained(self, work: Awaitable[T]) -> T:
         try:

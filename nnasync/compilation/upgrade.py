@@ -24,7 +24,7 @@ from nnasync.compilation.contenders import (
     EngineContender,
     PlanContender,
 )
-from nnasync.compilation.manifest import Stage
+from nnasync.compilation.manifest import ManifestStage
 from nnasync.compilation.recalling import Found, Recall
 from nnasync.compilation.report import Compilation, Report
 from nnasync.compilation.spec import CompileSpec
@@ -179,7 +179,7 @@ def recalled(
 
 
 async def _complete(
-    plan: AdaptivePlan, contender: EngineContender, stage: Stage, recall: Recall
+    plan: AdaptivePlan, contender: EngineContender, stage: ManifestStage, recall: Recall
 ) -> None:
     """Load the single-threaded form of a plan; without it busy runs use the wide form too."""
     narrow = await recall.narrow(stage, contender.engine_device)

@@ -16,8 +16,8 @@ from nnasync.conformance.paths import Path as Path
 from nnasync.conformance.plan import Plan as Plan
 from nnasync.conformance.plan import run_plan as run_plan
 from nnasync.conformance.result_counts import Report as Report
+from nnasync.conformance.results import CaseOutcome as CaseOutcome
 from nnasync.conformance.results import CaseResult as CaseResult
-from nnasync.conformance.results import Outcome as Outcome
 from nnasync.conformance.results import Variant as Variant
 from nnasync.conformance.runner import Runner as Runner
 from nnasync.drivers import driver_facts as driver_facts
@@ -25,7 +25,7 @@ from nnasync.drivers import driver_facts as driver_facts
 __all__ = [
     "Case",
     "CaseResult",
-    "Outcome",
+    "CaseOutcome",
     "Path",
     "Plan",
     "Report",

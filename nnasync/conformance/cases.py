@@ -149,7 +149,7 @@ def parse_case(line: bytes, source: str = "", where: str = "case") -> Case:
 
 
 def _case(parsed: CaseLine, source: str) -> Case:
-    constants = _Constants()
+    constants = _CaseConstants()
     main = _subgraph(parsed.main, constants, "main")
     referenced = [
         _subgraph(each, constants, f"referenced[{index}]")
@@ -186,7 +186,7 @@ def _counted(main: SubgraphLine) -> tuple[str, ...]:
     return tuple(name for name in names if name != "ADD") or tuple(names)
 
 
-def _subgraph(parsed: SubgraphLine, constants: _Constants, where: str) -> Subgraph:
+def _subgraph(parsed: SubgraphLine, constants: _CaseConstants, where: str) -> Subgraph:
     count = len(parsed.operands)
     consumers = [0] * count
     operations = []
@@ -212,7 +212,7 @@ def _check_index(index: int, count: int, where: str) -> None:
         raise InvalidArgument(f"{where}: names operand {index}, but there are {count}")
 
 
-def _operand(parsed: OperandLine, consumers: int, constants: _Constants, where: str) -> Operand:
+def _operand(parsed: OperandLine, consumers: int, constants: _CaseConstants, where: str) -> Operand:
     type = _named(OperandType, parsed.type)
     lifetime = _named(OperandLifeTime, parsed.lifetime)
     constant = lifetime in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
@@ -300,7 +300,7 @@ def _named(kind: Any, name: str) -> Any:
         raise InvalidArgument(f"{name!r:.60} is no {kind.__name__}") from None
 
 
-class _Constants:
+class _CaseConstants:
     """Collects the constants of a model: copied ones in its values, the others in one pool."""
 
     def __init__(self) -> None:

@@ -17,8 +17,8 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from nnasync.conformance.plan import Plan, run_plan
-from nnasync.conformance.progress_lines import Begun, Done, Ended, Message, Stopped
-from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
+from nnasync.conformance.progress_lines import Begun, CaseDone, Ended, Message, Stopped
+from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
 from nnasync.errors import DeviceDied, GeneralFailure
 
 __all__ = ["ending", "run_parallel"]
@@ -119,10 +119,16 @@ class _Conversation:
         begun = self._begun
         if begun is None:
             raise DeviceDied(f"{died}, between two cases")
-        run = Run(Variant.AS_GIVEN, Outcome.FAILED, reason=died)
+        run = Run(Variant.AS_GIVEN, CaseOutcome.FAILED, reason=died)
         self._finish(
             CaseResult(
-                begun.name, begun.spec, begun.source, begun.operations, Outcome.FAILED, 0, (run,)
+                begun.name,
+                begun.spec,
+                begun.source,
+                begun.operations,
+                CaseOutcome.FAILED,
+                0,
+                (run,),
             )
         )
         return self._count
@@ -134,7 +140,7 @@ class _Conversation:
             raise GeneralFailure(f"a conformance worker said what is no message: {error}") from None
         if isinstance(message, Begun):
             self._begun = message
-        elif isinstance(message, Done):
+        elif isinstance(message, CaseDone):
             self._finish(message.result)
         elif isinstance(message, Stopped):
             raise GeneralFailure(message.reason)

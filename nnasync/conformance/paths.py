@@ -29,7 +29,7 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool, layout
 
-__all__ = ["Buffers", "Path", "execute"]
+__all__ = ["CaseBuffers", "Path", "execute"]
 
 _ALIGNMENT = 4
 _PATTERN = 0xA5
@@ -51,7 +51,7 @@ class Path(enum.Enum):
     RUNTIME = "runtime"
 
 
-class Buffers:
+class CaseBuffers:
     """Inputs and outputs of a case in two pools."""
 
     def __init__(self, case: Case) -> None:

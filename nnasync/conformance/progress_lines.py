@@ -6,7 +6,7 @@ import msgspec
 
 from nnasync.conformance.results import CaseResult
 
-__all__ = ["Begun", "Done", "Ended", "Message", "Stopped"]
+__all__ = ["Begun", "CaseDone", "Ended", "Message", "Stopped"]
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -18,7 +18,7 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     operations: tuple[str, ...]
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class CaseDone(msgspec.Struct, frozen=True, tag="done"):
     """The result of the case that was begun."""
 
     result: CaseResult
@@ -34,4 +34,4 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """All cases were run; the last message."""
 
 
-Message = Begun | Done | Stopped | Ended
+Message = Begun | CaseDone | Stopped | Ended

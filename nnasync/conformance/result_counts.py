@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from nnasync.conformance.results import CaseResult, Outcome
+from nnasync.conformance.results import CaseOutcome, CaseResult
 from nnasync.hal import Struct
 
 __all__ = ["Counts", "Failure", "Report", "RunCounts", "Unsupported"]
@@ -70,12 +70,12 @@ class Report:
         """Count a result."""
         gap = _gap_of(result.name, self._gaps)
         outcome = result.outcome.value
-        if gap is not None and result.outcome is Outcome.PASSED:
+        if gap is not None and result.outcome is CaseOutcome.PASSED:
             self._matched[gap] += 0
-        if result.outcome is Outcome.FAILED:
+        if result.outcome is CaseOutcome.FAILED:
             self._add_failure(result, gap)
             outcome = outcome if gap is None else "known_gaps"
-        elif result.outcome is Outcome.UNSUPPORTED:
+        elif result.outcome is CaseOutcome.UNSUPPORTED:
             run = result.runs[0]
             self.unsupported.append(
                 Unsupported(result.name, result.source, run.missing, run.reason)
@@ -135,7 +135,7 @@ class Report:
     def _add_failure(self, result: CaseResult, gap: str | None) -> None:
         reasons = []
         for run in result.runs:
-            if run.outcome is Outcome.FAILED:
+            if run.outcome is CaseOutcome.FAILED:
                 way = f", {run.path.value}" if run.path else ""
                 way += ", measured" if run.measured else ""
                 way += f", in {run.lowering}" if run.lowering else ""

@@ -7,10 +7,10 @@ import enum
 from nnasync.conformance.paths import Path
 from nnasync.hal import Struct
 
-__all__ = ["CaseResult", "Outcome", "Run", "Variant"]
+__all__ = ["CaseResult", "CaseOutcome", "Run", "Variant"]
 
 
-class Outcome(enum.Enum):
+class CaseOutcome(enum.Enum):
     """How a case, or one run of it, came out."""
 
     PASSED = "passed"
@@ -35,7 +35,7 @@ class Run(Struct, frozen=True):
     """
 
     variant: Variant
-    outcome: Outcome
+    outcome: CaseOutcome
     path: Path | None = None
     measured: bool = False
     reason: str = ""
@@ -53,6 +53,6 @@ class CaseResult(Struct, frozen=True):
     spec: str
     source: str
     operations: tuple[str, ...]
-    outcome: Outcome
+    outcome: CaseOutcome
     duration_ns: int
     runs: tuple[Run, ...]

@@ -19,10 +19,10 @@ from nnasync.accuracy import compare, computes_in_half, golden_criterion
 from nnasync.clock import now_ns
 from nnasync.conformance.cases import Case
 from nnasync.conformance.lowerings import InLowering, ways
-from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.reloading import reload
-from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
-from nnasync.conformance.trial import Fault, Outputs, Trial, error_text
+from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
+from nnasync.conformance.trial import CaseTrial, Fault, Outputs, error_text
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
 from nnasync.device import Device, PreparedModel
 from nnasync.engine_device.reasons import explained
@@ -113,7 +113,7 @@ class Runner:
     async def _all(self, case: Case, runs: list[Run]) -> None:
         begun = len(runs)
         unsigned = await self._variant(case, Variant.AS_GIVEN, runs)
-        if runs[begun].outcome is Outcome.UNSUPPORTED:
+        if runs[begun].outcome is CaseOutcome.UNSUPPORTED:
             return
         dynamic = with_dynamic_outputs(case)
         if dynamic is not None:
@@ -127,7 +127,7 @@ class Runner:
         prepared = await self._prepared(case, variant, runs)
         if prepared is None:
             return {}
-        trial = Trial(case, variant, prepared)
+        trial = CaseTrial(case, variant, prepared)
         try:
             for path in self._paths:
                 if path is Path.CACHED:
@@ -151,12 +151,12 @@ class Runner:
         try:
             missing, why = await self._unsupported(case)
             if missing:
-                runs.append(Run(variant, Outcome.UNSUPPORTED, reason=why, missing=missing))
+                runs.append(Run(variant, CaseOutcome.UNSUPPORTED, reason=why, missing=missing))
                 return None
             step = "prepare_model"
             return await self._device.prepare_model(case.model)
         except Exception as error:
-            runs.append(Run(variant, Outcome.FAILED, reason=f"{step}: {error_text(error)}"))
+            runs.append(Run(variant, CaseOutcome.FAILED, reason=f"{step}: {error_text(error)}"))
             return None
 
     async def _unsupported(self, case: Case) -> tuple[tuple[str, ...], str]:
@@ -174,7 +174,7 @@ class Runner:
         error_text = dict.fromkeys(reason for reason in reasons if reason)
         return tuple(dict.fromkeys(missing)), "; ".join([*error_text][:_TOLD_REASONS])
 
-    async def _through_runtime(self, trial: Trial, *, measure: bool) -> Run:
+    async def _through_runtime(self, trial: CaseTrial, *, measure: bool) -> Run:
         try:
             net = await self._runtime.compile(trial.case.model, devices=[self._device])
             try:
@@ -186,18 +186,18 @@ class Runner:
             trial.judge(Path.RUNTIME, outputs, timing, measure=measure)
         except Exception as error:
             return trial.failed(Path.RUNTIME, error, measure=measure)
-        return Run(trial.variant, Outcome.PASSED, Path.RUNTIME, measure)
+        return Run(trial.variant, CaseOutcome.PASSED, Path.RUNTIME, measure)
 
-    async def _from_cache(self, trial: Trial) -> list[Run]:
+    async def _from_cache(self, trial: CaseTrial) -> list[Run]:
         """Runs on the model as it comes from its compilation cache, if the device has caching."""
         case, variant = trial.case, trial.variant
         try:
             if await self._device.get_number_of_cache_files_needed() == (0, 0):
-                return [Run(variant, Outcome.UNSUPPORTED, Path.CACHED, reason=NO_CACHE)]
+                return [Run(variant, CaseOutcome.UNSUPPORTED, Path.CACHED, reason=NO_CACHE)]
             prepared = await reload(self._device, case.model)
             if prepared is None:
-                return [Run(variant, Outcome.UNSUPPORTED, Path.CACHED, reason=NOT_KEPT)]
-            reloaded = Trial(case, variant, prepared)
+                return [Run(variant, CaseOutcome.UNSUPPORTED, Path.CACHED, reason=NOT_KEPT)]
+            reloaded = CaseTrial(case, variant, prepared)
         except Exception as error:
             return [trial.failed(Path.CACHED, error, measure=False)]
         try:
@@ -212,14 +212,14 @@ class Runner:
     ) -> None:
         begun = len(runs)
         signed = await self._variant(twin, Variant.SIGNED, runs)
-        if runs[begun:] and runs[begun].outcome is Outcome.UNSUPPORTED and not self._lowering:
+        if runs[begun:] and runs[begun].outcome is CaseOutcome.UNSUPPORTED and not self._lowering:
             reason = "the device takes the unsigned case, but not its signed twin"
-            runs[begun] = Run(Variant.SIGNED, Outcome.FAILED, reason=reason)
+            runs[begun] = Run(Variant.SIGNED, CaseOutcome.FAILED, reason=reason)
         for path in signed.keys() & unsigned.keys():
             fault = self._coupling_fault(case, unsigned[path], signed[path])
             if fault:
                 reason = f"signed against unsigned: {fault}"
-                runs.append(Run(Variant.SIGNED, Outcome.FAILED, path, reason=reason))
+                runs.append(Run(Variant.SIGNED, CaseOutcome.FAILED, path, reason=reason))
 
     def _coupling_fault(self, case: Case, unsigned: Outputs, signed: Outputs) -> str:
         half = computes_in_half(case.model)
@@ -243,10 +243,10 @@ class Runner:
         try:
             prepared = await self._device.prepare_model(case.model)
         except InvalidArgument as error:
-            runs.append(Run(Variant.AS_GIVEN, Outcome.PASSED, reason=error_text(error)))
+            runs.append(Run(Variant.AS_GIVEN, CaseOutcome.PASSED, reason=error_text(error)))
         except NNError as error:
             known = supported or refusal is not None
-            outcome = Outcome.PASSED if known else Outcome.UNSUPPORTED
+            outcome = CaseOutcome.PASSED if known else CaseOutcome.UNSUPPORTED
             runs.append(Run(Variant.AS_GIVEN, outcome, reason=error_text(error)))
         except Exception as error:
             runs.append(_failed(f"prepare_model: {error_text(error)}"))
@@ -257,7 +257,7 @@ class Runner:
                         _failed("prepare_model takes what get_supported_operations refused")
                     )
                 elif not supported:
-                    runs.append(Run(Variant.AS_GIVEN, Outcome.UNSUPPORTED))
+                    runs.append(Run(Variant.AS_GIVEN, CaseOutcome.UNSUPPORTED))
                 else:
                     await self._to_fail_at_execution(case, prepared, runs)
             finally:
@@ -277,11 +277,11 @@ class Runner:
         endless = any(each.type == OperationType.WHILE for each in case.model.main.operations)
         expected: type[NNError] = MissedDeadline if endless else NNError
         timeout_ns = _ENDLESS_LOOP_TIMEOUT_NS if endless else DEFAULT_LOOP_TIMEOUT_NS
-        buffers = Buffers(case)
+        buffers = CaseBuffers(case)
         for path in [each for each in self._paths if each is not Path.CACHED] or [Path.SYNC]:
             if endless and path is Path.BURST:
                 continue
-            outcome, reason = Outcome.FAILED, "must fail, but succeeded"
+            outcome, reason = CaseOutcome.FAILED, "must fail, but succeeded"
             try:
                 if path is Path.RUNTIME:
                     await self._run_net(case, timeout_ns if endless else None)
@@ -290,7 +290,7 @@ class Runner:
                     config = ExecutionConfig(loop_timeout_ns=timeout_ns)
                     await execute(path, prepared, request, config)
             except expected as error:
-                outcome, reason = Outcome.PASSED, error_text(error)
+                outcome, reason = CaseOutcome.PASSED, error_text(error)
             except Exception as error:
                 reason = f"must fail with {expected.__name__}, not {error_text(error)}"
             runs.append(Run(Variant.AS_GIVEN, outcome, path, reason=reason))
@@ -316,11 +316,11 @@ def _counted(case: Case, runs: Sequence[Run]) -> tuple[str, ...]:
     return missing or case.operations
 
 
-def _outcome(runs: Sequence[Run]) -> Outcome:
-    if any(run.outcome is Outcome.FAILED for run in runs):
-        return Outcome.FAILED
-    return runs[0].outcome if runs else Outcome.FAILED
+def _outcome(runs: Sequence[Run]) -> CaseOutcome:
+    if any(run.outcome is CaseOutcome.FAILED for run in runs):
+        return CaseOutcome.FAILED
+    return runs[0].outcome if runs else CaseOutcome.FAILED
 
 
 def _failed(reason: str) -> Run:
-    return Run(Variant.AS_GIVEN, Outcome.FAILED, reason=reason)
+    return Run(Variant.AS_GIVEN, CaseOutcome.FAILED, reason=reason)

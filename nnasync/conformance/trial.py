@@ -9,8 +9,8 @@ import numpy as np
 from nnasync import hal
 from nnasync.accuracy import compare, compare_distribution, computes_in_half, golden_criterion
 from nnasync.conformance.cases import Case
-from nnasync.conformance.paths import Buffers, Path, execute
-from nnasync.conformance.results import Outcome, Run, Variant
+from nnasync.conformance.paths import CaseBuffers, Path, execute
+from nnasync.conformance.results import CaseOutcome, Run, Variant
 from nnasync.device import PreparedModel
 from nnasync.errors import InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
@@ -22,7 +22,7 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["Fault", "Outputs", "Trial", "error_text"]
+__all__ = ["Fault", "Outputs", "CaseTrial", "error_text"]
 
 Outputs = tuple[Array, ...]
 
@@ -31,7 +31,7 @@ class Fault(Exception):
     """What is wrong with a result."""
 
 
-class Trial:
+class CaseTrial:
     """A form of a case on a prepared model: its memory, its executions, the verdicts."""
 
     def __init__(self, case: Case, variant: Variant, prepared: PreparedModel) -> None:
@@ -39,7 +39,7 @@ class Trial:
         self.variant = variant
         self.outputs: dict[Path, Outputs] = {}
         self._prepared = prepared
-        self._buffers = Buffers(case)
+        self._buffers = CaseBuffers(case)
         self._half = computes_in_half(case.model)
         main = case.model.main
         operands = [main.operands[index] for index in main.output_indexes]
@@ -60,7 +60,7 @@ class Trial:
                 return self.failed(path, error, measure=measure)
         except Exception as error:
             return self.failed(path, error, measure=measure)
-        return Run(self.variant, Outcome.PASSED, path, measure)
+        return Run(self.variant, CaseOutcome.PASSED, path, measure)
 
     async def run_too_small(self, path: Path) -> Iterable[Run]:
         """Execute with a first output that lacks a byte, if it has more than one."""
@@ -75,7 +75,7 @@ class Trial:
             fault = self._shapes_fault(error.output_shapes, too_small=True)
         except Exception as error:
             fault = f"{fault}, not {error_text(error)}"
-        outcome = Outcome.FAILED if fault else Outcome.PASSED
+        outcome = CaseOutcome.FAILED if fault else CaseOutcome.PASSED
         return (Run(Variant.TOO_SMALL, outcome, path, reason=fault),)
 
     def judge(self, path: Path, outputs: Outputs, timing: Timing, *, measure: bool) -> None:
@@ -101,7 +101,7 @@ class Trial:
 
     def failed(self, path: Path, error: Exception, *, measure: bool) -> Run:
         """A failed run and why."""
-        return Run(self.variant, Outcome.FAILED, path, measure, error_text(error))
+        return Run(self.variant, CaseOutcome.FAILED, path, measure, error_text(error))
 
     async def close(self) -> None:
         """Give model and memory back."""

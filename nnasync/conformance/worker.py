@@ -16,7 +16,7 @@ import msgspec
 
 from nnasync.conformance.cases import Case
 from nnasync.conformance.plan import Plan, run_plan
-from nnasync.conformance.progress_lines import Begun, Done, Ended, Message, Stopped
+from nnasync.conformance.progress_lines import Begun, CaseDone, Ended, Message, Stopped
 from nnasync.errors import NNError
 from nnasync.runtime import run
 
@@ -40,7 +40,7 @@ def main() -> int:
 
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
     try:
-        run(run_plan, plan, lambda result: send(Done(result)), begun)
+        run(run_plan, plan, lambda result: send(CaseDone(result)), begun)
     except BrokenPipeError:
         return 1  # Nobody listens any more.
     except (NNError, OSError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from nnasync.drivers.entry_points import Made, Offer, make, make_target, offers
+from nnasync.drivers.entry_points import DriverOffer, Made, make, make_target, offers
 from nnasync.engine import Engine, LateEngine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import DeviceType, Struct
@@ -135,12 +135,12 @@ def comes_with_nnasync(engine: Engine | LateEngine) -> bool:
     return type(engine).__module__.startswith("nnasync.") and engine.name in DRIVERS
 
 
-def foreign_offers() -> tuple[dict[str, Offer], tuple[str, ...]]:
+def foreign_offers() -> tuple[dict[str, DriverOffer], tuple[str, ...]]:
     """The devices of third parties by name, in the order of names, and what is ignored and why.
 
     Raises GeneralFailure if the metadata of the installation cannot be read.
     """
-    found: dict[str, Offer] = {}
+    found: dict[str, DriverOffer] = {}
     ignored = []
     for offer in offers():
         if offer.name in DRIVERS:
@@ -167,7 +167,7 @@ def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
     return {name: make(found[name]) if name in found else make_target(name) for name in names}
 
 
-def need_known(names: Iterable[str]) -> dict[str, Offer]:
+def need_known(names: Iterable[str]) -> dict[str, DriverOffer]:
     """All offers of third parties; raises InvalidArgument if a name is nobody's device.
 
     A "module:factory" that is not installed as a device may stand for a name.
@@ -187,7 +187,7 @@ def driver_facts(name: str) -> Driver:
     """
     if name in DRIVERS:
         return DRIVERS[name]
-    offer = need_known([name]).get(name) or Offer(name, name, "no package")
+    offer = need_known([name]).get(name) or DriverOffer(name, name, "no package")
     try:
         module = importlib.import_module(offer.module)
     except (Exception, SystemExit) as error:

@@ -15,7 +15,7 @@ from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnasync.hal import Struct
 from nnasync.packages import entry_points
 
-__all__ = ["GROUP", "Made", "Offer", "make", "make_target", "offers"]
+__all__ = ["GROUP", "Made", "DriverOffer", "make", "make_target", "offers"]
 
 GROUP = "nnasync.devices"
 """The group of entry points."""
@@ -24,7 +24,7 @@ Made = Engine | Device
 """What a factory returns."""
 
 
-class Offer(Struct, frozen=True):
+class DriverOffer(Struct, frozen=True):
     """An entry point: a device's name, its factory as "module:factory", and who installed it."""
 
     name: str
@@ -42,7 +42,7 @@ class Offer(Struct, frozen=True):
         return f"device {self.name} of {self.distribution} ({self.target})"
 
 
-def offers() -> tuple[Offer, ...]:
+def offers() -> tuple[DriverOffer, ...]:
     """What installed distributions offer, by name, then distribution; nothing is imported for it.
 
     Raises GeneralFailure if the metadata of the installation cannot be read.
@@ -51,10 +51,10 @@ def offers() -> tuple[Offer, ...]:
         found = entry_points(GROUP)
     except Exception as error:
         raise GeneralFailure(f"cannot look for devices: {type(error).__name__}: {error}") from error
-    return tuple(Offer(point.name, point.target, point.distribution) for point in found)
+    return tuple(DriverOffer(point.name, point.target, point.distribution) for point in found)
 
 
-def make(offer: Offer) -> Made:
+def make(offer: DriverOffer) -> Made:
     """Import what an entry point names and call it.
 
     Raises InvalidArgument if that gives anything but an engine or a device of this name,
@@ -71,11 +71,11 @@ def make_target(target: str) -> Made:
 
     The device has the name that it says. Raises what `make` does.
     """
-    offer = Offer("", target, "no package")
+    offer = DriverOffer("", target, "no package")
     return _checked(_called(offer), offer)
 
 
-def _called(offer: Offer) -> Any:
+def _called(offer: DriverOffer) -> Any:
     from importlib import metadata
 
     try:
@@ -87,7 +87,7 @@ def _called(offer: Offer) -> Any:
         raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {told}") from error
 
 
-def _checked(made: Any, offer: Offer) -> Made:
+def _checked(made: Any, offer: DriverOffer) -> Made:
     try:
         is_engine = isinstance(made, Engine)
     except Exception as error:

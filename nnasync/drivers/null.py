@@ -108,7 +108,7 @@ class Gate:
                 self._permits -= 1
 
 
-class _Fault(hal.Struct, frozen=True):
+class _InjectedFault(hal.Struct, frozen=True):
     where: Where
     error: Exception | None
     at: int | None
@@ -156,7 +156,7 @@ class NullEngine(EngineBase):
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Counters.__struct_fields__, 0)
         self._watchers: list[tuple[Callable[[Counters], bool], Fence]] = []
-        self._faults: list[_Fault] = []
+        self._faults: list[_InjectedFault] = []
         self._released = threading.Event()
         self._plans: weakref.WeakSet[_Plan] = weakref.WeakSet()
 
@@ -181,11 +181,11 @@ class NullEngine(EngineBase):
 
         A failing run raises before its step `step`.
         """
-        self._faults.append(_Fault(where, error, at, step))
+        self._faults.append(_InjectedFault(where, error, at, step))
 
     def hang(self, *, at: int | None = None, step: int = 0) -> None:
         """Let execution `at` (None: each) block before its step `step`, deaf to its stop flag."""
-        self._faults.append(_Fault("run", None, at, step))
+        self._faults.append(_InjectedFault("run", None, at, step))
 
     def release(self) -> None:
         """End the hangs of this moment; the executions go on."""

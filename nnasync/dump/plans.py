@@ -18,7 +18,7 @@ from nnasync.dump.words import described, operation_title, reference
 from nnasync.engine import Lowering
 from nnasync.hal import Model, Struct
 from nnasync.partition import ROLES, PartitionedModel, PartitionStep, all_bodies, all_steps, split
-from nnasync.plans.composite import Boundary, Place, Wire
+from nnasync.plans.composite import Boundary, Wire, WireEnd
 
 __all__ = ["PlanOutline", "outline", "plan_text", "step_title"]
 
@@ -114,11 +114,11 @@ def _ranges(indexes: Sequence[int]) -> str:
 def _wire(partitioned: PartitionedModel, wire: Wire, step: int) -> str:
     """What is at the end of a wire: its operand, size, and where it comes from or goes."""
     main = partitioned.model.main
-    if wire.place is Place.BOUNDARY:
+    if wire.place is WireEnd.BOUNDARY:
         boundary = partitioned.boundaries[wire.index]
         where = _other_ends(partitioned, wire, step)
         return f"{_value(partitioned.model, boundary.operand)}, {_size(boundary)}{where}"
-    indexes = main.input_indexes if wire.place is Place.INPUT else main.output_indexes
+    indexes = main.input_indexes if wire.place is WireEnd.INPUT else main.output_indexes
     operand = main.operands[indexes[wire.index]]
     nbytes = hal.byte_size(operand.type, operand.dimensions) if hal.has_dtype(operand.type) else 0
     size = f", {_counted(nbytes, 'byte')}" if nbytes else ""

@@ -16,7 +16,7 @@ from nnasync.scheduler import NEVER_NS, Job
 from nnasync.wakeup import Wakeup
 from nnasync.workers import Task, Workers
 
-__all__ = ["Dependencies", "DependencyFailed", "Gate"]
+__all__ = ["Dependencies", "DependencyFailed", "ConcurrencyGate"]
 
 
 class DependencyFailed(GeneralFailure):
@@ -25,7 +25,7 @@ class DependencyFailed(GeneralFailure):
     reason = "dependency"
 
 
-class Gate:
+class ConcurrencyGate:
     """Lets at most `limit` tasks of one plan be with the workers; 0 lets all through (`is_open`).
 
     The others wait in front of it, have their places with the workers as if they were queued, and
@@ -134,7 +134,12 @@ class Dependencies:
     __slots__ = ("_duration_ns", "_gate", "_left", "_lock", "_task", "_workers")
 
     def __init__(
-        self, task: Task, count: int, gate: Gate, workers: Workers, duration_ns: int | None
+        self,
+        task: Task,
+        count: int,
+        gate: ConcurrencyGate,
+        workers: Workers,
+        duration_ns: int | None,
     ) -> None:
         self._task: Task | None = task
         self._left = count

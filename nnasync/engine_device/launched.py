@@ -7,10 +7,10 @@ from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Struct, Timing
 from nnasync.workers import Task, Workers
 
-__all__ = ["Done", "Info", "Launched", "timing_of"]
+__all__ = ["Done", "EngineExecutionInfo", "Launched", "timing_of"]
 
 
-class Info(Struct, frozen=True):
+class EngineExecutionInfo(Struct, frozen=True):
     """Status and timings after the fence (`device.ExecutionInfo`)."""
 
     status: ErrorStatus
@@ -59,7 +59,7 @@ class Launched:
         if isinstance(self._task, Task):
             self._workers.abandon(self._task)
 
-    async def get_execution_info(self) -> Info:
+    async def get_execution_info(self) -> EngineExecutionInfo:
         """Status and timings; raises BadState while the fence is pending."""
         task = self._task
         if not task.fence.done:
@@ -67,10 +67,10 @@ class Launched:
         error = task.fence.error
         if error is not None:
             status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return Info(status, Timing(), Timing())
+            return EngineExecutionInfo(status, Timing(), Timing())
         if not self._measure:
-            return Info(ErrorStatus.NONE, Timing(), Timing())
-        return Info(
+            return EngineExecutionInfo(ErrorStatus.NONE, Timing(), Timing())
+        return EngineExecutionInfo(
             ErrorStatus.NONE,
             timing_of(task, task.launched_ns),
             timing_of(task, task.ready_ns),

@@ -15,7 +15,7 @@ from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.engine_device.binding import Binding, SizedCall, array_of, target_of
 from nnasync.engine_device.burst_context import EngineBurstContext
 from nnasync.engine_device.fast_state import FastState
-from nnasync.engine_device.gates import Dependencies, Gate
+from nnasync.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync.engine_device.launched import Done, Launched, timing_of
 from nnasync.errors import (
     DeviceError,
@@ -93,7 +93,7 @@ class EnginePreparedModel:
         self._priority = priority
         self._estimate = Estimate()
         self._tries_ahead = tries_ahead
-        self._gate = Gate(workers, concurrency)
+        self._gate = ConcurrencyGate(workers, concurrency)
         self._name = name
         self._bindings: dict[int, Binding] = {}
         self._buffers = buffers

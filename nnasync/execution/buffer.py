@@ -40,7 +40,7 @@ __all__ = [
     "Buffer",
     "Mixed",
     "Role",
-    "Writing",
+    "BufferWrite",
     "are_among",
     "memory_of",
     "pieces_of",
@@ -343,7 +343,7 @@ def placed(ports: Ports, prepared: PreparedModel, outs: Sequence[Any]) -> list[t
     return pieces
 
 
-class Writing:
+class BufferWrite:
     """Notes when a fence is signaled that buffers were written, as one of its callbacks."""
 
     __slots__ = ("_outs", "_ports")

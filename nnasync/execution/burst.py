@@ -43,7 +43,7 @@ from nnasync.errors import (
     NNError,
     because,
 )
-from nnasync.execution.calls import BurstSlot, BurstStatistics, Call, Ways
+from nnasync.execution.calls import BurstCall, BurstSlot, BurstStatistics, Ways
 from nnasync.execution.launch_arguments import config_of
 from nnasync.execution.order import OrderedCalls
 from nnasync.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
@@ -193,7 +193,7 @@ class Burst(OrderedCalls):
                 return value
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
-            call = Call(slot, ways, config)
+            call = BurstCall(slot, ways, config)
             self._room.enter()
             self._submitted += 1
             try:
@@ -362,7 +362,7 @@ class Burst(OrderedCalls):
         self._last = None
         return outcome
 
-    def _follow(self, call: Call, answer: NNError | int) -> None:
+    def _follow(self, call: BurstCall, answer: NNError | int) -> None:
         """Have a call that was asked, and has no result yet, end as one that was sent."""
         with self._lock:
             self._running, self._last = call, None
@@ -412,7 +412,7 @@ class Burst(OrderedCalls):
             raise
         return slot, ways, outs, mixed
 
-    async def _turn_of(self, call: Call) -> None:
+    async def _turn_of(self, call: BurstCall) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
         try:
             await self._workers.turns.next()
@@ -423,9 +423,9 @@ class Burst(OrderedCalls):
             self._idle.append(call.slot)
             raise
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: BurstCall) -> None:
         """Send a call, and those that follow it for as long as the answers come within `send`."""
-        sending: Call | None = call
+        sending: BurstCall | None = call
         while sending is not None:
             sending.sender = threading.get_ident()
             self._send_one(sending)
@@ -433,7 +433,7 @@ class Burst(OrderedCalls):
             following, sending.following = sending.following, None
             sending = following
 
-    def _send_one(self, call: Call) -> None:
+    def _send_one(self, call: BurstCall) -> None:
         controller = self._controller
         try:
             if controller is None or not self._open:
@@ -457,7 +457,7 @@ class Burst(OrderedCalls):
             controller.cancel(call.serial)
         self._watch(call)
 
-    def _answered(self, call: Call, outcome: Outcome) -> None:
+    def _answered(self, call: BurstCall, outcome: Outcome) -> None:
         """The device answered; what it failed to do is repeated by what stands by for it."""
         standby, failure = self._standby, None
         if standby is not None and self._open and not call.given_up:
@@ -470,7 +470,7 @@ class Burst(OrderedCalls):
         else:
             self._repeat(call, failure)
 
-    def _repeat(self, call: Call, failure: NNError) -> None:
+    def _repeat(self, call: BurstCall, failure: NNError) -> None:
         standby = self._standby
         if standby is not None:
             request = self._request(call.ways)
@@ -492,7 +492,7 @@ class Burst(OrderedCalls):
             arguments = ways.encoded[side] = controller.encode(ways.requests[side])
         return arguments
 
-    def _watch(self, call: Call) -> None:
+    def _watch(self, call: BurstCall) -> None:
         """Answer a call at its deadline for a device in another process, which may hang."""
         if self._prompt is None or call.config.deadline_ns == NEVER_NS:
             return
@@ -504,7 +504,7 @@ class Burst(OrderedCalls):
         if call.outcome is not None or call.given_up:
             call.alarm.disarm()
 
-    def _expire(self, call: Call, error: NNError | None = None) -> None:
+    def _expire(self, call: BurstCall, error: NNError | None = None) -> None:
         """Answer a call that was sent, and cancel it on the device."""
         with self._lock:
             if call.outcome is not None or call.given_up:
@@ -520,7 +520,7 @@ class Burst(OrderedCalls):
                 call.cancel()
         call.settle(error)
 
-    async def _wait(self, call: Call) -> None:
+    async def _wait(self, call: BurstCall) -> None:
         call.waiter = Waiter()
         if call.outcome is not None:
             return
@@ -530,7 +530,7 @@ class Burst(OrderedCalls):
             self._give_up(call)
             raise
 
-    def _give_up(self, call: Call) -> None:
+    def _give_up(self, call: BurstCall) -> None:
         with self._lock:
             call.given_up = True
             sent = call is self._running
@@ -547,7 +547,9 @@ class Burst(OrderedCalls):
         self._discard(call.slot)
         self._failed += 1
 
-    def _finish(self, call: Call, outs: Sequence[Any] | None, mixed: buffer.Mixed | None) -> Any:
+    def _finish(
+        self, call: BurstCall, outs: Sequence[Any] | None, mixed: buffer.Mixed | None
+    ) -> Any:
         outcome = call.outcome
         if outcome is None:
             raise BadState("the burst ended without answering this call")

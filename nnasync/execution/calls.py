@@ -14,7 +14,7 @@ from nnasync.execution.stream_state import StreamState
 from nnasync.hal import ExecutionConfig, Model, Request
 from nnasync.wakeup import Waiter
 
-__all__ = ["BurstSlot", "BurstStatistics", "Call", "Ways"]
+__all__ = ["BurstSlot", "BurstStatistics", "BurstCall", "Ways"]
 
 
 class BurstStatistics(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class BurstStatistics(msgspec.Struct, frozen=True):
     hot: bool
 
 
-class Call:
+class BurstCall:
     """One call on its way."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Call:
         self.given_up = False
         self.serial = 0
         self.sender = 0
-        self.following: Call | None = None
+        self.following: BurstCall | None = None
         self.waiter: Waiter | None = None
         self.alarm: Alarm | None = None
         self.cancel: Callable[[], object] | None = None

@@ -21,7 +21,7 @@ from nnasync.errors import (
     ResourceExhausted,
 )
 from nnasync.execution.ports import Ports
-from nnasync.execution.stream_state import Place, StreamState, nbytes_of
+from nnasync.execution.stream_state import StatePlace, StreamState, nbytes_of
 from nnasync.hal import Array, BufferDesc, BufferRole
 from nnasync.memory import Pool
 
@@ -45,7 +45,7 @@ class DistantState(StreamState):
         self._arrays = [state._arrays[state.current]]
         self._buffers = [list(side) for side in zip(*buffers, strict=True)]
         self.places = [
-            *([Place(buffer.token, 0, 0) for buffer in side] for side in self._buffers),
+            *([StatePlace(buffer.token, 0, 0) for buffer in side] for side in self._buffers),
             state.places[state.current],
         ]
         self._copies: list[Pool] = []

@@ -321,7 +321,7 @@ class Net:
             launched = await fenced(prepared, request, fences, config)
         fence = launched.fence
         if outs is not None:
-            fence.add_callback(buffer.Writing(self._ports.outputs, outs))
+            fence.add_callback(buffer.BufferWrite(self._ports.outputs, outs))
         self._hold(sources, fence)
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
 
@@ -371,7 +371,7 @@ class Net:
         self._check(None)
         make: Callable[..., Burst] = bursts.Burst
         if self._flexible is not None:
-            make = functools.partial(open_burst.OpenBurst, self._flexible)
+            make = functools.partial(open_burst.FlexibleBurst, self._flexible)
         return make(
             self._compilation.model,
             self._ports,

@@ -23,10 +23,10 @@ from nnasync.hal import NEVER_NS, ExecutionConfig, Timing
 from nnasync.scheduler import at_ns
 from nnasync.wakeup import cancellation_pending, checkpoint_if_cancelled
 
-__all__ = ["OpenBurst"]
+__all__ = ["FlexibleBurst"]
 
 
-class OpenBurst(Burst):
+class FlexibleBurst(Burst):
     """A stream of executions of a network with open shapes, made by `net.burst()`."""
 
     def __init__(self, calls: FlexibleCalls, *arguments: Any, **options: Any) -> None:

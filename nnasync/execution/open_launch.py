@@ -40,7 +40,7 @@ StartTask = Callable[..., Callable[[], object]]
 """Starts a coroutine function with its arguments in the background; returns its cancel function."""
 
 
-class _Info(Struct, frozen=True):
+class _LaunchInfo(Struct, frozen=True):
     status: ErrorStatus
     timing_launched: Timing = Timing()
     timing_fenced: Timing = Timing()
@@ -70,7 +70,7 @@ class OpenExecution(Execution):
         self._out = out
         self._config = config
         self._fence = Fence()
-        self._info = _Info(ErrorStatus.NONE)
+        self._info = _LaunchInfo(ErrorStatus.NONE)
         self._outputs: tuple[Any, ...] | None = None
         self._launched_ns = now_ns()
         self._wakeup = Wakeup.current()
@@ -112,7 +112,7 @@ class OpenExecution(Execution):
         if error is None:
             return self._info
         status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-        return _Info(status)
+        return _LaunchInfo(status)
 
     async def result(self) -> Any:
         """Wait for the fence and return copies of the outputs; a tuple if there are several.
@@ -193,10 +193,10 @@ async def _met(fence: Fence) -> None:
         raise DependencyFailed(f"waited for a fence that failed: {error}") from error
 
 
-def _timed(timing: Timing, launched_ns: int, fenced_ns: int) -> _Info:
+def _timed(timing: Timing, launched_ns: int, fenced_ns: int) -> _LaunchInfo:
     ended_ns = now_ns()
     on_device = timing.time_on_device_ns
     if on_device == NOT_AVAILABLE:
-        return _Info(ErrorStatus.NONE, timing, timing)
+        return _LaunchInfo(ErrorStatus.NONE, timing, timing)
     launched = Timing(on_device, ended_ns - launched_ns)
-    return _Info(ErrorStatus.NONE, launched, Timing(on_device, ended_ns - fenced_ns))
+    return _LaunchInfo(ErrorStatus.NONE, launched, Timing(on_device, ended_ns - fenced_ns))

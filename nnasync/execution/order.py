@@ -16,7 +16,7 @@ from nnasync.errors import (
     NNError,
     ResourceExhaustedTransient,
 )
-from nnasync.execution.calls import Call
+from nnasync.execution.calls import BurstCall
 from nnasync.execution.stream_state import StreamState
 from nnasync.scheduler import NEVER_NS
 from nnasync.workers import Workers
@@ -31,15 +31,15 @@ class OrderedCalls(ABC):
         self._workers = workers
         self._state = state
         self._lock = threading.Lock()
-        self._pending: deque[Call] = deque()
-        self._running: Call | None = None
-        self._last: Call | None = None
+        self._pending: deque[BurstCall] = deque()
+        self._running: BurstCall | None = None
+        self._last: BurstCall | None = None
 
     @abstractmethod
-    def _send(self, call: Call) -> None:
+    def _send(self, call: BurstCall) -> None:
         """Have the device execute the call that leads, on any thread."""
 
-    def _takes_lead(self, call: Call) -> bool:
+    def _takes_lead(self, call: BurstCall) -> bool:
         """Whether the stream is idle and the call must be sent; else it is queued or answered."""
         if call.config.deadline_ns != NEVER_NS and self._running is not None:
             text = "the deadline passed while earlier calls of the burst were running"
@@ -73,7 +73,7 @@ class OrderedCalls(ABC):
             text = f"no thread for the deadlines of a burst: {error}"
             raise ResourceExhaustedTransient(text) from error
 
-    def _ended(self, call: Call, outcome: Outcome) -> None:
+    def _ended(self, call: BurstCall, outcome: Outcome) -> None:
         """The device answered: commit the state, send the next call, wake the waiter."""
         with self._lock:
             if self._state is not None and not isinstance(outcome, NNError) and not call.given_up:
@@ -91,7 +91,7 @@ class OrderedCalls(ABC):
             self._send(following)
         call.settle(outcome)
 
-    def _next(self) -> Call | None:
+    def _next(self) -> BurstCall | None:
         while self._pending:
             call = self._pending.popleft()
             if call.outcome is None and not call.given_up:
@@ -100,7 +100,7 @@ class OrderedCalls(ABC):
                 return call
         return None
 
-    def _withdraw(self, call: Call, error: NNError) -> None:
+    def _withdraw(self, call: BurstCall, error: NNError) -> None:
         """Answer a call that waits in the queue; one that was sent is left to the device."""
         with self._lock:
             if call is self._running or call.outcome is not None:

@@ -24,7 +24,7 @@ import numpy as np
 from nnasync.execution.ports import Port, Ports, copy_in
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
-from nnasync.memory import Arena, Pool, Region, layout
+from nnasync.memory import Pool, Region, SharedArena, layout
 
 __all__ = [
     "ANY_PROCESS",
@@ -229,7 +229,7 @@ class Slots:
         if peer is None and self._peer is None:
             return
         self._peer = peer
-        self._shared = Arena().take
+        self._shared = SharedArena().take
         self._begin_anew()
 
     def take(self) -> Slot:

@@ -18,10 +18,10 @@ from nnasync.execution.slots import MemorySource, own_memory
 from nnasync.hal import Array, Memory
 from nnasync.memory import layout
 
-__all__ = ["Place", "StreamState", "nbytes_of"]
+__all__ = ["StatePlace", "StreamState", "nbytes_of"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class StatePlace(msgspec.Struct, frozen=True):
     """Where one state is on one side: a piece of a pool, or all of a buffer (length 0)."""
 
     pool: Memory | int
@@ -45,7 +45,7 @@ class StreamState:
         offsets = [begin + offset for offset in offsets]
         count = len(sizes)
         self.places = [
-            [Place(pool, offsets[side * count + n], sizes[n]) for n in range(count)]
+            [StatePlace(pool, offsets[side * count + n], sizes[n]) for n in range(count)]
             for side in (0, 1)
         ]
         self._arrays: list[list[Array]] = [
@@ -58,7 +58,7 @@ class StreamState:
         self.current = self._before = 0
         self.begin()
 
-    def pieces(self, side: int, inputs: int) -> list[tuple[int, Place]]:
+    def pieces(self, side: int, inputs: int) -> list[tuple[int, StatePlace]]:
         """Where an execution that reads this side has its states, by position in the request.
 
         Positions count through the inputs, of which there are so many, and then the outputs.

@@ -20,10 +20,10 @@ from nnasync.memory import Pool
 from nnasync.model import ModelBuilder, Value
 from nnasync.model.graph import Input
 
-__all__ = ["Port", "State", "file_of", "graph_of", "whole"]
+__all__ = ["WholePort", "State", "file_of", "graph_of", "whole"]
 
 
-class Port(Struct, frozen=True):
+class WholePort(Struct, frozen=True):
     """An input or output of a file, as an operand."""
 
     name: str
@@ -44,8 +44,8 @@ def whole(
     label: str,
     *,
     name: str,
-    inputs: Sequence[Port],
-    outputs: Sequence[Port],
+    inputs: Sequence[WholePort],
+    outputs: Sequence[WholePort],
     states: Sequence[State] = (),
 ) -> Model:
     """The model that runs a file whole; `label` becomes the name of the operand with the file.
@@ -73,7 +73,7 @@ def whole(
     return builder.build()
 
 
-def _input(builder: ModelBuilder, port: Port) -> Value:
+def _input(builder: ModelBuilder, port: WholePort) -> Value:
     tensor = port.tensor
     return builder.input(
         port.name,

@@ -11,7 +11,7 @@ from nnasync.hal import Array, Shape
 from nnasync.kernels.operation import Arguments, Kernel, Step
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, sequence
 
-__all__ = ["Layout", "broadcast", "long_rows", "ufunc_kernel"]
+__all__ = ["BroadcastLayout", "broadcast", "long_rows", "ufunc_kernel"]
 
 
 def broadcast(arguments: Arguments, first: int, second: int) -> Shape:
@@ -43,7 +43,7 @@ def ufunc_kernel(function: Callable[..., Any], *, raw: bool = False) -> Kernel:
     return Kernel(bind)
 
 
-class Layout:
+class BroadcastLayout:
     """Shapes of two operands and a result with the dimensions joined that need not be apart.
 
     `parts` are slices over the rows of the result of about `limit` elements, the first of them the

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, Shape
-from nnasync.kernels.broadcast import Layout
+from nnasync.kernels.broadcast import BroadcastLayout
 from nnasync.kernels.fixed_point import single
 from nnasync.kernels.operation import ArraySpec, Kernel, Step, Tensor, quantized_range
 from nnasync.kernels.steps import Call, blocks, copy, sequence
@@ -94,10 +94,10 @@ def pair_kernel(a: Tensor, b: Tensor, shape: Shape, table: Array) -> Kernel:
     swapped = a.size < b.size
     by_byte = _by_byte(_by_byte(table, a, 0), b, 1)
     if swapped:
-        layout = Layout(b.shape, a.shape, shape, _INDEXES_AT_ONCE)
+        layout = BroadcastLayout(b.shape, a.shape, shape, _INDEXES_AT_ONCE)
     else:
         by_byte = by_byte.T
-        layout = Layout(a.shape, b.shape, shape, _INDEXES_AT_ONCE)
+        layout = BroadcastLayout(a.shape, b.shape, shape, _INDEXES_AT_ONCE)
     flat = np.ascontiguousarray(by_byte).reshape(-1)
     specs = [ArraySpec(layout.largest(layout.output), np.intp)]
     if layout.b != layout.output:
@@ -114,7 +114,12 @@ def pair_kernel(a: Tensor, b: Tensor, shape: Shape, table: Array) -> Kernel:
 
 
 def _pair_calls(
-    layout: Layout, table: Array, a: Array, b: Array, target: Array, scratch: Sequence[Array]
+    layout: BroadcastLayout,
+    table: Array,
+    a: Array,
+    b: Array,
+    target: Array,
+    scratch: Sequence[Array],
 ) -> list[Call]:
     """The byte of b times 256 plus the byte of a is the index."""
     a, b, target = a.reshape(layout.a), b.reshape(layout.b), target.reshape(layout.output)

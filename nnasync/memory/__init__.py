@@ -8,7 +8,7 @@ from nnasync.deferred import names
 from nnasync.memory.layout import ALIGNMENT, layout
 from nnasync.memory.mapping import MemoryStatistics, count_copied, statistics
 from nnasync.memory.pool import IMAGE, Pool, Region, Unusable, mapped, to_rgb
-from nnasync.memory.shared_arena import Arena
+from nnasync.memory.shared_arena import SharedArena
 
 if TYPE_CHECKING:
     from nnasync.memory.image import ImageFormat as ImageFormat
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALIGNMENT",
     "IMAGE",
-    "Arena",
+    "SharedArena",
     "ImageFormat",
     "ImageLayout",
     "MemoryStatistics",

@@ -14,13 +14,13 @@ import weakref
 from nnasync.memory.layout import ALIGNMENT
 from nnasync.memory.pool import Pool
 
-__all__ = ["Arena"]
+__all__ = ["SharedArena"]
 
 LARGEST_POOL_BYTES = 64 << 20
 """A piece that is larger than this has a pool of its own."""
 
 
-class Arena:
+class SharedArena:
     """Gives out pieces of shared memory, from any thread."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from nnasync.partition.assignment import assign as assign
 from nnasync.partition.composite_engine import CompositeEngine as CompositeEngine
 from nnasync.partition.control_flow import INTERPRETER as INTERPRETER
 from nnasync.partition.control_flow import ROLES as ROLES
-from nnasync.partition.control_flow import ControlFlow as ControlFlow
+from nnasync.partition.control_flow import InterpretableOperations as InterpretableOperations
 from nnasync.partition.control_flow import body_model as body_model
 from nnasync.partition.control_flow import find_control_flow as find_control_flow
 from nnasync.partition.costs import multiply_adds as multiply_adds
@@ -54,7 +54,7 @@ __all__ = [
     "Assignment",
     "Border",
     "CompositeEngine",
-    "ControlFlow",
+    "InterpretableOperations",
     "Group",
     "PartitionStep",
     "PartitionedModel",

@@ -21,7 +21,7 @@ from nnasync.partition.submodel import compact
 __all__ = [
     "INTERPRETER",
     "ROLES",
-    "ControlFlow",
+    "InterpretableOperations",
     "body_model",
     "find_control_flow",
     "inner_first",
@@ -44,7 +44,7 @@ _MAX_BINDINGS = 1000
 _MAX_DEPTH = 16
 
 
-class ControlFlow(Struct, frozen=True):
+class InterpretableOperations(Struct, frozen=True):
     """The operations of a model that can be interpreted, by their indices.
 
     `main` are those of the main subgraph. `bodies` are the subgraphs that interpreted operations
@@ -55,7 +55,7 @@ class ControlFlow(Struct, frozen=True):
     bodies: Mapping[int, frozenset[int]] = msgspec.field(default_factory=dict)
 
 
-class _Extent(Struct, frozen=True):
+class _BindingCost(Struct, frozen=True):
     """What binding a subgraph costs: how many subgraphs are bound with it, and how deep."""
 
     bindings: int
@@ -86,24 +86,26 @@ def body_model(model: Model, number: int) -> Model:
     return compact(view(model, number))
 
 
-def find_control_flow(model: Model) -> ControlFlow:
+def find_control_flow(model: Model) -> InterpretableOperations:
     """What of a legal model can be interpreted."""
     if not model.referenced:
-        return ControlFlow()
-    known: dict[int, tuple[frozenset[int], _Extent]] = {}
+        return InterpretableOperations()
+    known: dict[int, tuple[frozenset[int], _BindingCost]] = {}
     for number in inner_first(model):
         known[number] = _examined(view(model, number), known)
     main, _ = _examined(model, known)
     reached: dict[int, None] = {}
     _reach(model.main, main, model, known, reached)
-    return ControlFlow(main, {number: known[number][0] for number in known if number in reached})
+    return InterpretableOperations(
+        main, {number: known[number][0] for number in known if number in reached}
+    )
 
 
 def _reach(
     subgraph: Subgraph,
     operations: Iterable[int],
     model: Model,
-    known: Mapping[int, tuple[frozenset[int], _Extent]],
+    known: Mapping[int, tuple[frozenset[int], _BindingCost]],
     reached: dict[int, None],
 ) -> None:
     """Note the subgraphs that interpreted operations run; the extent bounds the depth."""
@@ -134,8 +136,8 @@ def inner_first(model: Model) -> list[int]:
 
 
 def _examined(
-    model: Model, known: Mapping[int, tuple[frozenset[int], _Extent]]
-) -> tuple[frozenset[int], _Extent]:
+    model: Model, known: Mapping[int, tuple[frozenset[int], _BindingCost]]
+) -> tuple[frozenset[int], _BindingCost]:
     """The operations of a main subgraph that can be interpreted, and what binding it costs."""
     candidates = [i for i, each in enumerate(model.main.operations) if each.type in ROLES]
     found, bindings, depth = set(), 1, 0
@@ -149,7 +151,7 @@ def _examined(
             found.add(index)
             bindings += cost
             depth = max(depth, deep)
-    return frozenset(found), _Extent(bindings, depth)
+    return frozenset(found), _BindingCost(bindings, depth)
 
 
 def _is_sized(model: Model, operation: Operation) -> bool:

@@ -28,7 +28,7 @@ from nnasync.partition.distribution import Assignment
 from nnasync.partition.grouping import Group, grouped
 from nnasync.partition.shapes import with_inferred_shapes
 from nnasync.partition.submodel import submodel
-from nnasync.plans.composite import Boundary, Place, Wire
+from nnasync.plans.composite import Boundary, Wire, WireEnd
 
 __all__ = [
     "PartitionStep",
@@ -249,9 +249,9 @@ def _writing(model: Model, operand: int) -> int:
 def _step(flow: _Flow, step: int, boundaries: dict[int, int], name: str) -> PartitionStep:
     """One step: reads inputs of the model, boundaries, and outputs of earlier steps."""
     main, group = flow.model.main, flow.groups[step]
-    given = {index: Wire(Place.INPUT, k) for k, index in enumerate(main.input_indexes)}
-    between = {index: Wire(Place.BOUNDARY, number) for index, number in boundaries.items()}
-    results = {index: Wire(Place.OUTPUT, k) for k, index in enumerate(main.output_indexes)}
+    given = {index: Wire(WireEnd.INPUT, k) for k, index in enumerate(main.input_indexes)}
+    between = {index: Wire(WireEnd.BOUNDARY, number) for index, number in boundaries.items()}
+    results = {index: Wire(WireEnd.OUTPUT, k) for k, index in enumerate(main.output_indexes)}
     inputs = {
         index: wire
         for index, wire in (given | between | results).items()
@@ -270,8 +270,8 @@ def _step(flow: _Flow, step: int, boundaries: dict[int, int], name: str) -> Part
 
 
 def _whole(model: Model, group: Group) -> PartitionStep:
-    inputs = tuple(Wire(Place.INPUT, k) for k in range(len(model.main.input_indexes)))
-    outputs = tuple(Wire(Place.OUTPUT, k) for k in range(len(model.main.output_indexes)))
+    inputs = tuple(Wire(WireEnd.INPUT, k) for k in range(len(model.main.input_indexes)))
+    outputs = tuple(Wire(WireEnd.OUTPUT, k) for k in range(len(model.main.output_indexes)))
     return PartitionStep(group.device, group.operations, model, inputs, outputs)
 
 

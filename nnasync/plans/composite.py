@@ -45,12 +45,12 @@ from nnasync.hal import (
 )
 from nnasync.workers import Given, StopFlag
 
-__all__ = ["Boundary", "CompositeCall", "CompositePlan", "CompositeStep", "Place", "Wire"]
+__all__ = ["Boundary", "CompositeCall", "CompositePlan", "CompositeStep", "WireEnd", "Wire"]
 
 _ALIGNMENT = 64
 
 
-class Place(enum.Enum):
+class WireEnd(enum.Enum):
     """The end of a wire."""
 
     INPUT = "input"
@@ -61,7 +61,7 @@ class Place(enum.Enum):
 class Wire(Struct, frozen=True):
     """Where a step reads or writes: the number of an input or output of the model, or boundary."""
 
-    place: Place
+    place: WireEnd
     index: int
 
 
@@ -153,7 +153,7 @@ class CompositePlan(Plan):
 
     def _slot(self, wire: Wire) -> int:
         inputs, outputs = self._counts
-        start = {Place.INPUT: 0, Place.OUTPUT: inputs, Place.BOUNDARY: inputs + outputs}
+        start = {WireEnd.INPUT: 0, WireEnd.OUTPUT: inputs, WireEnd.BOUNDARY: inputs + outputs}
         return start[wire.place] + wire.index
 
     def _lane(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> _Lane:

@@ -9,12 +9,12 @@ from typing import Any
 from nnasync.hal import Priority
 from nnasync.scheduler.job import NEVER_NS, Job
 
-__all__ = ["Lane"]
+__all__ = ["ClientQueue"]
 
 _SHIELD = 20
 
 
-class Lane:
+class ClientQueue:
     """What one client has queued: `queued` by priority, `size` in all; `running` was handed out.
 
     `totals` counts what is queued by priority in all lanes together, and `expired` is where all of

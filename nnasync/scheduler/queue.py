@@ -16,7 +16,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Priority
 from nnasync.scheduler.job import NEVER_NS, Job
-from nnasync.scheduler.lane import Lane
+from nnasync.scheduler.lane import ClientQueue
 from nnasync.scheduler.room import Room, displaced
 from nnasync.tracing import Count, labeled
 
@@ -70,7 +70,7 @@ class Scheduler:
         self._aging_ns = aging_ns
         self._queued = [0, 0, 0]
         self._expired: list[Job] = []
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, ClientQueue] = {}
         self._leaving: set[int] = set()
         self._last_client = -1
         self._virtual_ns = 0.0
@@ -80,7 +80,7 @@ class Scheduler:
         self._displaced = self._missed = 0
         self._room = Room(room)
         self.open_client(queue_limit=queue_limit)
-        self._only: Lane | None = self._lanes[0]
+        self._only: ClientQueue | None = self._lanes[0]
 
     # -- clients
 
@@ -88,7 +88,7 @@ class Scheduler:
         """Take another client in, and return its number; all have equal shares."""
         self._last_client += 1
         self._only = None
-        self._lanes[self._last_client] = Lane(
+        self._lanes[self._last_client] = ClientQueue(
             aging_ns=self._aging_ns,
             totals=self._queued,
             expired=self._expired,
@@ -373,19 +373,19 @@ class Scheduler:
                 return job
         return None
 
-    def _charge(self, lane: Lane, job: Job) -> None:
+    def _charge(self, lane: ClientQueue, job: Job) -> None:
         """Charge the expected time of a job."""
         self._move_on(lane)
         job.charged_ns = max(job.estimate.ns, _LEAST_NS)
         lane.tag_ns += job.charged_ns
         lane.running += 1
 
-    def _enter(self, lane: Lane) -> None:
+    def _enter(self, lane: ClientQueue) -> None:
         """Have a lane that was empty begin at the tag of those that are served."""
         if not lane.size:
             lane.tag_ns = max(lane.tag_ns, self._virtual_ns)
 
-    def _move_on(self, lane: Lane) -> None:
+    def _move_on(self, lane: ClientQueue) -> None:
         """Note that a lane is served: those that come later begin at the lowest tag."""
         tag_ns = lane.tag_ns
         if any(self._queued):
@@ -414,5 +414,5 @@ def _heard(after_ns: float) -> str:
     return f"; the event loop hears of its end {after_ns / 1e6:.3f} ms later" if after_ns else ""
 
 
-def _tag(lane: Lane) -> float:
+def _tag(lane: ClientQueue) -> float:
     return lane.tag_ns

@@ -16,7 +16,7 @@ from nnasync.engine_device.prepared import EnginePreparedModel
 from nnasync.service.limits import Limits
 from nnasync.service.rate_limit import COMPILING_CREDIT_NS, ClientBuckets, TokenBucket
 
-__all__ = ["CALL_NS", "FINE_NS", "Account", "Stopwatch"]
+__all__ = ["CALL_NS", "FINE_NS", "ClientAccount", "Stopwatch"]
 
 CALL_NS = 100_000
 """What a call takes, beyond the reading of it: a task of its own, and its answer."""
@@ -28,7 +28,7 @@ _CHARGED_NS = 500_000.0
 """What messages took is charged to the share of executions in such amounts."""
 
 
-class Account:
+class ClientAccount:
     """What one client has used; a client that is trusted is alone in its process, and has none."""
 
     def __init__(self, device: Device, limits: Limits, buckets: ClientBuckets | None) -> None:

@@ -19,7 +19,7 @@ import anyio.lowlevel
 from nnasync.device import Device
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
-from nnasync.service.client_account import CALL_NS, Account, Stopwatch
+from nnasync.service.client_account import CALL_NS, ClientAccount, Stopwatch
 from nnasync.service.holdings import ANSWERED, Holdings
 from nnasync.service.limits import Limits
 from nnasync.service.rate_limit import ClientBuckets
@@ -70,7 +70,7 @@ class Session:
         self._limits = limits
         self._wakeup = Wakeup.current()
         self._connection = Connection(sock, "a client", self._blocked)
-        self._account = Account(device, limits, buckets)
+        self._account = ClientAccount(device, limits, buckets)
         self._holdings = Holdings(
             device, limits, self.send, self._account, self._start, trusts=trusts
         )

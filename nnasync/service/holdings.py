@@ -19,7 +19,7 @@ from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
 from nnasync.message_queue import Handover
 from nnasync.scheduler import NEVER_NS
-from nnasync.service.client_account import Account
+from nnasync.service.client_account import ClientAccount
 from nnasync.service.executions import Start, executions_of
 from nnasync.service.limits import Limits
 from nnasync.service.served_bursts import ServedBurst
@@ -81,7 +81,7 @@ class Holdings:
         device: Device,
         limits: Limits,
         send: Callable[..., None],
-        account: Account,
+        account: ClientAccount,
         start: Start,
         *,
         trusts: bool,

@@ -18,7 +18,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Memory
 from nnasync.message_queue import Handover, QueueReader, QueueWriter
-from nnasync.service.client_account import Account, Stopwatch
+from nnasync.service.client_account import ClientAccount, Stopwatch
 from nnasync.service.served_memories import Memories
 from nnasync.wire.connection import close_all
 from nnasync.wire.placement import SHORT_NS, Placement
@@ -41,7 +41,7 @@ class ServedBurst:
         number: int,
         memories: Memories,
         fds: Sequence[int],
-        account: Account,
+        account: ClientAccount,
         *,
         polls: bool,
         ordered: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from nnasync.burst import Arguments
+from nnasync.burst import BurstArguments
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -131,7 +131,7 @@ class Memories:
         if known is not None:
             return known[0]
         try:
-            form: Arguments = decode(encoded, Arguments)
+            form: BurstArguments = decode(encoded, BurstArguments)
         except GeneralFailure as error:
             raise InvalidArgument(f"no legal request: {error}") from error
         pools = tuple(self.pool(each) if each > 0 else -each for each in form.slots)

@@ -21,11 +21,11 @@ from nnasync.streaming.sources import (
     synthetic,
     video_file,
 )
-from nnasync.streaming.stage import Call, Policy, Result, Stage
+from nnasync.streaming.stage import Policy, Result, Stage, StageCall
 
 __all__ = [
     "Account",
-    "Call",
+    "StageCall",
     "Entry",
     "Histogram",
     "Item",

@@ -46,7 +46,7 @@ class LookAhead(Generic[T]):
         self, make: Callable[[], Iterator[T]], *, batch: int = 8, reading: Reading | None = None
     ) -> None:
         self._reading = reading or Reading("it", open_timeout_s=None, read_timeout_s=None)
-        self._reader = _Reader(make, batch, self._reading)
+        self._reader = _LookAheadThread(make, batch, self._reading)
         self._items: deque[T] = deque()
         self._ahead: Future[list[T]] | None = None
         self._waiters: set[Waiter] = set()
@@ -107,7 +107,7 @@ class LookAhead(Generic[T]):
                 self._waiters.discard(waiter)
 
 
-class _Reader(Generic[T]):
+class _LookAheadThread(Generic[T]):
     """The thread's side: nothing here knows of the consumer, which may be gone."""
 
     def __init__(self, make: Callable[[], Iterator[T]], batch: int, reading: Reading) -> None:

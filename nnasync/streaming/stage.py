@@ -36,7 +36,7 @@ from nnasync.hal import Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
 
-__all__ = ["Call", "Policy", "Result", "Stage"]
+__all__ = ["StageCall", "Policy", "Result", "Stage"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Policy(enum.Enum):
     BLOCK = "block"
 
 
-class Call(Protocol):
+class StageCall(Protocol):
     """The callable of a stage: a burst, a network or a coroutine function."""
 
     def __call__(self, data: Any, /, *, deadline: Deadline | None = None) -> Awaitable[Any]:
@@ -109,7 +109,7 @@ class Stage:
 
     def __init__(
         self,
-        call: Call,
+        call: StageCall,
         *,
         policy: Policy = Policy.NEWEST,
         capacity: int = 1,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from nnasync.tracing.marks import Layer, Mark
-from nnasync.tracing.timeline import Flow, Place, Span
+from nnasync.tracing.timeline import Flow, Span, TrackPlace
 
 __all__ = ["chrome_trace", "write_trace"]
 
@@ -50,9 +50,9 @@ class _Tracks:
         """`real` are numbers of processes that are some; ours are others."""
         self._free = (number for number in itertools.count(1) if number not in real)
         self._processes: dict[tuple[str, int], int] = {("", 0): next(self._free)}
-        self._threads: dict[Place, int] = {}
+        self._threads: dict[TrackPlace, int] = {}
 
-    def place(self, place: Place) -> Event:
+    def place(self, place: TrackPlace) -> Event:
         process = place.process, place.pid
         if process not in self._processes:
             self._processes[process] = place.pid or next(self._free)
@@ -78,10 +78,10 @@ def _process_name(process: str, pid: int) -> str:
     return f"device {process}" if process else "nnasync"
 
 
-def _places(record: Span | Flow) -> tuple[Place, ...]:
+def _places(record: Span | Flow) -> tuple[TrackPlace, ...]:
     if isinstance(record, Flow):
         return record.source, record.target
-    return (Place(record.track, record.process, record.pid),)
+    return (TrackPlace(record.track, record.process, record.pid),)
 
 
 def _meta(kind: str, pid: int, tid: int, name: str) -> Event:

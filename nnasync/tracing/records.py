@@ -9,10 +9,10 @@ import msgspec
 from nnasync import hal
 from nnasync.tracing.marks import Layer, Phase
 
-__all__ = ["Arrival", "Departure", "Flow", "Place", "Record", "Span"]
+__all__ = ["Arrival", "Departure", "Flow", "TrackPlace", "Record", "Span"]
 
 
-class Place(hal.Struct, frozen=True):
+class TrackPlace(hal.Struct, frozen=True):
     """A track and the process it is of: a device's name, or empty for everything else.
 
     `pid` is that of a process of its own, 0 for what happens in this one.
@@ -44,10 +44,10 @@ class Span(hal.Struct, frozen=True):
 class Flow(hal.Struct, frozen=True):
     """A fence: where and when it was signaled, and the start that it released."""
 
-    source: Place
+    source: TrackPlace
     start_ns: int
     end_ns: int
-    target: Place
+    target: TrackPlace
     target_ns: int
 
 
@@ -55,7 +55,7 @@ class Departure(hal.Struct, frozen=True):
     """Where and when a fence that went to another process, or came from one, was signaled."""
 
     fence: str
-    source: Place
+    source: TrackPlace
     start_ns: int
     end_ns: int
 
@@ -64,7 +64,7 @@ class Arrival(hal.Struct, frozen=True):
     """A start that waited for such a fence."""
 
     fence: str
-    target: Place
+    target: TrackPlace
     target_ns: int
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from nnasync import errors
 from nnasync.tracing.instruments import Instrument, Signal, Traced
 from nnasync.tracing.marks import Layer, Mark, Phase
-from nnasync.tracing.records import Arrival, Departure, Flow, Place, Record, Span
+from nnasync.tracing.records import Arrival, Departure, Flow, Record, Span, TrackPlace
 
-__all__ = ["Arrival", "Departure", "Flow", "Place", "Record", "Span", "Timeline"]
+__all__ = ["Arrival", "Departure", "Flow", "TrackPlace", "Record", "Span", "Timeline"]
 
 _UNFINISHED = 4096
 
@@ -33,10 +33,10 @@ class _Waiting:
     def __init__(self) -> None:
         self.since_ns = 0
         self.foreign: list[str] = []
-        self.signals: list[tuple[Place, int, int]] = []
+        self.signals: list[tuple[TrackPlace, int, int]] = []
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     process = ""
 
 
@@ -50,7 +50,7 @@ class Timeline(Instrument):
         self._dropped = 0
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._lock = threading.Lock()
-        self._here = _Here()
+        self._here = _ThreadState()
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -105,7 +105,7 @@ class Timeline(Instrument):
             waited = self._waiting.pop(_key(task), None) or _Waiting()
         device = _device(task.name)
         self._here.process = device
-        target = Place(threading.current_thread().name, device)
+        target = TrackPlace(threading.current_thread().name, device)
         for source, start_ns, end_ns in waited.signals:
             self._keep(Flow(source, start_ns, end_ns, target, begun_ns))
         for name in waited.foreign:
@@ -168,7 +168,7 @@ class Timeline(Instrument):
         if fence.error is not None:
             return
         begun_ns = time.monotonic_ns()
-        place = Place(threading.current_thread().name, self._here.process)
+        place = TrackPlace(threading.current_thread().name, self._here.process)
         with self._lock:
             signals = self._waits(key).signals
             signals.append((place, begun_ns, max(begun_ns + 1, time.monotonic_ns())))
@@ -177,7 +177,7 @@ class Timeline(Instrument):
         """The same for a fence that is waited for elsewhere."""
         if fence.error is None:
             now_ns = time.monotonic_ns()
-            place = Place(threading.current_thread().name, self._here.process)
+            place = TrackPlace(threading.current_thread().name, self._here.process)
             self._keep(Departure(name, place, now_ns, now_ns + 1))
 
     def _keep(self, record: Record) -> None:

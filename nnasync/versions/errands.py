@@ -29,7 +29,7 @@ from nnasync.scheduler import NEVER_NS
 from nnasync.wakeup import Waiter, Wakeup
 from nnasync.workers import contained
 
-__all__ = ["Answer", "Errand", "Errands", "Spawn"]
+__all__ = ["PendingResult", "Errand", "Errands", "Spawn"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], object]
 """Starts a task on the loop: `start_soon` of a task group."""
 
 
-class Answer(Generic[T]):
+class PendingResult(Generic[T]):
     """A result that is to come by a deadline.
 
     `fence` is settled once, with the result there or an error. `released` is signaled afterwards,
@@ -119,7 +119,7 @@ class Answer(Generic[T]):
             alarm.disarm()
 
 
-class Errand(Answer[T]):
+class Errand(PendingResult[T]):
     """A call of a coroutine, in a task of its own once it is begun."""
 
     def __init__(

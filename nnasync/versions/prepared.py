@@ -27,7 +27,7 @@ from nnasync.hal import (
 )
 from nnasync.validation import compliant_with, validate_request
 from nnasync.versions.errands import Errand, Errands
-from nnasync.versions.versioned_bursts import OwnBurst, ServedBurst, follow
+from nnasync.versions.versioned_bursts import OwnBurst, VersionedBurst, follow
 from nnasync.versions.versioned_results import are_specified, checked_result, older_error
 
 __all__ = ["VersionedPreparedModel"]
@@ -109,7 +109,7 @@ class VersionedPreparedModel(PlainExecutions):
                 logger.debug("%s serves no burst of its own: %s", self._who, error)
             else:
                 return burst
-        return ServedBurst(self._begin, callback, request_channel, result_channel)
+        return VersionedBurst(self._begin, callback, request_channel, result_channel)
 
     async def close(self) -> None:
         """Close the prepared model of the device, if it can be closed; what is in flight ends."""

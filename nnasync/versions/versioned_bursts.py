@@ -25,9 +25,9 @@ from nnasync.clock import Watchdog
 from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
-from nnasync.versions.errands import Answer
+from nnasync.versions.errands import PendingResult
 
-__all__ = ["OwnBurst", "ServedBurst", "follow"]
+__all__ = ["OwnBurst", "VersionedBurst", "follow"]
 
 
 class _Checked(Protocol):
@@ -41,7 +41,7 @@ class _Checked(Protocol):
 
 
 def follow(
-    answer: Answer[ExecutionResult],
+    answer: PendingResult[ExecutionResult],
     behind: Fence | None,
     begin: Callable[[], None],
     reply: Callable[[Outcome], None],
@@ -62,7 +62,7 @@ def follow(
     return answer.cancel
 
 
-class ServedBurst:
+class VersionedBurst:
     """A burst whose requests are executed one by one (IBurstContext)."""
 
     def __init__(
@@ -141,7 +141,9 @@ class OwnBurst:
         release: Callable[[], None],
     ) -> Callable[[], None]:
         self._checked.check(request)
-        answer: Answer[ExecutionResult] = _Sent(self._who, config.deadline_ns, self._watchdog)
+        answer: PendingResult[ExecutionResult] = _Sent(
+            self._who, config.deadline_ns, self._watchdog
+        )
 
         def done(outcome: Outcome) -> None:
             told = self._checked.outcome(request, outcome, measure=config.measure)
@@ -168,7 +170,7 @@ class OwnBurst:
         return follow(answer, behind, begin, reply, release)
 
 
-class _Sent(Answer[ExecutionResult]):
+class _Sent(PendingResult[ExecutionResult]):
     """The answer to a request that goes over the device's burst."""
 
     _take_back: Callable[[], None] | None = None

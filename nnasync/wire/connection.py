@@ -65,7 +65,7 @@ class Frame:
         self.fds = []
 
 
-class _Waiting:
+class _UnsentFrame:
     """The rest of a frame that the socket had no room for; owns its descriptors."""
 
     __slots__ = ("data", "fds")
@@ -87,7 +87,7 @@ class Connection:
         self._who = who
         self._on_blocked = on_blocked
         self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_UnsentFrame] = deque()
         self._waiting_bytes = 0
         self._waiting_fds = 0
         self._buffer = bytearray()
@@ -240,7 +240,7 @@ class Connection:
         except OSError as error:
             close_all(own)
             raise ResourceExhaustedTransient(f"no descriptors for a message: {error}") from error
-        self._waiting.append(_Waiting(data, own))
+        self._waiting.append(_UnsentFrame(data, own))
         self._waiting_bytes += len(data)
         self._waiting_fds += len(own)
 

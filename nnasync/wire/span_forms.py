@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from nnasync.errors import GeneralFailure
 from nnasync.tracing import Layer, Phase
-from nnasync.tracing.timeline import Arrival, Departure, Place, Record, Span
+from nnasync.tracing.timeline import Arrival, Departure, Record, Span, TrackPlace
 from nnasync.wire.messages import Message
 
 __all__ = ["MOST_RECORDS", "LaunchForm", "SpanForm", "Spans", "form_of", "records_of"]
@@ -135,14 +135,14 @@ def _spans(received: Spans, device: str, since_ns: int) -> Iterator[Record]:
         yield Span(text, "trace", at_ns, at_ns, process=device, pid=received.pid)
 
 
-def departures(forms: Iterable[LaunchForm], origin: str, place: Place) -> Iterator[Departure]:
+def departures(forms: Iterable[LaunchForm], origin: str, place: TrackPlace) -> Iterator[Departure]:
     """Fences of launches that were signaled; their names begin with `origin`."""
     for form in forms:
-        where = Place(form.track, place.process, place.pid)
+        where = TrackPlace(form.track, place.process, place.pid)
         yield Departure(f"{origin}{form.launch}", where, form.at_ns, form.at_ns + 1)
 
 
-def arrivals(form: LaunchForm, fences: Iterable[str], place: Place) -> Iterator[Arrival]:
+def arrivals(form: LaunchForm, fences: Iterable[str], place: TrackPlace) -> Iterator[Arrival]:
     """The start of a launch, for each fence that it waited for."""
     for fence in fences:
-        yield Arrival(fence, Place(form.track, place.process, place.pid), form.at_ns)
+        yield Arrival(fence, TrackPlace(form.track, place.process, place.pid), form.at_ns)

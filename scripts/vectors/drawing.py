@@ -12,17 +12,17 @@ import numpy as np
 import nnasync as nn
 from nnasync import hal
 from nnasync.conformance.case_files import CaseLine, OperandLine, OperationLine, SubgraphLine
-from nnasync.conformance.random_graphs.graph import Graph, model_of
+from nnasync.conformance.random_graphs.graph import RandomGraph, model_of
 from nnasync.conformance.random_graphs.reference import evaluate, execute, outputs_of
 from nnasync.conformance.random_graphs.samplers import SAMPLERS
-from nnasync.conformance.random_graphs.sketch import Limits, Sketch, TooLarge
+from nnasync.conformance.random_graphs.sketch import GraphLimits, Sketch, TooLarge
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Signature
 from nnasync.validation import operand_value
 
 __all__ = ["CaseLine", "control_flow_lines", "drawn_lines", "wanted"]
 
-LIMITS = [Limits(dimension=4, elements=48), Limits(6, 200), Limits(12, 1200)]
+LIMITS = [GraphLimits(dimension=4, elements=48), GraphLimits(6, 200), GraphLimits(12, 1200)]
 """The smallest that an operation can be drawn in is taken."""
 PER_TYPE = 2
 """Cases of each operation and type of its first tensor, at least; each signature has one."""
@@ -60,7 +60,7 @@ def drawn_lines(type: OperationType, signature: Signature, number: int) -> Itera
                 yield line
 
 
-def line_of(graph: Graph) -> CaseLine | None:
+def line_of(graph: RandomGraph) -> CaseLine | None:
     """The case of a graph; None if its results are of no use."""
     multinomial = graph.operations[0].type == OperationType.RANDOM_MULTINOMIAL
     outputs = outputs_of(graph, evaluate(graph))

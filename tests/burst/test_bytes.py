@@ -71,7 +71,7 @@ def test_any_bytes_get_an_answer(message: bytes) -> None:
 
 
 REAL = encode(
-    burst.BurstRequest(3, encode(burst.Arguments(request(0).inputs, request(0).outputs, (0,))))
+    burst.BurstRequest(3, encode(burst.BurstArguments(request(0).inputs, request(0).outputs, (0,))))
 )
 
 

@@ -406,7 +406,7 @@ def test_client_that_takes_no_answers_loses_its_burst(error: NNError) -> None:
     server, results, device = alone()
     device.at_once = None
     server._memories[0] = Block()
-    message = encode(burst.BurstRequest(1, encode(burst.Arguments((), (), (0,)))))
+    message = encode(burst.BurstRequest(1, encode(burst.BurstArguments((), (), (0,)))))
     server.receive(message)
     server.receive(message)
     results.error = error

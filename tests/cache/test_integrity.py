@@ -14,7 +14,7 @@ import pytest
 from nnasync.cache import Contents, Hit, Store
 from nnasync.cache.directory import Directory
 from nnasync.cache.entry_records import HEADER_BYTES, Record
-from nnasync.cache.ledger import Rows
+from nnasync.cache.ledger import DirectoryRows
 from tests.cache import entries
 from tests.cache.entries import (
     FILES,
@@ -278,17 +278,17 @@ def test_a_reader_overtaken_by_a_writer_reads_the_new_entry(store: Store) -> Non
     """The record was read, then the entry is replaced, then the files are read."""
     written(store)
     newer: Files = ([b"newer"], [b"data"])
-    find = Rows.find
+    find = DirectoryRows.find
     overtaking = iter([True])
 
-    def overtaken(rows: Rows, token: bytes) -> Record | None:
+    def overtaken(rows: DirectoryRows, token: bytes) -> Record | None:
         record = find(rows, token)
         if next(overtaking, False):
             written(store, newer)
         return record
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rows, "find", overtaken)
+        patch.setattr(DirectoryRows, "find", overtaken)
         assert read(store) == newer
 
 

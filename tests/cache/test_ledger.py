@@ -15,7 +15,7 @@ from nnasync.cache import Store
 from nnasync.cache import ledger as ledger_module
 from nnasync.cache.entry_records import FORMAT, FileRecord, Record
 from nnasync.cache.installation import Installation
-from nnasync.cache.ledger import Ledger
+from nnasync.cache.ledger import CacheLedger
 from nnasync.cache.outcome import Rejected
 from tests.cache.entries import FILES, OTHER_KEY, read, write, written
 
@@ -24,9 +24,9 @@ DATABASE = "cache-1.sqlite3"
 
 
 @pytest.fixture
-def ledger(state_folder: Path) -> Ledger:
+def ledger(state_folder: Path) -> CacheLedger:
     """An empty ledger."""
-    return Ledger(Installation(str(state_folder)))
+    return CacheLedger(Installation(str(state_folder)))
 
 
 @contextlib.contextmanager
@@ -36,24 +36,24 @@ def database(state_folder: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def put(ledger: Ledger, directory: bytes, token: bytes, slot: bytes = b"slot") -> None:
+def put(ledger: CacheLedger, directory: bytes, token: bytes, slot: bytes = b"slot") -> None:
     """Write a record."""
     with ledger.writing(directory) as rows:
         rows.put(token, slot, RECORD)
 
 
-def found(ledger: Ledger, directory: bytes, token: bytes) -> Record | None:
+def found(ledger: CacheLedger, directory: bytes, token: bytes) -> Record | None:
     """Look for a record."""
     with ledger.reading(directory) as rows:
         return rows.find(token) if rows else None
 
 
-def test_an_empty_ledger_is_not_made_by_reading(ledger: Ledger, state_folder: Path) -> None:
+def test_an_empty_ledger_is_not_made_by_reading(ledger: CacheLedger, state_folder: Path) -> None:
     assert found(ledger, b"/d", b"t") is None
     assert list(state_folder.iterdir()) == []
 
 
-def test_records_belong_to_a_directory_and_a_token(ledger: Ledger) -> None:
+def test_records_belong_to_a_directory_and_a_token(ledger: CacheLedger) -> None:
     put(ledger, b"/d", b"t")
     assert found(ledger, b"/d", b"t") == RECORD
     assert found(ledger, b"/e", b"t") is None
@@ -66,7 +66,7 @@ def test_records_belong_to_a_directory_and_a_token(ledger: Ledger) -> None:
     assert found(ledger, b"/d", b"t") is None
 
 
-def test_an_exception_takes_everything_back(ledger: Ledger) -> None:
+def test_an_exception_takes_everything_back(ledger: CacheLedger) -> None:
     put(ledger, b"/d", b"t")
     with pytest.raises(ZeroDivisionError), ledger.writing(b"/d") as rows:
         rows.forget(b"t")
@@ -88,7 +88,7 @@ def test_an_exception_takes_everything_back(ledger: Ledger) -> None:
     ],
 )
 def test_a_row_that_was_changed_is_not_accepted(
-    ledger: Ledger, state_folder: Path, change: str
+    ledger: CacheLedger, state_folder: Path, change: str
 ) -> None:
     put(ledger, b"/d", b"t")
     with database(state_folder) as connection:
@@ -101,7 +101,9 @@ def test_a_row_that_was_changed_is_not_accepted(
         assert rows.same_slot(b"slot") == []
 
 
-def test_the_number_of_rows_is_bounded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_rows_is_bounded(
+    ledger: CacheLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ledger_module, "_MAX_ROWS", 3)
     for token in (b"1", b"2", b"3", b"1", b"4"):
         put(ledger, b"/" + token, token)
@@ -182,7 +184,7 @@ def test_without_sqlite_there_is_no_cache(store: Store, monkeypatch: pytest.Monk
     assert read(store) == write(store).reason == "this Python has no sqlite3, which the cache needs"
 
 
-def test_threads_share_a_ledger(ledger: Ledger) -> None:
+def test_threads_share_a_ledger(ledger: CacheLedger) -> None:
     names = [b"%d" % number for number in range(8)]
     threads = [threading.Thread(target=put, args=(ledger, b"/d", name)) for name in names]
     for thread in threads:

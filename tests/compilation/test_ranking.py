@@ -12,7 +12,7 @@ from nnasync.compilation.choice import Choice, Part
 from nnasync.compilation.ranking import close, crowding, near, rule_out, winner
 from nnasync.compilation.report import Fate
 from nnasync.compilation.standing import Standing
-from nnasync.compilation.trials import Turn
+from nnasync.compilation.trials import TurnTimes
 from nnasync.hal import ExecutionPreference
 from tests.compilation.rig import REFERENCE
 
@@ -47,9 +47,9 @@ def standing(
     """One that was measured."""
     made = unmeasured(name)
     made.agrees = agrees
-    made.note(Turn((int(us * 1000),), cpu_us and cpu_us * 1000))
+    made.note(TurnTimes((int(us * 1000),), cpu_us and cpu_us * 1000))
     if cold_us is not None:
-        made.note_cold(Turn((int(cold_us * 1000),), cold_cpu_us and cold_cpu_us * 1000))
+        made.note_cold(TurnTimes((int(cold_us * 1000),), cold_cpu_us and cold_cpu_us * 1000))
     return made
 
 

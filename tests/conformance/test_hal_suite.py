@@ -16,9 +16,9 @@ from nnasync.burst import BurstResult
 from nnasync.conformance.hal_suite import (
     GROUPS,
     CheckResult,
+    CheckVerdict,
     SuitePlan,
     SuiteReport,
-    Verdict,
     run_on,
     run_suite,
     suite,
@@ -70,7 +70,7 @@ def results_of(
 
 
 def failures(results: Sequence[CheckResult]) -> dict[str, str]:
-    return {each.name: each.reason for each in results if each.verdict is Verdict.FAILED}
+    return {each.name: each.reason for each in results if each.verdict is CheckVerdict.FAILED}
 
 
 # -- right devices
@@ -156,7 +156,7 @@ class Credulous(Liar):
 
 def test_a_device_that_takes_every_model() -> None:
     results = results_of("models", Credulous, every=150)
-    assert {each.verdict for each in results} == {Verdict.FAILED}
+    assert {each.verdict for each in results} == {CheckVerdict.FAILED}
     assert all("must be refused with InvalidArgument" in each.reason for each in results)
     assert "cycle of operations" in failures(results_of("basics", Credulous))
 
@@ -317,7 +317,7 @@ def test_what_is_skipped_names_model_operation_types_and_reason() -> None:
             return ["no half floats"] * len(model.main.operations)
 
     results = results_of("quality of service/*", NoHalves)
-    skipped = {each.reason for each in results if each.verdict is Verdict.SKIPPED}
+    skipped = {each.reason for each in results if each.verdict is CheckVerdict.SKIPPED}
     error_text = (
         "the device does not support model 'float16', operation 0 on TENSOR_FLOAT16, INT32: "
         "MUL: no half floats"
@@ -389,8 +389,8 @@ def test_a_device_without_a_cache() -> None:
 
     results = results_of("caching", Without)
     assert Counter(each.verdict for each in results) == {
-        Verdict.PASSED: 1,
-        Verdict.SKIPPED: len(results) - 1,
+        CheckVerdict.PASSED: 1,
+        CheckVerdict.SKIPPED: len(results) - 1,
     }
 
 
@@ -462,5 +462,5 @@ def test_a_device_without_buffers() -> None:
             raise GeneralFailure("no buffers")
 
     verdicts = Counter(each.verdict for each in results_of("memory domains", Without))
-    assert set(verdicts) == {Verdict.PASSED, Verdict.SKIPPED}
-    assert verdicts[Verdict.SKIPPED] > verdicts[Verdict.PASSED] > 50
+    assert set(verdicts) == {CheckVerdict.PASSED, CheckVerdict.SKIPPED}
+    assert verdicts[CheckVerdict.SKIPPED] > verdicts[CheckVerdict.PASSED] > 50

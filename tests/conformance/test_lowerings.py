@@ -10,8 +10,8 @@ import nnasync as nn
 from nnasync.cli import main
 from nnasync.conformance import Path as Way
 from nnasync.conformance.lowerings import ALL, InLowering, names_of, ways
-from nnasync.conformance.random_graphs import Inspector, Size, Verdict, generate
-from nnasync.conformance.results import Outcome
+from nnasync.conformance.random_graphs import GraphVerdict, Inspector, Size, generate
+from nnasync.conformance.results import CaseOutcome
 from nnasync.conformance.runner import Runner
 from nnasync.drivers.null import NullEngine
 from nnasync.engine_device.reasons import explained
@@ -28,7 +28,7 @@ def engine() -> FakeEngine:
     return FakeEngine("two-ways", ManualClock(), way("careful"), way("hasty", error=0.5))
 
 
-async def run_case(lowering: str | None, *paths: Way) -> tuple[Outcome, list[tuple[str, str]]]:
+async def run_case(lowering: str | None, *paths: Way) -> tuple[CaseOutcome, list[tuple[str, str]]]:
     async with nn.open_runtime(devices=[engine()]) as rt:
         runner = Runner(rt, rt.devices[0], paths=paths or (Way.SYNC,), lowering=lowering)
         result = await runner.run(case(addition()))
@@ -37,21 +37,21 @@ async def run_case(lowering: str | None, *paths: Way) -> tuple[Outcome, list[tup
 
 async def test_without_one_the_second_is_never_run() -> None:
     outcome, runs = await run_case(None)
-    assert outcome is Outcome.PASSED
+    assert outcome is CaseOutcome.PASSED
     assert {lowering for lowering, _ in runs} == {""}
 
 
 async def test_with_all_the_wrong_one_is_found() -> None:
     outcome, runs = await run_case(ALL)
-    assert outcome is Outcome.FAILED
+    assert outcome is CaseOutcome.FAILED
     assert {("careful", "passed"), ("hasty", "failed")} <= set(runs)
     assert ("careful", "failed") not in runs
 
 
 async def test_one_by_name() -> None:
-    assert (await run_case("careful"))[0] is Outcome.PASSED
-    assert (await run_case("hasty"))[0] is Outcome.FAILED
-    assert (await run_case("no such"))[0] is Outcome.UNSUPPORTED
+    assert (await run_case("careful"))[0] is CaseOutcome.PASSED
+    assert (await run_case("hasty"))[0] is CaseOutcome.FAILED
+    assert (await run_case("no such"))[0] is CaseOutcome.UNSUPPORTED
 
 
 async def test_one_that_is_not_offered_is_not_prepared_and_says_so() -> None:
@@ -75,7 +75,7 @@ async def test_a_device_without_lowerings_is_run_as_it_is() -> None:
 async def test_random_graphs_find_the_wrong_one_too(tmp_path: Path) -> None:
     graph = generate(Size.SINGLE, 0, "float32")
     async with nn.open_runtime(devices=[engine()]) as rt:
-        for lowering, verdict in ((None, Verdict.COMPARED), (ALL, Verdict.FAILED)):
+        for lowering, verdict in ((None, GraphVerdict.COMPARED), (ALL, GraphVerdict.FAILED)):
             inspector = Inspector(rt.devices[0], tmp_path, lowering=lowering)
             found, _ = await inspector.examined(graph)
             assert found.verdict is verdict

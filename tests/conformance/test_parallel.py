@@ -18,7 +18,7 @@ from nnasync.conformance.cases import Selection
 from nnasync.conformance.parallel import run_parallel
 from nnasync.conformance.plan import Plan, run_plan
 from nnasync.conformance.progress_lines import Begun, Ended, Message, Stopped
-from nnasync.conformance.results import CaseResult, Outcome
+from nnasync.conformance.results import CaseOutcome, CaseResult
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
 from tests.conformance.small_cases import addition, quantized_sum, rectified, write
 
@@ -32,7 +32,7 @@ def folder(tmp_path: FilePath) -> FilePath:
     return tmp_path
 
 
-def results_of(plan: Plan, jobs: int) -> dict[str, Outcome]:
+def results_of(plan: Plan, jobs: int) -> dict[str, CaseOutcome]:
     found: list[CaseResult] = []
     anyio.run(run_parallel, plan, jobs, found.append)
     assert len({each.name for each in found}) == len(found)
@@ -55,16 +55,16 @@ def test_plan_in_this_process(folder: FilePath) -> None:
 
 def test_skipped_cases_and_selection(folder: FilePath) -> None:
     plan = Plan(str(folder), REFERENCE, Selection(spec="add"), skip=7)
-    assert results_of(plan, 1) == {"add_7": Outcome.PASSED, "add_quant8": Outcome.PASSED}
+    assert results_of(plan, 1) == {"add_7": CaseOutcome.PASSED, "add_quant8": CaseOutcome.PASSED}
 
 
 def test_processes_share_the_cases(folder: FilePath) -> None:
     plan = Plan(str(folder), REFERENCE)
     alone = results_of(plan, 1)
-    assert alone.pop("wrong") is Outcome.FAILED
-    assert set(alone.values()) == {Outcome.PASSED}
+    assert alone.pop("wrong") is CaseOutcome.FAILED
+    assert set(alone.values()) == {CaseOutcome.PASSED}
     together = results_of(plan, 2)
-    assert together.pop("wrong") is Outcome.FAILED
+    assert together.pop("wrong") is CaseOutcome.FAILED
     assert together == alone
 
 
@@ -122,7 +122,7 @@ def test_a_worker_that_dies_costs_one_case(
     found: list[CaseResult] = []
     anyio.run(run_parallel, Plan(str(folder), REFERENCE), 2, found.append)
     assert [each.name for each in found] == ["crashing"] * 2
-    assert found[0].outcome is Outcome.FAILED
+    assert found[0].outcome is CaseOutcome.FAILED
     assert found[0].runs[0].reason == "the process of the device died: SIGABRT"
 
 

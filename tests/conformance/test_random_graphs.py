@@ -17,13 +17,13 @@ import pytest
 
 from nnasync.conformance.random_graphs import (
     KINDS,
-    Assignment,
     Examination,
-    Graph,
+    GraphVerdict,
     Order,
-    Result,
+    OrderResult,
+    RandomGraph,
     Size,
-    Verdict,
+    WorkerAssignment,
     examination,
     examine,
     fleet,
@@ -52,7 +52,7 @@ from nnasync.validation import validate_model
 MANY = len(OPERATIONS)
 
 
-def singles(operation: OperationType, kind: str | None = None) -> Iterator[Graph]:
+def singles(operation: OperationType, kind: str | None = None) -> Iterator[RandomGraph]:
     """Graphs of one operation, for ever."""
     operations = generated_operations(kind)
     seed = operations.index(operation)
@@ -61,11 +61,11 @@ def singles(operation: OperationType, kind: str | None = None) -> Iterator[Graph
         seed += len(operations)
 
 
-def some(graphs: Iterator[Graph], count: int) -> list[Graph]:
+def some(graphs: Iterator[RandomGraph], count: int) -> list[RandomGraph]:
     return [next(graphs) for _ in range(count)]
 
 
-def examined(graph: Graph, engine: Any = REFERENCE) -> Examination:
+def examined(graph: RandomGraph, engine: Any = REFERENCE) -> Examination:
     async def main() -> Examination:
         async with open_runtime(devices=[engine], options=Options(cores=1)) as runtime:
             return await examine(graph, runtime.devices[0])
@@ -136,7 +136,7 @@ def test_an_unknown_kind_is_an_error() -> None:
         generate(Size.SINGLE, 0, "float64")
 
 
-def contents(graph: Graph) -> tuple[bytes, ...]:
+def contents(graph: RandomGraph) -> tuple[bytes, ...]:
     return fingerprint(model_of(graph)), *(value.tobytes() for value in graph.input_values)
 
 
@@ -171,7 +171,7 @@ def test_the_reference_passes(size: Size, count: int) -> None:
         async with open_runtime(devices=[REFERENCE], options=Options(cores=1)) as runtime:
             for seed in range(1000, 1000 + count):
                 found = await examine(generate(size, seed), runtime.devices[0])
-                assert found == Examination(Verdict.COMPARED), (size, seed)
+                assert found == Examination(GraphVerdict.COMPARED), (size, seed)
 
     anyio.run(main)
 
@@ -305,10 +305,10 @@ class Unable(ReferenceEngine):
 def test_wrong_results_are_found() -> None:
     (graph,) = some(singles(OperationType.MINIMUM, "quant8"), 1)
     found = examined(graph, Confused())
-    assert (found.verdict, found.check) == (Verdict.FAILED, "device")
+    assert (found.verdict, found.check) == (GraphVerdict.FAILED, "device")
     assert "output 0 (MINIMUM)" in found.reason
     (other,) = some(singles(OperationType.MAXIMUM, "quant8"), 1)
-    assert examined(other, Confused()) == Examination(Verdict.COMPARED)
+    assert examined(other, Confused()) == Examination(GraphVerdict.COMPARED)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_what_a_device_declines_is_not_held_against_it(
 ) -> None:
     (graph,) = some(singles(OperationType.ADD), 1)
     found = examined(graph, engine())
-    assert found.verdict is Verdict.UNSUPPORTED
+    assert found.verdict is GraphVerdict.UNSUPPORTED
     assert reason in found.reason
 
 
@@ -337,14 +337,14 @@ def test_a_device_that_hangs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(examination, "LIMIT_S", 0.01)
     found = anyio.run(main)
-    assert found == Examination(Verdict.FAILED, "device", "no answer within 0.01 s")
+    assert found == Examination(GraphVerdict.FAILED, "device", "no answer within 0.01 s")
 
 
 # -- small failures
 
 
-def shrunk(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
-    async def asked(smaller: Graph) -> bool:
+def shrunk(graph: RandomGraph, fails: Callable[[RandomGraph], bool]) -> RandomGraph:
+    async def asked(smaller: RandomGraph) -> bool:
         validate_model(model_of(smaller))
         return fails(smaller)
 
@@ -378,8 +378,8 @@ def test_a_dimension_that_is_needed_stays() -> None:
     assert sorted(set(small.operands[0].shape) | {1}) == [1, 5]
 
 
-def inspected(order: Order, engine: Any, folder: Path) -> Result:
-    async def main() -> Result:
+def inspected(order: Order, engine: Any, folder: Path) -> OrderResult:
+    async def main() -> OrderResult:
         async with open_runtime(devices=[engine], options=Options(cores=1)) as runtime:
             return await Inspector(runtime.devices[0], folder).carry_out(order)
 
@@ -391,14 +391,14 @@ def test_a_wrong_operation_of_a_device_is_found_in_a_large_graph(tmp_path: Path)
         seed
         for seed in range(100)
         if "MINIMUM" in operation_names(generate(Size.LARGE, seed))
-        and examined(generate(Size.LARGE, seed), Confused()).verdict is Verdict.FAILED
+        and examined(generate(Size.LARGE, seed), Confused()).verdict is GraphVerdict.FAILED
     )
     result = inspected(Order(Size.LARGE, seed), Confused(), tmp_path)
-    assert (result.verdict, result.operations) == (Verdict.FAILED, ("MINIMUM",))
+    assert (result.verdict, result.operations) == (GraphVerdict.FAILED, ("MINIMUM",))
     graph = load_graph(Path(result.saved))
     assert graph.criteria is CriterionClass.LARGE_GRAPH
     assert examined(graph, Confused()).check == "device"
-    assert examined(graph) == Examination(Verdict.COMPARED)
+    assert examined(graph) == Examination(GraphVerdict.COMPARED)
 
 
 # -- files
@@ -452,11 +452,13 @@ def test_inputs_that_do_not_fit_a_model() -> None:
 
 def fleet_results(
     orders: Sequence[Order], jobs: int, folder: Path, **options: float
-) -> list[Result]:
-    found: list[Result] = []
+) -> list[OrderResult]:
+    found: list[OrderResult] = []
 
     async def main() -> None:
-        await run_fleet(Assignment(REFERENCE, str(folder)), orders, jobs, found.append, **options)
+        await run_fleet(
+            WorkerAssignment(REFERENCE, str(folder)), orders, jobs, found.append, **options
+        )
 
     anyio.run(main)
     return found
@@ -466,7 +468,7 @@ def test_two_processes_carry_out_all_orders(tmp_path: Path) -> None:
     orders = [Order(Size.SINGLE, seed, "int32") for seed in range(6)]
     found = fleet_results(orders, 2, tmp_path)
     assert sorted(each.order.seed for each in found) == list(range(6))
-    assert {each.verdict for each in found} == {Verdict.COMPARED}
+    assert {each.verdict for each in found} == {GraphVerdict.COMPARED}
     assert not list(tmp_path.iterdir())
 
 
@@ -487,7 +489,7 @@ def test_a_lost_process_costs_its_graph(
     found = fleet_results(orders, 1, tmp_path, limit_s=limit_s)
     assert [each.order for each in found] == orders
     for result in found:
-        assert (result.verdict, result.check) == (Verdict.FAILED, "process")
+        assert (result.verdict, result.check) == (GraphVerdict.FAILED, "process")
         assert reason in result.reason
         order = result.order
         assert contents(load_graph(Path(result.saved))) == contents(

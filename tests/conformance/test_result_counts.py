@@ -10,26 +10,26 @@ import pytest
 
 from nnasync.conformance.paths import Path
 from nnasync.conformance.result_counts import Counts, Report, _gap_of
-from nnasync.conformance.results import CaseResult, Outcome, Run, Variant
+from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
 from nnasync.drivers import DRIVERS, Driver, driver_facts
 from nnasync.errors import InvalidArgument
 
-PASSED = Run(Variant.AS_GIVEN, Outcome.PASSED, Path.SYNC)
-FAILED = Run(Variant.DYNAMIC, Outcome.FAILED, Path.BURST, measured=True, reason="it is 3")
-MISSING = Run(Variant.AS_GIVEN, Outcome.UNSUPPORTED, reason="SUB: not here", missing=("SUB",))
+PASSED = Run(Variant.AS_GIVEN, CaseOutcome.PASSED, Path.SYNC)
+FAILED = Run(Variant.DYNAMIC, CaseOutcome.FAILED, Path.BURST, measured=True, reason="it is 3")
+MISSING = Run(Variant.AS_GIVEN, CaseOutcome.UNSUPPORTED, reason="SUB: not here", missing=("SUB",))
 
 
 def result(
-    name: str, outcome: Outcome, *runs: Run, operations: tuple[str, ...] = ("ADD",)
+    name: str, outcome: CaseOutcome, *runs: Run, operations: tuple[str, ...] = ("ADD",)
 ) -> CaseResult:
     return CaseResult(name, "spec", "some.jsonl", operations, outcome, 1, runs)
 
 
 def report(gaps: dict[str, str] | None = None) -> Report:
     made = Report(gaps)
-    made.add(result("add_1", Outcome.PASSED, PASSED, PASSED))
-    made.add(result("add_2", Outcome.FAILED, PASSED, FAILED, operations=("ADD", "RELU")))
-    made.add(result("sub_1", Outcome.UNSUPPORTED, MISSING, operations=("SUB",)))
+    made.add(result("add_1", CaseOutcome.PASSED, PASSED, PASSED))
+    made.add(result("add_2", CaseOutcome.FAILED, PASSED, FAILED, operations=("ADD", "RELU")))
+    made.add(result("sub_1", CaseOutcome.UNSUPPORTED, MISSING, operations=("SUB",)))
     return made
 
 

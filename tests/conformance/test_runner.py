@@ -13,7 +13,7 @@ import nnasync as nn
 from nnasync.conformance import runner as runner_module
 from nnasync.conformance.cases import Case
 from nnasync.conformance.paths import Path
-from nnasync.conformance.results import CaseResult, Outcome, Variant
+from nnasync.conformance.results import CaseOutcome, CaseResult, Variant
 from nnasync.conformance.runner import Runner
 from nnasync.device import Device, PreparedModel
 from nnasync.drivers.null import NullEngine
@@ -72,14 +72,14 @@ def result_of(given: Case, *arguments: Any, **options: Any) -> CaseResult:
 
 
 def faults(result: CaseResult) -> list[str]:
-    return [each.reason for each in result.runs if each.outcome is Outcome.FAILED]
+    return [each.reason for each in result.runs if each.outcome is CaseOutcome.FAILED]
 
 
 @pytest.mark.anyio
 async def test_reference_passes_on_every_path_and_loop() -> None:
     result = await run(case(quantized_sum()), paths=ALL_PATHS, timing=True, exact_coupling=True)
     assert faults(result) == []
-    assert result.outcome is Outcome.PASSED
+    assert result.outcome is CaseOutcome.PASSED
     assert result.operations == ("ADD",)
     forms = {(each.variant, each.path, each.measured) for each in result.runs}
     for path in Path:
@@ -94,23 +94,23 @@ async def test_reference_passes_on_every_path_and_loop() -> None:
 @pytest.mark.parametrize("path", Path)
 def test_a_wrong_element_is_told_on_every_path(path: Path) -> None:
     result = result_of(case(addition(wrong=0.5)), paths=[path])
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is CaseOutcome.FAILED
     wrong = "output 0 'y': 1 of 4 differ, the first at [1, 1]: 24, expected 24.5 within"
     assert [fault[: len(wrong)] for fault in faults(result)] == [wrong] * len(faults(result))
-    variants = {each.variant for each in result.runs if each.outcome is Outcome.FAILED}
+    variants = {each.variant for each in result.runs if each.outcome is CaseOutcome.FAILED}
     fenced = path is Path.FENCED
     assert variants == ({Variant.AS_GIVEN} if fenced else {Variant.AS_GIVEN, Variant.DYNAMIC})
 
 
 def test_tolerance_follows_the_model() -> None:
-    assert result_of(case(addition(wrong=0.05))).outcome is Outcome.FAILED
-    assert result_of(case(addition(wrong=0.05, relaxed=True))).outcome is Outcome.PASSED
+    assert result_of(case(addition(wrong=0.05))).outcome is CaseOutcome.FAILED
+    assert result_of(case(addition(wrong=0.05, relaxed=True))).outcome is CaseOutcome.PASSED
 
 
 def test_ignored_output_is_not_compared() -> None:
     made = addition(wrong=100)
     made["main"]["operands"][3]["ignored"] = True
-    assert result_of(case(made)).outcome is Outcome.PASSED
+    assert result_of(case(made)).outcome is CaseOutcome.PASSED
 
 
 def test_distribution_is_compared_where_asked_for() -> None:
@@ -122,7 +122,10 @@ def test_distribution_is_compared_where_asked_for() -> None:
     ]
     made = line("draw", operands, [("RANDOM_MULTINOMIAL", [0, 1, 2], [3])])
     given = case(made | {"multinomial_tolerance": 0.01})
-    for drawn, outcome in (([[0, 1, 1, 1]], Outcome.PASSED), ([[0, 0, 1, 1]], Outcome.FAILED)):
+    for drawn, outcome in (
+        ([[0, 1, 1, 1]], CaseOutcome.PASSED),
+        ([[0, 0, 1, 1]], CaseOutcome.FAILED),
+    ):
         engine = NullEngine(compute=constantly(np.array(drawn)))
         result = result_of(given, engine)
         assert result.outcome is outcome
@@ -138,7 +141,7 @@ def constantly(value: Array) -> Callable[[Any], Any]:
 
 def test_unsupported_operations_are_named() -> None:
     result = result_of(case(rectified()), NullEngine(operation_types=[OperationType.ADD]))
-    assert result.outcome is Outcome.UNSUPPORTED
+    assert result.outcome is CaseOutcome.UNSUPPORTED
     assert [each.missing for each in result.runs] == [("RELU",)]
     assert result.operations == ("RELU",)
     assert [each.reason for each in result.runs] == ["RELU is not supported as it is used here"]
@@ -178,7 +181,7 @@ def nearly_coupled(inputs: Any) -> Any:
 
 def test_coupling_is_within_the_tolerance_or_exact() -> None:
     engine = NullEngine(compute=nearly_coupled)
-    assert result_of(case(rectified()), engine).outcome is Outcome.PASSED
+    assert result_of(case(rectified()), engine).outcome is CaseOutcome.PASSED
     result = result_of(case(rectified()), engine, exact_coupling=True)
     assert faults(result) == ["signed against unsigned: output 'y': not the same bytes"]
 
@@ -195,7 +198,7 @@ def test_preparing_fails_although_all_is_supported() -> None:
     engine = NullEngine()
     engine.fail("compile", GeneralFailure("out of order"))
     result = result_of(case(addition()), engine)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is CaseOutcome.FAILED
     assert faults(result) == ["prepare_model: GeneralFailure: out of order"] * 2
 
 
@@ -221,7 +224,7 @@ def test_a_device_that_hangs_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> 
                 engine.release()
 
     result = anyio.run(main)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is CaseOutcome.FAILED
     assert faults(result) == ["no answer within 0.05 s"]
 
 
@@ -268,7 +271,7 @@ class LyingModel:
 def lying(lie: Callable[..., Any], what: str = EXECUTE) -> list[str]:
     """The faults found in a float addition on a device that lies."""
     result = result_of(case(addition()), wrapped=lambda device: Lying(device, lie, what))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is CaseOutcome.FAILED
     return faults(result)
 
 
@@ -297,7 +300,7 @@ def test_shapes_may_be_left_out_only_where_they_are_known() -> None:
     result = result_of(
         case(addition()), wrapped=lambda device: Lying(device, with_shapes(), EXECUTE)
     )
-    assert [each.outcome for each in result.runs][:2] == [Outcome.PASSED, Outcome.FAILED]
+    assert [each.outcome for each in result.runs][:2] == [CaseOutcome.PASSED, CaseOutcome.FAILED]
 
 
 def test_too_small_output_must_be_told_rightly() -> None:
@@ -339,7 +342,7 @@ def test_timing_that_cannot_be() -> None:
         case(addition()), wrapped=lambda device: Lying(device, lie, EXECUTE), timing=True
     )
     assert set(faults(result)) == {"5 ns on the device within 2 ns in the driver"}
-    assert all(each.measured == (each.outcome is Outcome.FAILED) for each in result.runs[:4])
+    assert all(each.measured == (each.outcome is CaseOutcome.FAILED) for each in result.runs[:4])
 
 
 def test_inputs_must_not_be_written() -> None:
@@ -439,7 +442,7 @@ def test_closing_a_model_fails() -> None:
 @pytest.mark.parametrize("path", Path)
 def test_an_impossible_model_is_refused(path: Path) -> None:
     result = result_of(case(impossible()), paths=[path])
-    assert result.outcome is Outcome.PASSED
+    assert result.outcome is CaseOutcome.PASSED
     assert "ModelError" in result.runs[0].reason
 
 
@@ -455,7 +458,7 @@ async def test_an_endless_loop_misses_its_deadline() -> None:
 def test_what_must_fail_but_succeeds() -> None:
     given = case(addition(expect_failure=True))
     result = result_of(given, paths=ALL_PATHS)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is CaseOutcome.FAILED
     paths = [path for path in Path if path is not Path.CACHED]
     assert faults(result) == ["must fail, but succeeded"] * len(paths)
 
@@ -464,7 +467,7 @@ def test_failing_at_execution_is_enough() -> None:
     engine = NullEngine()
     engine.fail("run", nn.DeviceError("no"))
     result = result_of(case(addition(expect_failure=True)), engine, paths=ALL_PATHS)
-    assert result.outcome is Outcome.PASSED
+    assert result.outcome is CaseOutcome.PASSED
 
 
 def test_an_endless_loop_that_fails_for_another_reason() -> None:
@@ -489,7 +492,7 @@ def test_failing_with_an_error_that_is_none_of_ours() -> None:
 def test_a_case_to_fail_that_a_device_does_not_support() -> None:
     given = case(addition(expect_failure=True))
     engine = NullEngine(operation_types=[OperationType.RELU])
-    assert result_of(given, engine).outcome is Outcome.PASSED  # refused as not legal for it
+    assert result_of(given, engine).outcome is CaseOutcome.PASSED  # refused as not legal for it
     engine = NullEngine(operation_types=[OperationType.RELU])
     engine.fail("compile", GeneralFailure("not mine"))
-    assert result_of(given, engine).outcome is Outcome.UNSUPPORTED
+    assert result_of(given, engine).outcome is CaseOutcome.UNSUPPORTED

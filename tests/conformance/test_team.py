@@ -7,7 +7,14 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.conformance.random_graphs import TEAM, Size, TeamEngine, Verdict, examine, generate
+from nnasync.conformance.random_graphs import (
+    TEAM,
+    GraphVerdict,
+    Size,
+    TeamEngine,
+    examine,
+    generate,
+)
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.errors import GeneralFailure
 from nnasync.hal import ExecutionPreference, OperationType
@@ -74,4 +81,4 @@ async def test_graphs_shared_among_references_agree() -> None:
         device = rt.device(TEAM)
         for seed in range(6):
             found = await examine(generate(Size.LARGE, seed), device)
-            assert found.verdict in (Verdict.COMPARED, Verdict.UNSUPPORTED), found
+            assert found.verdict in (GraphVerdict.COMPARED, GraphVerdict.UNSUPPORTED), found

@@ -13,7 +13,7 @@ import pytest
 import nnasync as nn
 from nnasync import drivers
 from nnasync.drivers import default_devices, driver_facts, foreign_devices, foreign_offers
-from nnasync.drivers.entry_points import Offer, make, offers
+from nnasync.drivers.entry_points import DriverOffer, make, offers
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from tests.installing import install, installing
 
@@ -91,7 +91,7 @@ def test_found_by_name(tmp_path: Path) -> None:
 
 
 def test_ours_are_opened_without_looking_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look() -> tuple[Offer, ...]:
+    def look() -> tuple[DriverOffer, ...]:
         raise AssertionError("nobody asked for a third party's device")
 
     monkeypatch.setattr(drivers, "offers", look)
@@ -191,7 +191,7 @@ def test_what_a_driver_says_of_itself(tmp_path: Path) -> None:
 
 
 def test_an_offer_is_made_by_itself() -> None:
-    made = make(Offer("null", "nnasync.drivers.null:NullEngine", "somebody 1.0"))
+    made = make(DriverOffer("null", "nnasync.drivers.null:NullEngine", "somebody 1.0"))
     assert made.name == "null"
 
 

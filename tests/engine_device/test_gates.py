@@ -8,7 +8,7 @@ import pytest
 
 from nnasync.clock import now_ns
 from nnasync.engine import Given
-from nnasync.engine_device.gates import Dependencies, Gate
+from nnasync.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -47,7 +47,7 @@ class Plan:
 
     def __init__(self, workers: Workers, limit: int) -> None:
         self.workers = workers
-        self.gate = Gate(workers, limit)
+        self.gate = ConcurrencyGate(workers, limit)
         self.estimate = Estimate()
         self.order: list[str] = []
         self.calls: list[Call] = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnasync.kernels import Tensor
-from nnasync.kernels.broadcast import Layout
+from nnasync.kernels.broadcast import BroadcastLayout
 from nnasync.kernels.byte_tables import lookup_kernel, pair_kernel
 from tests.kernels.running import TENSOR_TYPES
 
@@ -61,7 +61,7 @@ def test_single_values(dtype: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("pair", SHAPES)
 def test_layouts_keep_order_and_cover_all_rows(pair: tuple[Any, Any]) -> None:
     shape = np.broadcast_shapes(*pair)
-    layout = Layout(*pair, shape, 1000)
+    layout = BroadcastLayout(*pair, shape, 1000)
     a, b = (np.arange(np.prod(part)).reshape(part) for part in pair)
     joined = a.reshape(layout.a) * 7 + b.reshape(layout.b)
     assert joined.shape == layout.output

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.burst import Arguments
+from nnasync.burst import BurstArguments
 from nnasync.drivers.null import NullEngine
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, DataLocation, ExecutionConfig, OperandType, Request, RequestArgument
@@ -312,7 +312,7 @@ async def test_what_a_hostile_client_says_of_an_image(form: PoolForm) -> None:
         link = it.device.link
         with picture() as image:
             link.tell(OfferMemory(999, form), [image.fd])
-        request = encode(Arguments((WHOLE,), (WHOLE,), (999,)))
+        request = encode(BurstArguments((WHOLE,), (WHOLE,), (999,)))
         call = link.begin(lambda n: Launch(n, 1000, prepared.number, request, ExecutionConfig(), 0))
         with pytest.raises(GeneralFailure, match="cannot be used"):
             await link.wait(call)

@@ -13,7 +13,7 @@ import pytest
 
 from nnasync import memory
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
-from nnasync.memory import ALIGNMENT, Arena, Pool, mapped
+from nnasync.memory import ALIGNMENT, Pool, SharedArena, mapped
 from nnasync.wire.model_transfer import handle_of
 from tests.conftest import open_descriptors
 
@@ -85,7 +85,7 @@ def test_shared_memory_takes_one_descriptor() -> None:
 
 
 def test_pieces_lie_apart_in_few_pools() -> None:
-    arena = Arena()
+    arena = SharedArena()
     pieces = [arena.take(100) for _ in range(500)]
     pools = {id(pool): pool for pool, _ in pieces}
     assert len(pools) <= 10
@@ -97,7 +97,7 @@ def test_pieces_lie_apart_in_few_pools() -> None:
 
 
 def test_a_pool_goes_with_its_last_piece_and_counts_no_more() -> None:
-    arena = Arena()
+    arena = SharedArena()
     first = weakref.ref(arena.take(64)[0])
     gc.collect()
     assert first() is None
@@ -110,7 +110,7 @@ def test_a_pool_goes_with_its_last_piece_and_counts_no_more() -> None:
 
 def test_large_pieces_have_pools_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnasync.memory.shared_arena.LARGEST_POOL_BYTES", 1024)
-    arena = Arena()
+    arena = SharedArena()
     small = [arena.take(64)[0] for _ in range(100)]
     assert max(pool.size for pool in small) <= 1024
     assert [arena.take(4096)[0].size for _ in range(2)] == [4096, 4096]
@@ -122,7 +122,7 @@ def test_a_mapping_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
     before = open_descriptors()
     monkeypatch.setattr(mmap, "mmap", refuse)
-    for make in (Pool.private, Pool.allocate, Arena().take):
+    for make in (Pool.private, Pool.allocate, SharedArena().take):
         with pytest.raises(ResourceExhaustedTransient):
             make(16)
     assert open_descriptors() == before

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 import nnasync as nn
-from nnasync.conformance.random_graphs import Graph, model_of
+from nnasync.conformance.random_graphs import RandomGraph, model_of
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.hal import (
     Array,
@@ -144,7 +144,7 @@ def _is_low(g: Any, value: Value) -> Value:
 # -- a random graph inside
 
 
-def in_if(graph: Graph) -> Model:
+def in_if(graph: RandomGraph) -> Model:
     """IF of a flag over the graph and the same graph."""
     model = model_of(graph)
     body = model.main
@@ -164,7 +164,7 @@ def in_if(graph: Graph) -> Model:
     return replace(model, main=main, referenced=(body,))
 
 
-def in_while(graph: Graph, turns: int = 2) -> Model:
+def in_while(graph: RandomGraph, turns: int = 2) -> Model:
     """WHILE count < turns: count += 1, and what the graph gives; its inputs stay as they are."""
     model = model_of(graph)
     values = _padded(bytes(model.operand_values))

@@ -14,7 +14,7 @@ import pytest
 from nnasync import hal
 from nnasync.accuracy import compare, golden_criterion
 from nnasync.conformance.cases import Case, Selection, case_files, read_cases
-from nnasync.conformance.random_graphs import Graph, Size, generate
+from nnasync.conformance.random_graphs import RandomGraph, Size, generate
 from nnasync.conformance.random_graphs.reference import strict
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, Plan, StopFlag, Target
@@ -96,7 +96,7 @@ def test_a_nest_gives_the_same(seed: int) -> None:
         assert found(targets) == expected(model, inputs)
 
 
-def around(graph: Graph, kind: str, seed: int) -> tuple[Model, list[Array]]:
+def around(graph: RandomGraph, kind: str, seed: int) -> tuple[Model, list[Array]]:
     """A random graph within an IF or a WHILE, and what it reads."""
     if kind == "if":
         return in_if(graph), [np.array([seed % 2 == 0]), *graph.input_values]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nnasync import hal
-from nnasync.conformance.random_graphs import Graph, Size, generate, model_of
+from nnasync.conformance.random_graphs import RandomGraph, Size, generate, model_of
 from nnasync.conformance.random_graphs.equivalents import Form, in_form
 from nnasync.conformance.random_graphs.graph_criteria import difference
 from nnasync.conformance.random_graphs.reference import evaluate, outputs_of, strict
@@ -69,7 +69,7 @@ def compiled(parts: PartitionedModel) -> Plan:
     return engine.compile(parts.model, FAST)
 
 
-def target(graph: Graph, index: int, nbytes: int = 1 << 16) -> Target:
+def target(graph: RandomGraph, index: int, nbytes: int = 1 << 16) -> Target:
     """Where an output goes: an array full of a pattern, or memory where the shape is unknown."""
     operand = graph.operands[index]
     dtype = hal.dtype_of(operand.type)
@@ -87,7 +87,7 @@ def value(target: Target) -> Array:
     return target
 
 
-def check(graph: Graph, targets: Sequence[Target]) -> None:
+def check(graph: RandomGraph, targets: Sequence[Target]) -> None:
     expected = outputs_of(graph, evaluate(graph))
     assert difference(graph, [value(each) for each in targets], expected) == ""
 

@@ -20,7 +20,7 @@ from nnasync.hal import (
     StatePair,
 )
 from nnasync.partition import Group, PartitionedModel, cut, split, with_inferred_shapes
-from nnasync.plans.composite import Place, Wire
+from nnasync.plans.composite import Wire, WireEnd
 from nnasync.validation import validate_model
 from tests.partition.models import SHAPE, chain, diamond, in_parts, on_reference, row, summed
 from tests.rigs import counter
@@ -33,15 +33,15 @@ def valid(partitioned: PartitionedModel) -> PartitionedModel:
 
 
 def given(index: int) -> Wire:
-    return Wire(Place.INPUT, index)
+    return Wire(WireEnd.INPUT, index)
 
 
 def result(index: int) -> Wire:
-    return Wire(Place.OUTPUT, index)
+    return Wire(WireEnd.OUTPUT, index)
 
 
 def between(index: int) -> Wire:
-    return Wire(Place.BOUNDARY, index)
+    return Wire(WireEnd.BOUNDARY, index)
 
 
 def test_one_device_gets_the_model_itself() -> None:
@@ -246,7 +246,7 @@ def test_values_that_are_alive_together_do_not() -> None:
     spans: dict[int, tuple[int, int]] = {}
     for number, step in enumerate(partitioned.steps):
         for wire in (*step.inputs, *step.outputs):
-            if wire.place is Place.BOUNDARY:
+            if wire.place is WireEnd.BOUNDARY:
                 first, _ = spans.get(wire.index, (number, number))
                 spans[wire.index] = first, number
     for (one, a), (other, b) in combinations(spans.items(), 2):

@@ -12,7 +12,7 @@ import pytest
 from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError, OutputInsufficientSize
 from nnasync.hal import Array, OperandType, OutputShape, Shape
-from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Place, Wire
+from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 from tests.engine_device.rig import in_threads
 
 FLOAT = OperandType.TENSOR_FLOAT32
@@ -57,15 +57,15 @@ class ScriptedCall(BoundCall):
 
 
 def given(index: int = 0) -> Wire:
-    return Wire(Place.INPUT, index)
+    return Wire(WireEnd.INPUT, index)
 
 
 def result(index: int = 0) -> Wire:
-    return Wire(Place.OUTPUT, index)
+    return Wire(WireEnd.OUTPUT, index)
 
 
 def between(index: int = 0) -> Wire:
-    return Wire(Place.BOUNDARY, index)
+    return Wire(WireEnd.BOUNDARY, index)
 
 
 def plus_one(x: Array) -> list[Array]:

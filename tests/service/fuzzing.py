@@ -27,7 +27,7 @@ import anyio.lowlevel
 import msgspec
 
 import nnasync as nn
-from nnasync.burst import Arguments, BurstCancel, BurstRequest
+from nnasync.burst import BurstArguments, BurstCancel, BurstRequest
 from nnasync.drivers.service import ServiceDevice, connect
 from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceUnavailable, NNError
@@ -35,7 +35,7 @@ from nnasync.hal import BufferDesc, BufferRole, ExecutionConfig, ExecutionPrefer
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, listening, serve, served_bursts
-from nnasync.service.client_account import Account
+from nnasync.service.client_account import ClientAccount
 from nnasync.wire import messages
 from nnasync.wire.connection import Connection, close_all
 from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
@@ -64,7 +64,7 @@ def samples(pool: Pool) -> list[Any]:
     """Messages that are right, with small numbers so that they meet one another."""
     m = messages
     request = request_on(pool)
-    form = encode(Arguments(request.inputs, request.outputs, (3,)))
+    form = encode(BurstArguments(request.inputs, request.outputs, (3,)))
     memory = PoolForm("ashmem", 64, 0, True)
     return [
         Offer(rigs.doubler()).message(1, 1),
@@ -109,8 +109,8 @@ def sense(pool: Pool) -> list[tuple[Any, bool]]:
 def packets(pool: Pool) -> list[Any]:
     """Packets of a burst that are right, or name memory that is not there."""
     request = request_on(pool)
-    arguments = encode(Arguments(request.inputs, request.outputs, (3,)))
-    stale = encode(Arguments(request.inputs, request.outputs, (4,)))
+    arguments = encode(BurstArguments(request.inputs, request.outputs, (3,)))
+    stale = encode(BurstArguments(request.inputs, request.outputs, (4,)))
     return [
         BurstRequest(1, arguments),
         BurstRequest(2, arguments, True, 2**62),
@@ -441,11 +441,11 @@ async def fuzz(
 @contextmanager
 def without_fines() -> Iterator[None]:
     """Have the service read what makes no sense as fast as the rest: most of this is that."""
-    with mock.patch.object(Account, "fine", _nothing):
+    with mock.patch.object(ClientAccount, "fine", _nothing):
         yield
 
 
-def _nothing(_account: Account) -> None:
+def _nothing(_account: ClientAccount) -> None:
     """A mock would remember each call."""
 
 

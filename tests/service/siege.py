@@ -28,7 +28,7 @@ import numpy as np
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.burst import Arguments, BurstRequest, BurstResult, LocalChannel
+from nnasync.burst import BurstArguments, BurstRequest, BurstResult, LocalChannel
 from nnasync.memory import Pool
 from nnasync.wakeup import Wakeup
 
@@ -173,7 +173,7 @@ class Tally:
         self._context: Any = None
         half = self._pool.size // 2
         self._arguments = msgspec.msgpack.encode(
-            Arguments(
+            BurstArguments(
                 (hal.RequestArgument(location=hal.DataLocation(0, 0, half)),),
                 (hal.RequestArgument(location=hal.DataLocation(0, half, half)),),
                 (0,),

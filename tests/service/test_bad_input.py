@@ -23,7 +23,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import Arguments, BurstController, LocalChannel
+from nnasync.burst import BurstArguments, BurstController, LocalChannel
 from nnasync.clock import Deadline
 from nnasync.device import PreparedModel
 from nnasync.drivers.service import ServiceDevice, connect, supervisor
@@ -266,7 +266,7 @@ async def test_whatever_times_a_message_bears_it_is_answered(value: int) -> None
         bad, slot = await greeted(it), Slot()
         prepared: Any = await prepared_by(it.device)
         await prepared.execute(slot.request)
-        form = encode(Arguments(slot.request.inputs, slot.request.outputs, (1,)))
+        form = encode(BurstArguments(slot.request.inputs, slot.request.outputs, (1,)))
         messages = [
             Launch(2, 7, 9, form, ExecutionConfig(True, value, value), 0),
             Launch(3, 8, value, form, ExecutionConfig(True, value, 0), 0),
@@ -342,7 +342,7 @@ async def test_sizes_of_memory_that_cannot_be(size: int, offset: int) -> None:
         prepared: Any = await prepared_by(it.device)
         pool = Pool.allocate(64)
         request = request_on(pool)
-        form = encode(Arguments(request.inputs, request.outputs, (999,)))
+        form = encode(BurstArguments(request.inputs, request.outputs, (999,)))
         it.device.link.tell(OfferMemory(999, PoolForm("ashmem", size, offset, True)), [pool.fd])
         with pytest.raises(
             (errors.GeneralFailure, errors.InvalidArgument, errors.ResourceExhausted)

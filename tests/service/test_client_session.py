@@ -14,7 +14,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import Arguments, BurstController, LocalChannel, Outcome
+from nnasync.burst import BurstArguments, BurstController, LocalChannel, Outcome
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service.child import Peer
 from nnasync.drivers.service.link import Link
@@ -502,7 +502,7 @@ async def test_other_versions_are_told_so(magic: str, protocol: int, version: st
 
 def _form(memory: int) -> bytes:
     request = request_on(Slot().pool)
-    return encode(Arguments(request.inputs, request.outputs, (memory,)))
+    return encode(BurstArguments(request.inputs, request.outputs, (memory,)))
 
 
 async def test_each_who_waits_has_an_error_of_its_own_at_the_end() -> None:

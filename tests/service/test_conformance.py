@@ -7,9 +7,9 @@ from pathlib import Path as FilePath
 import anyio
 import pytest
 
-from nnasync.conformance import CaseResult, Outcome, Path, Plan, Selection
+from nnasync.conformance import CaseOutcome, CaseResult, Path, Plan, Selection
 from nnasync.conformance.hal_suite import SuitePlan
-from nnasync.conformance.hal_suite.check import CheckResult, Verdict
+from nnasync.conformance.hal_suite.check import CheckResult, CheckVerdict
 from nnasync.conformance.hal_suite.suite import GROUPS, run_suite
 from nnasync.conformance.plan import run_plan
 from nnasync.drivers import DRIVERS, is_installed
@@ -22,9 +22,9 @@ PART = 3
 
 def outcomes(
     name: str, place: FilePath, *, isolate: bool, parts: int, paths: tuple[Path, ...]
-) -> dict[tuple[str, str], Outcome]:
+) -> dict[tuple[str, str], CaseOutcome]:
     """How each case of a part ends."""
-    found: dict[tuple[str, str], Outcome] = {}
+    found: dict[tuple[str, str], CaseOutcome] = {}
 
     def done(result: CaseResult) -> None:
         found[result.source, result.name] = result.outcome
@@ -57,5 +57,5 @@ def test_the_hal_suite(name: str, group: str) -> None:
     results: list[CheckResult] = []
     plan = SuitePlan(name, only=group, every=25, rounds=3, isolate=True)
     anyio.run(run_suite, plan, results.append)
-    assert [each for each in results if each.verdict is Verdict.PASSED]
-    assert [each for each in results if each.verdict is Verdict.FAILED] == []
+    assert [each for each in results if each.verdict is CheckVerdict.PASSED]
+    assert [each for each in results if each.verdict is CheckVerdict.FAILED] == []

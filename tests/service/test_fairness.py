@@ -21,7 +21,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import Arguments, BurstRequest
+from nnasync.burst import BurstArguments, BurstRequest
 from nnasync.drivers.null import NullEngine
 from nnasync.drivers.service import ServiceDevice, connect, isolate
 from nnasync.engine_device import EngineDevice
@@ -37,7 +37,7 @@ from nnasync.hal import (
 from nnasync.memory import Pool
 from nnasync.message_queue import QueueReader, QueueWriter
 from nnasync.service import Limits, for_service, listening, serve, served_bursts
-from nnasync.service.client_account import FINE_NS, Account
+from nnasync.service.client_account import FINE_NS, ClientAccount
 from nnasync.service.rate_limit import ClientBuckets
 from nnasync.service.served_memories import Memories
 from nnasync.wire import connection as connection_module
@@ -160,7 +160,7 @@ async def test_what_messages_took_counts_to_the_share_of_executions() -> None:
     async with rigs.runtime(engine, options=ONE) as rt:
         device = rt.devices[0]
         buckets = ClientBuckets()
-        accounts = [Account(device, Limits(), buckets) for _ in range(3)]
+        accounts = [ClientAccount(device, Limits(), buckets) for _ in range(3)]
         talkative = accounts[1]
         nets = []
         for account in accounts:
@@ -188,13 +188,13 @@ async def test_what_makes_no_sense_is_fined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs: list[float] = []
-    paid = Account.paid
+    paid = ClientAccount.paid
 
-    def recorded(account: Account, cost_ns: float) -> float:
+    def recorded(account: ClientAccount, cost_ns: float) -> float:
         costs.append(cost_ns)
         return paid(account, cost_ns)
 
-    monkeypatch.setattr(Account, "paid", recorded)
+    monkeypatch.setattr(ClientAccount, "paid", recorded)
     async with house(rigs.REFERENCE, tmp_path, 0) as it:
         connection = await it.stranger()
         right = encode(messages.GetStatus(1))
@@ -329,7 +329,9 @@ async def test_memory_that_never_comes_is_waited_for_once(
             requests.close()
             results.close()
             for memory in range(1000, 1100):
-                writer.try_write(encode(BurstRequest(memory, encode(Arguments((), (), (memory,))))))
+                writer.try_write(
+                    encode(BurstRequest(memory, encode(BurstArguments((), (), (memory,)))))
+                )
             for memory in range(1000, 1100):
                 result = msgspec.msgpack.decode(await read(reader))
                 assert result[0] == memory

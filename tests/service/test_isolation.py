@@ -14,15 +14,15 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.conformance import Outcome
+from nnasync.conformance import CaseOutcome
 from nnasync.conformance import Path as Way
 from nnasync.conformance.case_files import read_lines
 from nnasync.conformance.cases import case_files, parse_case
 from nnasync.conformance.hal_suite import SuitePlan
-from nnasync.conformance.hal_suite.check import Verdict
+from nnasync.conformance.hal_suite.check import CheckVerdict
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.hal_suite.suite import run_suite
-from nnasync.conformance.paths import Buffers
+from nnasync.conformance.paths import CaseBuffers
 from nnasync.conformance.runner import Runner
 from nnasync.drivers.service import child, isolate
 from nnasync.hal import ExecutionConfig
@@ -67,10 +67,10 @@ async def test_what_is_pending_ends_with_the_service() -> None:
     device = await isolate(REFERENCE)
     case = endless_loop()
     prepared = await device.prepare_model(case.model)
-    buffers = [Buffers(case) for _ in range(3)]
+    buffers = [CaseBuffers(case) for _ in range(3)]
     ends: list[type[BaseException]] = []
 
-    async def run(each: Buffers) -> None:
+    async def run(each: CaseBuffers) -> None:
         try:
             await prepared.execute(each.request(), ExecutionConfig(loop_timeout_ns=15_000_000_000))
         except errors.NNError as error:
@@ -215,7 +215,7 @@ async def test_conformance_cases(shared: Path) -> None:
             if number % 200 == 0
         ]
     assert len(results) > 20
-    assert [each.name for each in results if each.outcome is not Outcome.PASSED] == []
+    assert [each.name for each in results if each.outcome is not CaseOutcome.PASSED] == []
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ async def test_the_hal_suite(group: str) -> None:
     plan = SuitePlan(REFERENCE, only=group, every=25, rounds=3, isolate=True)
     await run_suite(plan, results.append)
     assert results
-    assert [each for each in results if each.verdict is Verdict.FAILED] == []
+    assert [each for each in results if each.verdict is CheckVerdict.FAILED] == []
 
 
 def _at(pool: int, offset: int) -> nn.hal.RequestArgument:

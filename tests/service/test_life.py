@@ -20,7 +20,7 @@ import nnasync as nn
 from nnasync import errors, hal
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.conformance.hal_suite.subjects import endless_loop
-from nnasync.conformance.paths import Buffers
+from nnasync.conformance.paths import CaseBuffers
 from nnasync.drivers.service import ServiceDevice, isolate
 from nnasync.drivers.service import child as process
 from nnasync.drivers.service.heartbeat import HANG_AFTER_S
@@ -289,7 +289,7 @@ async def test_a_service_that_hangs_is_killed() -> None:
 async def test_a_long_execution_is_no_hang() -> None:
     device = await isolate(REFERENCE, hang_after_s=2 * HANG_S)
     case = endless_loop()
-    prepared, buffers, pid = await device.prepare_model(case.model), Buffers(case), device.pid
+    prepared, buffers, pid = await device.prepare_model(case.model), CaseBuffers(case), device.pid
     with pytest.raises(errors.MissedDeadlineTransient, match="WHILE"):
         await prepared.execute(
             buffers.request(), ExecutionConfig(loop_timeout_ns=int(4 * HANG_S * 1e9))
@@ -504,7 +504,7 @@ _DECODE = """
 import sys, threading
 sys.setswitchinterval(1e-6)
 import nnasync as nn
-from nnasync.burst import Arguments
+from nnasync.burst import BurstArguments
 from nnasync.wire.messages import FromService, ModelForm, decode, encode
 from nnasync.wire.model_transfer import Offer
 builder = nn.ModelBuilder("m")
@@ -512,7 +512,7 @@ x = builder.input("x", (1, 4))
 builder.output("y", builder.add(x, x))
 messages = [
     (Offer(builder.build()).message(1, 1).form, ModelForm),
-    (encode(Arguments((), (), ())), Arguments),
+    (encode(BurstArguments((), (), ())), BurstArguments),
     (encode(["answer", 1, b""]), FromService),
 ]
 start = threading.Barrier(24)

@@ -16,7 +16,7 @@ import pytest
 import nnasync as nn
 from nnasync import errors
 from nnasync.burst import (
-    Arguments,
+    BurstArguments,
     BurstController,
     BurstRequest,
     BurstResult,
@@ -139,7 +139,7 @@ async def test_queues_that_are_none() -> None:
         b"",
         b"?",
         b"\xff" * 90,
-        encode(BurstRequest(1, encode(Arguments((), (), (-1,))))),
+        encode(BurstRequest(1, encode(BurstArguments((), (), (-1,))))),
         encode(BurstRequest(1, b"\x93\x90\x90\x91\xcf" + b"\xff" * 8)),
         b"\x92\xcf" + b"\xff" * 8 + b"\x01",
     ],

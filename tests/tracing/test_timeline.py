@@ -22,7 +22,7 @@ from nnasync.tracing import (
     timeline,
     write_trace,
 )
-from nnasync.tracing.timeline import Place
+from nnasync.tracing.timeline import TrackPlace
 from tests.tracing.events import Task, answer, faults, ran, start
 
 
@@ -93,8 +93,8 @@ def test_a_fence_is_a_flow_from_its_signal_to_the_start_it_released() -> None:
     start(tracer, waiting, now)
     ran(tracer, waiting, now, now + 1_000)
     (flow,) = kept.flows
-    assert flow.source == Place("worker 1", "gpu")
-    assert flow.target == Place(here(), "cpu")
+    assert flow.source == TrackPlace("worker 1", "gpu")
+    assert flow.target == TrackPlace(here(), "cpu")
     assert fence.signaled_at_ns <= flow.start_ns < flow.end_ns
     assert flow.target_ns == now
     assert kept._waiting == {}
@@ -176,7 +176,7 @@ def test_marks_and_queues_may_overlap() -> None:
     "records",
     [
         [Span("a", "t", 0, 10), Span("b", "t", 5, 15)],
-        [Flow(Place("t"), 0, 1, Place("u"), 5)],
+        [Flow(TrackPlace("t"), 0, 1, TrackPlace("u"), 5)],
     ],
     ids=["crossing", "arrow to nowhere"],
 )

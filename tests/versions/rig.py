@@ -43,7 +43,7 @@ from nnasync.memory import Pool, layout
 from nnasync.validation import minimum_version, validate_model, validate_request
 from nnasync.versions import Errands, OlderDevice
 from nnasync.versions.errands import Errand
-from nnasync.versions.versioned_bursts import ServedBurst
+from nnasync.versions.versioned_bursts import VersionedBurst
 from tests.rigs import GUARD_S, ManualWatchdog
 
 V1_0, V1_1, V1_2, V1_3 = HalVersion
@@ -223,7 +223,7 @@ class BurstPrepared12(Prepared12):
                 behind.add_callback(lambda _: errand.begin())
             return errand.cancel
 
-        return ServedBurst(begin, callback, request_channel, result_channel)
+        return VersionedBurst(begin, callback, request_channel, result_channel)
 
 
 class Fake12(Recorded):

@@ -14,7 +14,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.conformance.random_graphs import Graph, Size, generate, model_of
+from nnasync.conformance.random_graphs import RandomGraph, Size, generate, model_of
 from nnasync.errors import GeneralFailure, MissedDeadline
 from nnasync.hal import HalVersion, Model, OperationType, Priority
 from nnasync.validation import noncompliance
@@ -230,7 +230,7 @@ def _is_settled(model: Model, operation: hal.Operation) -> bool:
     return all(hal.is_fully_specified(each.type, each.dimensions) for each in used)
 
 
-def _inputs(graph: Graph) -> Sequence[Any]:
+def _inputs(graph: RandomGraph) -> Sequence[Any]:
     return graph.input_values
 
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import msgspec
 
 from nnasync.cli.demo import page, picture
-from nnasync.cli.demo.demo_timeline import Timeline, timeline_of
+from nnasync.cli.demo.demo_timeline import DemoTimeline, timeline_of
 from nnasync.cli.demo.play import DemoOptions, Recording, play
 from nnasync.cli.demo.streams import read_truth
 from nnasync.cli.demo.summary import summarize, text
@@ -131,7 +131,7 @@ def _json(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
-def _write(folder: Path, timeline: Timeline, summary: str) -> None:
+def _write(folder: Path, timeline: DemoTimeline, summary: str) -> None:
     """Write summary, page and picture; the picture needs matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(summary + "\n", encoding="utf-8")

@@ -9,18 +9,18 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from nnasync.cli.demo.play import Recording
-from nnasync.cli.demo.recorder import INLINE, Job, Piece
-from nnasync.cli.demo.streams import FRAME_NS, HOP_NS, SAMPLE_RATE_HZ, Mark
+from nnasync.cli.demo.recorder import INLINE, DemoJob, DemoPiece
+from nnasync.cli.demo.streams import FRAME_NS, HOP_NS, SAMPLE_RATE_HZ, StreamMark
 from nnasync.cli.demo.summary import Summary, judged
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.cli.recognition import NONE, answers
 from nnasync.hal import Priority, Struct
 from nnasync.streaming import Outcome
 
-__all__ = ["Digit", "Lane", "Said", "Timeline", "best_window", "timeline_of"]
+__all__ = ["Digit", "TimelineLane", "Said", "DemoTimeline", "best_window", "timeline_of"]
 
 
-class Lane(Struct):
+class TimelineLane(Struct):
     """One row of the timeline.
 
     `waits` are (from, to) of what was asked, `runs` (from, to) of what had a core, `lost` the times
@@ -54,12 +54,12 @@ class Digit(Struct):
     right: float
 
 
-class Timeline(Struct):
+class DemoTimeline(Struct):
     """Everything that the pictures show."""
 
     duration_us: int
     cores: int
-    lanes: tuple[Lane, ...]
+    lanes: tuple[TimelineLane, ...]
     said: tuple[Said, ...]
     digits: tuple[Digit, ...]
     summary: Summary
@@ -68,10 +68,10 @@ class Timeline(Struct):
 
 def timeline_of(
     recording: Recording, summary: Summary, words: WordsTruth, video: VideoTruth
-) -> Timeline:
+) -> DemoTimeline:
     """The timeline of a recording; words and digits are left out where live devices were used."""
     origin_ns = _origin_ns(recording)
-    pieces: dict[Priority | None, list[Piece]] = {None: []} | {level: [] for level in Priority}
+    pieces: dict[Priority | None, list[DemoPiece]] = {None: []} | {level: [] for level in Priority}
     for piece in recording.pieces:
         pieces[_priority(recording, piece.network)].append(piece)
     low = [job for job in recording.jobs if _priority(recording, job.network) is Priority.LOW]
@@ -83,13 +83,13 @@ def timeline_of(
     said = _said(recording, words) if summary.words_right is not None else ()
     digits = _digits(recording, video) if summary.digits_right is not None else ()
     duration_us = max((recording.ended_ns - origin_ns) // 1000, 1)
-    return Timeline(
+    return DemoTimeline(
         duration_us, summary.cores, lanes, said, digits, summary, best_window(lanes, duration_us)
     )
 
 
 def best_window(
-    lanes: Sequence[Lane], duration_us: int, width_us: int = 200_000
+    lanes: Sequence[TimelineLane], duration_us: int, width_us: int = 200_000
 ) -> tuple[int, int]:
     """Where to look closely: around what was lost near the middle, or at the middle itself."""
     middle = duration_us // 2
@@ -117,12 +117,12 @@ def _stream_lane(
     name: str,
     priority: Priority,
     budget_ns: int,
-    marks: Sequence[Mark],
-    pieces: dict[Priority | None, list[Piece]],
+    marks: Sequence[StreamMark],
+    pieces: dict[Priority | None, list[DemoPiece]],
     origin_ns: int,
-) -> Lane:
+) -> TimelineLane:
     completed = Outcome.COMPLETED
-    return Lane(
+    return TimelineLane(
         name=f"{priority.name}  {name}",
         priority=int(priority),
         budget_us=budget_ns // 1000,
@@ -147,7 +147,9 @@ def _spans(spans: Iterable[tuple[int, int]], origin_ns: int) -> tuple[tuple[int,
     return tuple(sorted(span for span in moved if span[1] >= 0))
 
 
-def _low_lanes(jobs: Sequence[Job], pieces: Sequence[Piece], origin_ns: int) -> list[Lane]:
+def _low_lanes(
+    jobs: Sequence[DemoJob], pieces: Sequence[DemoPiece], origin_ns: int
+) -> list[TimelineLane]:
     """One lane for as many LOW executions as there were at a time."""
     ends: list[tuple[int, int]] = []
     lane_of: dict[int, int] = {INLINE: 0}
@@ -167,7 +169,7 @@ def _low_lanes(jobs: Sequence[Job], pieces: Sequence[Piece], origin_ns: int) -> 
         if lane < len(runs):
             runs[lane].append((piece.start_ns, piece.end_ns))
     return [
-        Lane(
+        TimelineLane(
             name=f"LOW  call {index + 1}",
             priority=int(Priority.LOW),
             waits=_spans(waits[index], origin_ns),

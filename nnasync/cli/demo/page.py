@@ -6,7 +6,7 @@ import importlib.resources
 
 import msgspec
 
-from nnasync.cli.demo.demo_timeline import Timeline
+from nnasync.cli.demo.demo_timeline import DemoTimeline
 from nnasync.cli.demo.picture import COLORS, LOST, RIGHT
 
 __all__ = ["html"]
@@ -14,7 +14,7 @@ __all__ = ["html"]
 _PLACE = "/*TIMELINE*/"
 
 
-def html(timeline: Timeline) -> str:
+def html(timeline: DemoTimeline) -> str:
     """The page; its template is timeline.html beside this module."""
     template = importlib.resources.files("nnasync.cli.demo").joinpath("timeline.html")
     colors = {str(int(priority)): color for priority, color in COLORS.items()}

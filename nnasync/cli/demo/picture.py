@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.cli.demo.demo_timeline import Lane, Timeline
+from nnasync.cli.demo.demo_timeline import DemoTimeline, TimelineLane
 from nnasync.hal import Array, Priority
 
 __all__ = ["COLORS", "LOST", "draw"]
@@ -20,7 +20,7 @@ _INK = "#22303a"
 _FAINT = "#dfe5e9"
 
 
-def draw(timeline: Timeline, path: Path) -> bool:
+def draw(timeline: DemoTimeline, path: Path) -> bool:
     """Write the picture as PNG; False where matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,7 +58,7 @@ def draw(timeline: Timeline, path: Path) -> bool:
     return True
 
 
-def _head(figure: Any, timeline: Timeline) -> None:
+def _head(figure: Any, timeline: DemoTimeline) -> None:
     summary = timeline.summary
     figure.text(0.085, 0.962, "Two live streams and a load", fontsize=17, weight="bold", color=_INK)
     parts = [
@@ -85,7 +85,7 @@ def _style(axis: Any, title: str) -> None:
     axis.set_axisbelow(True)
 
 
-def _cores(axis: Any, timeline: Timeline) -> None:
+def _cores(axis: Any, timeline: DemoTimeline) -> None:
     """Cores in use by priority, stacked, a bar for every slice of time."""
     slices = min(240, max(timeline.duration_us // 20_000, 1))
     edges = np.linspace(0, timeline.duration_us, slices + 1)
@@ -132,7 +132,7 @@ def busy(runs: Sequence[tuple[int, int]], edges: Array) -> Array:
     return used
 
 
-def _latencies(axis: Any, lane: Lane) -> None:
+def _latencies(axis: Any, lane: TimelineLane) -> None:
     """A dot for every item: when it was captured, how long its answer took."""
     color = COLORS[Priority(lane.priority)]
     good = np.array([(at, took) for at, took, done in lane.latencies if done] or [(0, 0)]) / 1e3
@@ -159,7 +159,7 @@ def _latencies(axis: Any, lane: Lane) -> None:
     axis.set_ylim(0, budget_ms * 1.25)
 
 
-def _recognized(axis: Any, timeline: Timeline) -> None:
+def _recognized(axis: Any, timeline: DemoTimeline) -> None:
     """Words and digits of the truth: green where they were recognized, red where not."""
     _style(axis, "what was said and shown: green where it was recognized")
     axis.grid(visible=False)
@@ -188,12 +188,12 @@ def _recognized(axis: Any, timeline: Timeline) -> None:
     axis.set_ylim(-0.55, 1.55)
 
 
-def _mark_window(axis: Any, timeline: Timeline) -> None:
+def _mark_window(axis: Any, timeline: DemoTimeline) -> None:
     start, end = timeline.window_us
     axis.axvspan(start / 1e6, end / 1e6, color=_INK, alpha=0.13, linewidth=0, zorder=0)
 
 
-def _zoom(axis: Any, timeline: Timeline) -> None:
+def _zoom(axis: Any, timeline: DemoTimeline) -> None:
     """Lanes of one short window: pale from asking to answer, full where it had a core."""
     start, end = timeline.window_us
     lanes = timeline.lanes
@@ -212,7 +212,7 @@ def _zoom(axis: Any, timeline: Timeline) -> None:
     axis.set_xlabel("milliseconds", color=_INK, fontsize=9, labelpad=1)
 
 
-def _zoom_lane(axis: Any, lane: Lane, y: int, start: int, end: int) -> None:
+def _zoom_lane(axis: Any, lane: TimelineLane, y: int, start: int, end: int) -> None:
     color = COLORS[Priority(lane.priority)]
     for spans, height, alpha in ((lane.waits, 0.62, 0.28), (lane.runs, 0.62, 1.0)):
         shown = [

@@ -14,13 +14,13 @@ import numpy as np
 
 from nnasync.cli.demo.cpu import Busy, CpuMeter
 from nnasync.cli.demo.load import LowLoad
-from nnasync.cli.demo.recorder import Job, Piece, Recorder
+from nnasync.cli.demo.recorder import DemoJob, DemoPiece, DemoRecorder
 from nnasync.cli.demo.streams import (
     HOP,
     IMAGE,
     Hearing,
-    Mark,
     Seeing,
+    StreamMark,
     audio_source,
     audio_stage,
     data_file,
@@ -39,7 +39,7 @@ from nnasync.importers import load
 from nnasync.runtime import Runtime, open_runtime
 from nnasync.streaming import Stage, StreamStatistics
 
-__all__ = ["NETWORKS", "DemoOptions", "Recording", "Status", "View", "play"]
+__all__ = ["NETWORKS", "DemoOptions", "Recording", "DemoStatus", "DemoView", "play"]
 
 NETWORKS = {
     Priority.HIGH: "words",
@@ -60,7 +60,7 @@ class DemoOptions(Struct):
     data: Path | None = None
 
 
-class Status(Struct):
+class DemoStatus(Struct):
     """What a view shows while the demo plays."""
 
     elapsed_s: float
@@ -76,7 +76,7 @@ class Status(Struct):
     low_alone_hz: float
 
 
-class View(Protocol):
+class DemoView(Protocol):
     """Where the demo shows itself; called in a thread, one call at a time."""
 
     @property
@@ -86,7 +86,7 @@ class View(Protocol):
     def note(self, text: str) -> None:
         """Show one line."""
 
-    def show(self, status: Status) -> None:
+    def show(self, status: DemoStatus) -> None:
         """Show where the demo is."""
 
 
@@ -98,12 +98,12 @@ class Recording(Struct):
     exit_code: int
     audio: StreamStatistics
     video: StreamStatistics
-    hops: tuple[Mark, ...]
-    frames: tuple[Mark, ...]
+    hops: tuple[StreamMark, ...]
+    frames: tuple[StreamMark, ...]
     words: tuple[Word, ...]
     labels: dict[int, int]
-    pieces: tuple[Piece, ...]
-    jobs: tuple[Job, ...]
+    pieces: tuple[DemoPiece, ...]
+    jobs: tuple[DemoJob, ...]
     networks: dict[int, str]
     low_alone_hz: float
     low_hz: float
@@ -131,7 +131,7 @@ class _Run:
         self.low_hz = 0.0
         self.error = ""
 
-    async def play(self, view: View) -> None:
+    async def play(self, view: DemoView) -> None:
         """Measure the load alone, then play both streams beside it to their end."""
         options = self.options
         if options.low_clients:
@@ -185,15 +185,15 @@ class _Run:
         self.low_hz = (self.low.answered - self._low_before) * 1e9 / elapsed_ns
         self.busy = self.meter.read()
 
-    async def _watch(self, view: View) -> None:
+    async def _watch(self, view: DemoView) -> None:
         while True:
             await anyio.sleep(view.period_s)
             self._refresh()
             await anyio.to_thread.run_sync(view.show, self.status())
 
-    def status(self) -> Status:
+    def status(self) -> DemoStatus:
         """Where the run is now."""
-        return Status(
+        return DemoStatus(
             elapsed_s=max(now_ns() - self.started_ns, 0) / 1e9,
             seconds=self.options.seconds,
             words=tuple(self.hearing.words[-10:]),
@@ -208,14 +208,14 @@ class _Run:
         )
 
 
-async def play(options: DemoOptions, view: View) -> Recording:
+async def play(options: DemoOptions, view: DemoView) -> Recording:
     """Play the demo and tell what happened; SIGINT and SIGTERM end it early.
 
     A device that is not there raises DeviceUnavailable before anything else; a source that fails
     later ends the demo, and `Recording.error` says why.
     """
     await _try_devices(options)
-    recorder = Recorder()
+    recorder = DemoRecorder()
     async with open_runtime(instruments=[recorder]) as runtime:
         await _note(view, "compiling the networks ...")
         nets = {priority: await _compile(runtime, options, priority) for priority in NETWORKS}
@@ -273,7 +273,7 @@ def _leaves(group: BaseExceptionGroup[NNError]) -> Iterator[NNError]:
             yield error
 
 
-async def _note(view: View, text: str) -> None:
+async def _note(view: DemoView, text: str) -> None:
     await anyio.to_thread.run_sync(view.note, text)
 
 

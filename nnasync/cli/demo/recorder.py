@@ -7,7 +7,7 @@ from collections import deque
 from nnasync.hal import Struct
 from nnasync.tracing import Instrument, Traced
 
-__all__ = ["INLINE", "Job", "Piece", "Recorder"]
+__all__ = ["INLINE", "DemoJob", "DemoPiece", "DemoRecorder"]
 
 INLINE = -1
 """Job number of an execution that ran inline and was never queued."""
@@ -15,7 +15,7 @@ INLINE = -1
 _LIMIT = 400_000
 
 
-class Piece(Struct):
+class DemoPiece(Struct):
     """A time in which one execution of a network had a core."""
 
     network: str
@@ -24,7 +24,7 @@ class Piece(Struct):
     end_ns: int
 
 
-class Job(Struct):
+class DemoJob(Struct):
     """A queued execution from its launch (`job`) to its end."""
 
     network: str
@@ -32,23 +32,23 @@ class Job(Struct):
     end_ns: int
 
 
-class Recorder(Instrument):
+class DemoRecorder(Instrument):
     """Instrument of the runtime that keeps pieces and jobs, the latest few hundred thousand.
 
     A job is known by the time at which it was launched.
     """
 
     def __init__(self) -> None:
-        self.pieces: deque[Piece] = deque(maxlen=_LIMIT)
-        self.jobs: deque[Job] = deque(maxlen=_LIMIT)
+        self.pieces: deque[DemoPiece] = deque(maxlen=_LIMIT)
+        self.jobs: deque[DemoJob] = deque(maxlen=_LIMIT)
 
     def task_ran(self, task: Traced, begun_ns: int, ended_ns: int, finished: bool) -> None:
         """Keep the piece, and the job with its last one."""
         launched_ns = task.launched_ns
-        self.pieces.append(Piece(task.name, launched_ns, begun_ns, ended_ns))
+        self.pieces.append(DemoPiece(task.name, launched_ns, begun_ns, ended_ns))
         if finished:
-            self.jobs.append(Job(task.name, launched_ns, ended_ns))
+            self.jobs.append(DemoJob(task.name, launched_ns, ended_ns))
 
     def inline_run(self, name: str, begun_ns: int, ended_ns: int) -> None:
         """Keep an execution on the loop's own thread."""
-        self.pieces.append(Piece(name, INLINE, begun_ns, ended_ns))
+        self.pieces.append(DemoPiece(name, INLINE, begun_ns, ended_ns))

@@ -15,7 +15,6 @@ from nnasync.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.streaming import (
-    Call,
     Item,
     ItemSource,
     LiveSource,
@@ -24,6 +23,7 @@ from nnasync.streaming import (
     RecordedSource,
     Result,
     Stage,
+    StageCall,
     audio_file,
     camera,
     microphone,
@@ -35,7 +35,7 @@ __all__ = [
     "HOP",
     "SAMPLE_RATE_HZ",
     "Hearing",
-    "Mark",
+    "StreamMark",
     "Seeing",
     "audio_stage",
     "data_file",
@@ -78,7 +78,7 @@ def read_truth(folder: Path | None, name: str, kind: type[T]) -> T:
         raise InvalidArgument(f"{path}: {error}") from error
 
 
-class Mark(Struct):
+class StreamMark(Struct):
     """One item of a stream in the timeline; times on the monotonic clock, 0 if it never started."""
 
     index: int
@@ -92,13 +92,13 @@ class _Marks:
     """Keeps a mark of every item that a stage settles."""
 
     def __init__(self) -> None:
-        self.marks: list[Mark] = []
+        self.marks: list[StreamMark] = []
 
     def settled(self, result: Result) -> None:
         """Note one item, and take its answer if it has one."""
         item = result.item
         self.marks.append(
-            Mark(
+            StreamMark(
                 item.index,
                 item.captured_ns,
                 result.started_ns,
@@ -161,7 +161,7 @@ def image(frame: Array) -> Array:
     return scaled
 
 
-def audio_stage(call: Call, hearing: Hearing) -> Stage:
+def audio_stage(call: StageCall, hearing: Hearing) -> Stage:
     """Hops in order, each due one hop after its last sample."""
     return Stage(
         call,
@@ -174,7 +174,7 @@ def audio_stage(call: Call, hearing: Hearing) -> Stage:
     )
 
 
-def video_stage(call: Call, seeing: Seeing) -> Stage:
+def video_stage(call: StageCall, seeing: Seeing) -> Stage:
     """The newest frame wins; each is due one frame period after it came."""
     return Stage(
         call,

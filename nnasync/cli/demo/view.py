@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from nnasync.cli.demo.play import Status
+from nnasync.cli.demo.play import DemoStatus
 from nnasync.cli.recognition import NONE
 from nnasync.hal import Array
 from nnasync.streaming import StreamStatistics
@@ -37,7 +37,7 @@ class PlainView:
         """Print a line."""
         print(text, file=self._out, flush=True)
 
-    def show(self, status: Status) -> None:
+    def show(self, status: DemoStatus) -> None:
         """Print the status as a line."""
         heard = _word(status.words[-1].label, self._names) if status.words else "-"
         parts = [
@@ -81,7 +81,7 @@ class RichView:
         """Show a line in place of the screen."""
         self._live.update(text, refresh=True)
 
-    def show(self, status: Status) -> None:
+    def show(self, status: DemoStatus) -> None:
         """Draw the screen."""
         from rich.console import Group
         from rich.panel import Panel
@@ -107,7 +107,7 @@ class RichView:
         bottom.add_row(bar, f"{done_s:.0f} of {status.seconds:.0f} s")
         self._live.update(Group(top, bottom), refresh=True)
 
-    def _heard(self, status: Status) -> Any:
+    def _heard(self, status: DemoStatus) -> Any:
         from rich.text import Text
 
         text = Text()
@@ -140,7 +140,7 @@ def _stream(statistics: StreamStatistics) -> str:
     )
 
 
-def _caption(status: Status) -> str:
+def _caption(status: DemoStatus) -> str:
     if status.digit == NONE:
         return "sees nothing"
     return f"sees [bold]{status.digit}[/bold]  ({status.score:.0%})"
@@ -162,7 +162,7 @@ def _picture(frame: Array | None) -> Any:
     return text
 
 
-def _streams(status: Status) -> Any:
+def _streams(status: DemoStatus) -> Any:
     from rich.table import Table
 
     names = ("submitted", "completed", "missed", "dropped", "cancelled", "failed", "pending")
@@ -179,7 +179,7 @@ def _streams(status: Status) -> Any:
     return table
 
 
-def _machine(status: Status) -> Any:
+def _machine(status: DemoStatus) -> Any:
     from rich.text import Text
 
     busy = status.busy

@@ -8,7 +8,7 @@ and `report` counts.
 from __future__ import annotations
 
 from nnasync.conformance.hal_suite.check import CheckResult as CheckResult
-from nnasync.conformance.hal_suite.check import Verdict as Verdict
+from nnasync.conformance.hal_suite.check import CheckVerdict as CheckVerdict
 from nnasync.conformance.hal_suite.suite import GROUPS as GROUPS
 from nnasync.conformance.hal_suite.suite import SuitePlan as SuitePlan
 from nnasync.conformance.hal_suite.suite import run_on as run_on
@@ -22,7 +22,7 @@ __all__ = [
     "GroupCounts",
     "SuitePlan",
     "SuiteReport",
-    "Verdict",
+    "CheckVerdict",
     "run_on",
     "run_suite",
 ]

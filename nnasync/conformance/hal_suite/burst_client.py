@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from nnasync.burst import (
-    Arguments,
+    BurstArguments,
     BurstCancel,
     BurstContext,
     BurstRequest,
@@ -28,7 +28,7 @@ _FIRST_SLOT = 3
 _SERIAL = 1_000
 _encode = msgspec.msgpack.Encoder().encode
 _messages = msgspec.msgpack.Decoder(BurstRequest | BurstCancel)
-_arguments = msgspec.msgpack.Decoder(Arguments)
+_arguments = msgspec.msgpack.Decoder(BurstArguments)
 _results = msgspec.msgpack.Decoder(BurstResult)
 _UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -44,7 +44,7 @@ class Sense(enum.Enum):
 def message_of(request: Request, *, serial: int = _SERIAL, measure: bool = False) -> bytes:
     """A request as a message; its pools are in slots that follow one another."""
     slots = tuple(range(_FIRST_SLOT, _FIRST_SLOT + len(request.pools)))
-    arguments = _encode(Arguments(request.inputs, request.outputs, slots))
+    arguments = _encode(BurstArguments(request.inputs, request.outputs, slots))
     return _encode(BurstRequest(serial, arguments, measure))
 
 

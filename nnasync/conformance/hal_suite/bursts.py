@@ -14,7 +14,7 @@ from nnasync.conformance.hal_suite.burst_client import Client, Sense, check_erro
 from nnasync.conformance.hal_suite.burst_messages import changes
 from nnasync.conformance.hal_suite.check import Check
 from nnasync.conformance.hal_suite.fixture import Bench, check_timing
-from nnasync.conformance.paths import Buffers
+from nnasync.conformance.paths import CaseBuffers
 from nnasync.conformance.trial import Fault
 from nnasync.errors import InvalidArgument, NNError, ResourceExhaustedTransient
 from nnasync.hal import ErrorStatus, Timing
@@ -36,7 +36,7 @@ def bursts(bench: Bench) -> Iterator[Check]:
         for name, act in _ACTS.items():
             yield _check(bench, case, name, act)
     for case in subjects[:_MANGLED_SUBJECTS]:
-        message = message_of(Buffers(case).request())
+        message = message_of(CaseBuffers(case).request())
         for number, (what, changed) in enumerate(changes(message)):
             if number % bench.every == 0:
                 yield _check(bench, case, what, _sends(changed))

@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["CacheFiles", "Handles", "append", "flip", "truncate"]
+__all__ = ["SuiteCacheFiles", "Handles", "append", "flip", "truncate"]
 
 Handles = tuple[Sequence[int], Sequence[int]]
 """Descriptors of the model cache and of the data cache."""
 
 
-class CacheFiles:
+class SuiteCacheFiles:
     """Files for a model cache and a data cache in a folder that is there."""
 
     def __init__(self, folder: Path, numbers: tuple[int, int]) -> None:
@@ -35,13 +35,13 @@ class CacheFiles:
             )
             yield model, data
 
-    def copy(self, folder: Path) -> CacheFiles:
+    def copy(self, folder: Path) -> SuiteCacheFiles:
         """The same files with the same contents in another folder."""
         for path in (*self.model, *self.data):
             shutil.copyfile(path, folder / path.name)
-        return CacheFiles(folder, (len(self.model), len(self.data)))
+        return SuiteCacheFiles(folder, (len(self.model), len(self.data)))
 
-    def replace_model(self, other: CacheFiles) -> None:
+    def replace_model(self, other: SuiteCacheFiles) -> None:
         """Overwrite the model cache with another one."""
         for path, source in zip(self.model, other.model, strict=True):
             path.write_bytes(source.read_bytes())

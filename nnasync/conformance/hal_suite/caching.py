@@ -16,8 +16,8 @@ from pathlib import Path
 
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.cache_files import (
-    CacheFiles,
     Handles,
+    SuiteCacheFiles,
     append,
     flip,
     truncate,
@@ -70,12 +70,12 @@ class Desk:
         self._folder = folder
         self._made = 0
 
-    def files(self, like: CacheFiles | None = None) -> CacheFiles:
+    def files(self, like: SuiteCacheFiles | None = None) -> SuiteCacheFiles:
         """New files in a folder of their own, empty or with the contents of others."""
         self._made += 1
         folder = self._folder / str(self._made)
         folder.mkdir()
-        return CacheFiles(folder, self.numbers) if like is None else like.copy(folder)
+        return SuiteCacheFiles(folder, self.numbers) if like is None else like.copy(folder)
 
     async def save(self, case: Case, handles: Handles, token: bytes = _TOKEN) -> None:
         """Compile with cache files; the compilation itself must work whatever they are."""
@@ -84,7 +84,7 @@ class Desk:
         )
         await self.check(case, prepared)
 
-    async def saved(self, case: Case, token: bytes = _TOKEN) -> CacheFiles:
+    async def saved(self, case: Case, token: bytes = _TOKEN) -> SuiteCacheFiles:
         """The cache files of a compilation."""
         files = self.files()
         with files.opened() as handles:
@@ -95,7 +95,7 @@ class Desk:
         """Load from cache files."""
         return await self.device.prepare_model_from_cache(None, *handles, token)
 
-    async def load_files(self, files: CacheFiles, token: bytes = _TOKEN) -> PreparedModel:
+    async def load_files(self, files: SuiteCacheFiles, token: bytes = _TOKEN) -> PreparedModel:
         """Load from cache files that are as they should be opened."""
         with files.opened() as handles:
             return await self.load(handles, token)
@@ -112,11 +112,11 @@ class Desk:
         finally:
             await ready.close()
 
-    async def check_not_loaded(self, files: CacheFiles, token: bytes = _TOKEN) -> None:
+    async def check_not_loaded(self, files: SuiteCacheFiles, token: bytes = _TOKEN) -> None:
         """Raise Fault where files are loaded, or refused for another reason than they should."""
         await refused(self.load_files(files, token), GeneralFailure)
 
-    async def check_survives(self, files: CacheFiles) -> None:
+    async def check_survives(self, files: SuiteCacheFiles) -> None:
         """Load what may be loaded or not, and run what is."""
         try:
             prepared = await self.load_files(files)
@@ -331,7 +331,7 @@ async def _race_loading(desk: Desk, case: Case) -> None:
             await _loads_right_or_not(desk, case, files)
 
 
-async def _loads_right_or_not(desk: Desk, case: Case, files: CacheFiles) -> None:
+async def _loads_right_or_not(desk: Desk, case: Case, files: SuiteCacheFiles) -> None:
     try:
         prepared = await desk.load_files(files)
     except GeneralFailure:
@@ -342,7 +342,7 @@ async def _loads_right_or_not(desk: Desk, case: Case, files: CacheFiles) -> None
 class _Replacing:
     """A thread that copies a model cache over another one, as long as the block lasts."""
 
-    def __init__(self, files: CacheFiles, other: CacheFiles) -> None:
+    def __init__(self, files: SuiteCacheFiles, other: SuiteCacheFiles) -> None:
         self._files = files
         self._other = other
         self._over = threading.Event()

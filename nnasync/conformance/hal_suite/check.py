@@ -9,10 +9,10 @@ from nnasync.conformance.trial import Fault, error_text
 from nnasync.errors import NNError
 from nnasync.hal import Struct
 
-__all__ = ["Check", "CheckResult", "Skipped", "Verdict", "refused"]
+__all__ = ["Check", "CheckResult", "Skipped", "CheckVerdict", "refused"]
 
 
-class Verdict(enum.Enum):
+class CheckVerdict(enum.Enum):
     """How a check came out."""
 
     PASSED = "passed"
@@ -37,7 +37,7 @@ class CheckResult(Struct, frozen=True):
 
     group: str
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     reason: str = ""
 
 

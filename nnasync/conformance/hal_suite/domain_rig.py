@@ -14,7 +14,7 @@ from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.subjects import case_of
-from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.trial import Fault, error_text
 from nnasync.device import Buffer, Device, PreparedModel
 from nnasync.errors import GeneralFailure, ResourceExhausted
@@ -35,12 +35,12 @@ from nnasync.kernels import Tensor
 from nnasync.memory import Pool
 from nnasync.model import ModelBuilder
 
-__all__ = ["FORMS", "Domain", "Form", "pool_of", "two_outputs"]
+__all__ = ["FORMS", "Domain", "TensorForm", "pool_of", "two_outputs"]
 
 SHAPE = (2, 3)
 
 
-class Form(Struct, frozen=True):
+class TensorForm(Struct, frozen=True):
     """What tensors of the small models are like."""
 
     name: str
@@ -69,15 +69,15 @@ class Form(Struct, frozen=True):
         m.output("y", m.operation(OperationType.ADD, a, b, 0, output=tensor))
         return case_of(m.build(), [self.value, self.value], shapes=[self.value.shape])
 
-    def like(self, **changes: object) -> Form:
+    def like(self, **changes: object) -> TensorForm:
         """Another form that differs from this one so far."""
-        changed: Form = msgspec.structs.replace(self, **changes)
+        changed: TensorForm = msgspec.structs.replace(self, **changes)
         return changed
 
 
 FORMS = (
-    Form("float32", OperandType.TENSOR_FLOAT32),
-    Form("quant8", OperandType.TENSOR_QUANT8_ASYMM, 0.5, 0),
+    TensorForm("float32", OperandType.TENSOR_FLOAT32),
+    TensorForm("quant8", OperandType.TENSOR_QUANT8_ASYMM, 0.5, 0),
 )
 
 
@@ -104,7 +104,7 @@ class Domain:
     def __init__(self, bench: Bench, case: Case) -> None:
         self.bench = bench
         self.case = case
-        self.memory = Buffers(case)
+        self.memory = CaseBuffers(case)
         self._buffers: list[Buffer] = []
         self._prepared: list[PreparedModel] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from nnasync.conformance.hal_suite.check import refused
-from nnasync.conformance.hal_suite.domain_rig import Domain, Form
+from nnasync.conformance.hal_suite.domain_rig import Domain, TensorForm
 from nnasync.errors import InvalidArgument
 from nnasync.hal import BufferDesc, BufferRole, OperandType, Shape
 
@@ -15,7 +15,7 @@ __all__ = ["illegal_allocations"]
 Act = Callable[[Domain], Awaitable[None]]
 
 
-def illegal_allocations(form: Form) -> Iterator[tuple[str, Act]]:
+def illegal_allocations(form: TensorForm) -> Iterator[tuple[str, Act]]:
     """What is wrong with an allocation for the sum of a form, and having it refused."""
     role = BufferRole(0, 0)
     yield "no roles", _refuses()
@@ -58,7 +58,7 @@ def _refuses(
     outputs: Sequence[BufferRole] = (),
     *,
     dimensions: Shape = (),
-    other: Form | None = None,
+    other: TensorForm | None = None,
     models: int = 1,
     given: Sequence[Any] | None = None,
 ) -> Act:

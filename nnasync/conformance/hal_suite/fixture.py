@@ -8,7 +8,7 @@ from nnasync import hal
 from nnasync.accuracy import compare, computes_in_half, golden_criterion
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Skipped
-from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.trial import Fault, Outputs
 from nnasync.device import Device, PreparedModel
 from nnasync.engine_device.reasons import explained
@@ -35,7 +35,7 @@ class Ready:
     def __init__(self, case: Case, prepared: PreparedModel) -> None:
         self.case = case
         self.prepared = prepared
-        self.buffers = Buffers(case)
+        self.buffers = CaseBuffers(case)
         self.request = self.buffers.request()
         operands = [case.model.main.operands[index] for index in case.model.main.output_indexes]
         self._is_specified = all(hal.is_fully_specified(o.type, o.dimensions) for o in operands)

@@ -12,7 +12,7 @@ from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Check, refused
 from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready
 from nnasync.conformance.hal_suite.subjects import endless_loop
-from nnasync.conformance.paths import Buffers, Path
+from nnasync.conformance.paths import CaseBuffers, Path
 from nnasync.conformance.trial import Fault
 from nnasync.device import PreparedModel
 from nnasync.errors import MissedDeadline
@@ -109,7 +109,7 @@ def _endless(bench: Bench, how: str) -> Check:
         case = endless_loop()
         await bench.check_supported(case.model)
         prepared = await bench.device.prepare_model(case.model)
-        buffers = Buffers(case)
+        buffers = CaseBuffers(case)
         request = buffers.request()
         try:
             if how == "duration":

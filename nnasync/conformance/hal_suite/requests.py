@@ -12,7 +12,7 @@ import msgspec
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Check, refused
 from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready, check_timing
-from nnasync.conformance.paths import Buffers, Path
+from nnasync.conformance.paths import CaseBuffers, Path
 from nnasync.conformance.trial import Fault, error_text
 from nnasync.errors import InvalidArgument, NNError, OutputInsufficientSize
 from nnasync.hal import DataLocation, Request, RequestArgument
@@ -50,7 +50,7 @@ def _of_path(bench: Bench, case: Case, path: Path) -> Iterator[Check]:
     yield Check(GROUP, f"{path.value}/{case.name}: as it should be", legal)
     if path is not Path.FENCED:
         yield Check(GROUP, f"{path.value}/{case.name}: output too small", too_small)
-    buffers = Buffers(case)
+    buffers = CaseBuffers(case)
     for what, request in malformed(buffers.request(), with_tokens=path is not Path.BURST):
 
         async def wrong(request: Request = request) -> None:

@@ -13,7 +13,7 @@ from nnasync.conformance.cases import Case, case_files, read_cases
 from nnasync.conformance.hal_suite.basics import basics
 from nnasync.conformance.hal_suite.bursts import bursts
 from nnasync.conformance.hal_suite.caching import caching
-from nnasync.conformance.hal_suite.check import Check, CheckResult, Skipped, Verdict
+from nnasync.conformance.hal_suite.check import Check, CheckResult, CheckVerdict, Skipped
 from nnasync.conformance.hal_suite.domains import domains
 from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.models import models
@@ -100,19 +100,19 @@ async def run_checks(checks: Iterable[Check], done: Callable[[CheckResult], obje
         done(CheckResult(check.group, check.name, verdict, reason))
 
 
-async def _outcome(check: Check) -> tuple[Verdict, str]:
+async def _outcome(check: Check) -> tuple[CheckVerdict, str]:
     try:
         with anyio.fail_after(LIMIT_S):
             await check.run()
     except Skipped as skipped:
-        return Verdict.SKIPPED, str(skipped)
+        return CheckVerdict.SKIPPED, str(skipped)
     except MissedDeadline as error:
-        return Verdict.FAILED, error_text(error)
+        return CheckVerdict.FAILED, error_text(error)
     except TimeoutError:
-        return Verdict.FAILED, f"no answer within {LIMIT_S:g} s"
+        return CheckVerdict.FAILED, f"no answer within {LIMIT_S:g} s"
     except Exception as error:
-        return Verdict.FAILED, error_text(error)
-    return Verdict.PASSED, ""
+        return CheckVerdict.FAILED, error_text(error)
+    return CheckVerdict.PASSED, ""
 
 
 def _selected(bench: Bench, only: str) -> Iterator[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from nnasync.conformance.hal_suite.check import CheckResult, Verdict
+from nnasync.conformance.hal_suite.check import CheckResult, CheckVerdict
 from nnasync.hal import Struct
 
 __all__ = ["GroupCounts", "SuiteReport"]
@@ -30,9 +30,9 @@ class SuiteReport:
     def add(self, result: CheckResult) -> None:
         """Count a result."""
         self._counts.setdefault(result.group, Counter())[result.verdict.value] += 1
-        if result.verdict is Verdict.FAILED:
+        if result.verdict is CheckVerdict.FAILED:
             self.failures.append(result)
-        elif result.verdict is Verdict.SKIPPED:
+        elif result.verdict is CheckVerdict.SKIPPED:
             self._skipped.setdefault(result.group, Counter())[result.reason] += 1
 
     @property

@@ -8,7 +8,7 @@ small, `files` keeps it, `fleet` runs many in several processes.
 from __future__ import annotations
 
 from nnasync.conformance.random_graphs.examination import Examination as Examination
-from nnasync.conformance.random_graphs.examination import Verdict as Verdict
+from nnasync.conformance.random_graphs.examination import GraphVerdict as GraphVerdict
 from nnasync.conformance.random_graphs.examination import examine as examine
 from nnasync.conformance.random_graphs.fleet import run_fleet as run_fleet
 from nnasync.conformance.random_graphs.generation import KINDS as KINDS
@@ -19,7 +19,7 @@ from nnasync.conformance.random_graphs.generation import (
     generated_operations as generated_operations,
 )
 from nnasync.conformance.random_graphs.generation import menu_of as menu_of
-from nnasync.conformance.random_graphs.graph import Graph as Graph
+from nnasync.conformance.random_graphs.graph import RandomGraph as RandomGraph
 from nnasync.conformance.random_graphs.graph import model_of as model_of
 from nnasync.conformance.random_graphs.inspector import Inspector as Inspector
 from nnasync.conformance.random_graphs.saved_graphs import load_graph as load_graph
@@ -28,23 +28,23 @@ from nnasync.conformance.random_graphs.shrinking import shrink as shrink
 from nnasync.conformance.random_graphs.survey import survey as survey
 from nnasync.conformance.random_graphs.team import TEAM as TEAM
 from nnasync.conformance.random_graphs.team import TeamEngine as TeamEngine
-from nnasync.conformance.random_graphs.worker_messages import Assignment as Assignment
 from nnasync.conformance.random_graphs.worker_messages import Order as Order
-from nnasync.conformance.random_graphs.worker_messages import Result as Result
+from nnasync.conformance.random_graphs.worker_messages import OrderResult as OrderResult
+from nnasync.conformance.random_graphs.worker_messages import WorkerAssignment as WorkerAssignment
 
 __all__ = [
     "KINDS",
     "TEAM",
-    "Assignment",
+    "WorkerAssignment",
     "Examination",
-    "Graph",
+    "RandomGraph",
     "Inspector",
     "Menu",
     "Order",
-    "Result",
+    "OrderResult",
     "Size",
     "TeamEngine",
-    "Verdict",
+    "GraphVerdict",
     "examine",
     "generate",
     "generated_operations",

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync.conformance.random_graphs.graph import Graph, Operand, Origin
+from nnasync.conformance.random_graphs.graph import GraphOperand, Origin, RandomGraph
 from nnasync.conformance.random_graphs.operands import QUANTIZED
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels import OPERATIONS
@@ -43,7 +43,7 @@ class Form(enum.Enum):
     LATE_EVERYTHING = "constants as inputs, all dimensions unknown"
 
 
-def in_form(graph: Graph, form: Form) -> tuple[Graph, Graph]:
+def in_form(graph: RandomGraph, form: Form) -> tuple[RandomGraph, RandomGraph]:
     """A graph to run, with values of known shape, and the one to make its model from."""
     if form in (Form.LATE_CONSTANTS, Form.LATE_EVERYTHING):
         graph = _with_late_constants(graph)
@@ -52,7 +52,7 @@ def in_form(graph: Graph, form: Form) -> tuple[Graph, Graph]:
     return graph, graph
 
 
-def _with_late_constants(graph: Graph) -> Graph:
+def _with_late_constants(graph: RandomGraph) -> RandomGraph:
     changed = {
         index: msgspec.structs.replace(operand, origin=Origin.INPUT)
         for index, operand in enumerate(graph.operands)
@@ -61,7 +61,7 @@ def _with_late_constants(graph: Graph) -> Graph:
     return graph.with_operands(changed)
 
 
-def _with_unknown_shapes(graph: Graph) -> Graph:
+def _with_unknown_shapes(graph: RandomGraph) -> RandomGraph:
     """Scales per channel belong to a dimension, which is therefore known."""
     changed = {
         index: msgspec.structs.replace(operand, shape=(0,) * len(operand.shape))
@@ -74,7 +74,7 @@ def _with_unknown_shapes(graph: Graph) -> Graph:
 # -- quantized graphs in real numbers
 
 
-def float_twin(graph: Graph) -> Graph | None:
+def float_twin(graph: RandomGraph) -> RandomGraph | None:
     """The same operation on float32; None if it is not quantized or has no such form."""
     if len(graph.operations) != 1 or graph.operations[0].type in _EXACT:
         return None
@@ -94,7 +94,7 @@ def float_twin(graph: Graph) -> Graph | None:
     return graph.with_operands(changed)
 
 
-def quantized(values: Array, operand: Operand) -> Array:
+def quantized(values: Array, operand: GraphOperand) -> Array:
     """Real numbers in steps of a quantized operand, halves away from zero."""
     limits = np.iinfo(hal.dtype_of(operand.type))
     steps = values.astype(np.float64) / np.float32(operand.scale)
@@ -103,14 +103,14 @@ def quantized(values: Array, operand: Operand) -> Array:
     return np.asarray(bounded, limits.dtype)
 
 
-def _in_reals(operand: Operand) -> Operand:
+def _in_reals(operand: GraphOperand) -> GraphOperand:
     if operand.type not in (*QUANTIZED, _PER_CHANNEL):
         return operand
     value = None if operand.value is None else _real(operand.value, operand)
-    return Operand(_FLOAT32, operand.origin, operand.shape, value=value)
+    return GraphOperand(_FLOAT32, operand.origin, operand.shape, value=value)
 
 
-def _real(value: Array, operand: Operand) -> Array:
+def _real(value: Array, operand: GraphOperand) -> Array:
     scale = np.asarray(operand.scale, np.float32)
     quant = operand.channel_quant
     if quant is not None:
@@ -121,7 +121,7 @@ def _real(value: Array, operand: Operand) -> Array:
     return real
 
 
-def _take_bias_scales(graph: Graph, changed: dict[int, Operand]) -> None:
+def _take_bias_scales(graph: RandomGraph, changed: dict[int, GraphOperand]) -> None:
     """A bias of integers is in steps of the products: its own scale, or one for each channel."""
     (operation,) = graph.operations
     known = OPERATIONS[OperationType(operation.type)]
@@ -137,13 +137,13 @@ def _take_bias_scales(graph: Graph, changed: dict[int, Operand]) -> None:
     bias = graph.operands[index]
     if bias.value is not None:
         value = bias.value.astype(np.float32) * (np.float32(source.scale) * scales)
-        changed[index] = Operand(_FLOAT32, bias.origin, bias.shape, value=value)
+        changed[index] = GraphOperand(_FLOAT32, bias.origin, bias.shape, value=value)
 
 
-def _padding_value(graph: Graph) -> Operand:
+def _padding_value(graph: RandomGraph) -> GraphOperand:
     """The value to pad with is in steps of the input."""
     (operation,) = graph.operations
     source, value = graph.operands[operation.inputs[0]], graph.operands[operation.inputs[2]]
     raw = np.zeros((), np.float32) if value.value is None else value.value
     real = (raw.astype(np.float32) - np.float32(source.zero_point)) * np.float32(source.scale)
-    return Operand(OperandType.FLOAT32, value.origin, value=np.asarray(real, np.float32))
+    return GraphOperand(OperandType.FLOAT32, value.origin, value=np.asarray(real, np.float32))

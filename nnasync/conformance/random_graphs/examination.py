@@ -16,10 +16,10 @@ import anyio
 
 from nnasync import hal
 from nnasync.conformance.cases import Case, Expected
-from nnasync.conformance.paths import Buffers, Path, execute
+from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.random_graphs import reference
 from nnasync.conformance.random_graphs.equivalents import Form, float_twin, quantized
-from nnasync.conformance.random_graphs.graph import Graph, graph_of, model_of
+from nnasync.conformance.random_graphs.graph import RandomGraph, graph_of, model_of
 from nnasync.conformance.random_graphs.graph_criteria import (
     criterion_class,
     difference,
@@ -34,7 +34,7 @@ from nnasync.hal import Array, ExecutionResult, Struct
 from nnasync.kernels.facts import CriterionClass
 from nnasync.validation import validate_model
 
-__all__ = ["LIMIT_S", "REFERENCE", "Examination", "Verdict", "examine"]
+__all__ = ["LIMIT_S", "REFERENCE", "Examination", "GraphVerdict", "examine"]
 
 REFERENCE = "nnasync-reference"
 _GRAPHS = (CriterionClass.SMALL_GRAPH, CriterionClass.LARGE_GRAPH)
@@ -43,7 +43,7 @@ LIMIT_S = 60.0
 """A device that needs longer for one graph hangs."""
 
 
-class Verdict(enum.Enum):
+class GraphVerdict(enum.Enum):
     """What came out of a graph on a device."""
 
     COMPARED = "compared"
@@ -54,7 +54,7 @@ class Verdict(enum.Enum):
 class Examination(Struct, frozen=True):
     """The verdict on a graph; `check` names what was looked at when it failed, and `reason` why."""
 
-    verdict: Verdict
+    verdict: GraphVerdict
     check: str = ""
     reason: str = ""
 
@@ -72,23 +72,23 @@ class _Declined(Exception):
     """The device does not run the graph, and says so."""
 
 
-async def examine(graph: Graph, device: Device) -> Examination:
+async def examine(graph: RandomGraph, device: Device) -> Examination:
     """Run a graph on a device and judge it; raises nothing that a device or a kernel does."""
     try:
         with reference.strict():
             expected = _expected(graph, thorough=device.name == REFERENCE)
             await _run(graph, device, expected)
     except _Failure as failure:
-        return Examination(Verdict.FAILED, failure.check, failure.reason)
+        return Examination(GraphVerdict.FAILED, failure.check, failure.reason)
     except _Declined as declined:
-        return Examination(Verdict.UNSUPPORTED, reason=str(declined))
-    return Examination(Verdict.COMPARED)
+        return Examination(GraphVerdict.UNSUPPORTED, reason=str(declined))
+    return Examination(GraphVerdict.COMPARED)
 
 
 # -- the reference
 
 
-def _expected(graph: Graph, *, thorough: bool) -> list[Array]:
+def _expected(graph: RandomGraph, *, thorough: bool) -> list[Array]:
     """What a device's results are judged by; raises _Failure where the reference fails itself."""
     try:
         validate_model(model_of(graph))
@@ -112,14 +112,14 @@ def _expected(graph: Graph, *, thorough: bool) -> list[Array]:
     return reals
 
 
-def _evaluated(graph: Graph, check: str) -> list[Array]:
+def _evaluated(graph: RandomGraph, check: str) -> list[Array]:
     try:
         return reference.outputs_of(graph, reference.evaluate(graph))
     except Exception as error:
         raise _Failure(check, error_text(error)) from error
 
 
-def _check_form(graph: Graph, form: Form, golden: Sequence[Array]) -> None:
+def _check_form(graph: RandomGraph, form: Form, golden: Sequence[Array]) -> None:
     try:
         fault = difference(graph, reference.execute(graph, form), golden)
     except Exception as error:
@@ -128,7 +128,7 @@ def _check_form(graph: Graph, form: Form, golden: Sequence[Array]) -> None:
         raise _Failure(f"plan, {form.value}", fault)
 
 
-def _check_signed_twin(graph: Graph, golden: Sequence[Array]) -> None:
+def _check_signed_twin(graph: RandomGraph, golden: Sequence[Array]) -> None:
     twin = signed_twin(_case(graph, golden))
     if twin is None:
         return
@@ -147,7 +147,7 @@ def _check_signed_twin(graph: Graph, golden: Sequence[Array]) -> None:
 # -- the device
 
 
-async def _run(graph: Graph, device: Device, expected: Sequence[Array]) -> None:
+async def _run(graph: RandomGraph, device: Device, expected: Sequence[Array]) -> None:
     try:
         with anyio.fail_after(LIMIT_S):
             given = await _results(graph, device, expected)
@@ -168,7 +168,7 @@ async def _run(graph: Graph, device: Device, expected: Sequence[Array]) -> None:
         raise _Failure("device", fault)
 
 
-async def _results(graph: Graph, device: Device, expected: Sequence[Array]) -> list[Array]:
+async def _results(graph: RandomGraph, device: Device, expected: Sequence[Array]) -> list[Array]:
     case = _case(graph, expected)
     answers = await device.get_supported_operations(case.model)
     if len(answers) != len(graph.operations):
@@ -185,7 +185,7 @@ async def _results(graph: Graph, device: Device, expected: Sequence[Array]) -> l
 
 
 async def _executed(case: Case, prepared: PreparedModel) -> list[Array]:
-    buffers = Buffers(case)
+    buffers = CaseBuffers(case)
     try:
         buffers.clear()
         result = await execute(Path.SYNC, prepared, buffers.request())
@@ -200,7 +200,7 @@ async def _executed(case: Case, prepared: PreparedModel) -> list[Array]:
         buffers.close()
 
 
-def _case(graph: Graph, expected: Sequence[Array]) -> Case:
+def _case(graph: RandomGraph, expected: Sequence[Array]) -> Case:
     outputs = tuple(
         Expected(f"output {position}", graph.operands[index].type, value)
         for position, (index, value) in enumerate(zip(graph.outputs, expected, strict=True))

@@ -17,10 +17,10 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from nnasync.conformance.parallel import ending
-from nnasync.conformance.random_graphs.examination import Verdict
+from nnasync.conformance.random_graphs.examination import GraphVerdict
 from nnasync.conformance.random_graphs.generation import generate
 from nnasync.conformance.random_graphs.inspector import operation_names, saved_graph
-from nnasync.conformance.random_graphs.worker_messages import Assignment, Order, Result
+from nnasync.conformance.random_graphs.worker_messages import Order, OrderResult, WorkerAssignment
 from nnasync.errors import GeneralFailure
 
 __all__ = ["ANSWER_LIMIT_S", "run_fleet"]
@@ -31,14 +31,14 @@ WORKER = ("-m", "nnasync.conformance.random_graphs.graph_worker")
 """What the interpreter runs as a worker."""
 
 _MAX_RESULT_BYTES = 1 << 20
-_results = msgspec.json.Decoder(Result)
+_results = msgspec.json.Decoder(OrderResult)
 
 
 async def run_fleet(
-    assignment: Assignment,
+    assignment: WorkerAssignment,
     orders: Iterable[Order],
     jobs: int,
-    done: Callable[[Result], object],
+    done: Callable[[OrderResult], object],
     limit_s: float = ANSWER_LIMIT_S,
 ) -> None:
     """Carry out orders in that many processes; `done` gets each result, in no particular order."""
@@ -49,9 +49,9 @@ async def run_fleet(
 
 
 async def _man(
-    assignment: Assignment,
+    assignment: WorkerAssignment,
     orders: Iterator[Order],
-    done: Callable[[Result], object],
+    done: Callable[[OrderResult], object],
     limit_s: float,
 ) -> None:
     """Have a process carry out orders, and another one when it is lost."""
@@ -68,7 +68,7 @@ async def _man(
 class _Worker:
     """A process that examines graphs; to be used with `async with`."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: WorkerAssignment) -> None:
         self._assignment = assignment
 
     async def __aenter__(self) -> _Worker:
@@ -88,7 +88,7 @@ class _Worker:
         with anyio.CancelScope(shield=True):
             await self._process.aclose()
 
-    async def carry_out(self, order: Order, limit_s: float) -> tuple[Result, bool]:
+    async def carry_out(self, order: Order, limit_s: float) -> tuple[OrderResult, bool]:
         """The result of an order, and whether the process was lost over it."""
         await self._send(order)
         with anyio.move_on_after(limit_s):
@@ -100,7 +100,7 @@ class _Worker:
             return self._lost(order, "process", died), True
         return self._lost(order, "process", f"no answer within {limit_s:g} s"), True
 
-    async def _send(self, message: Assignment | Order) -> None:
+    async def _send(self, message: WorkerAssignment | Order) -> None:
         try:
             await self._channel.send(msgspec.json.encode(message) + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -112,7 +112,7 @@ class _Worker:
         except (anyio.IncompleteRead, anyio.EndOfStream):
             return None
 
-    def _lost(self, order: Order, check: str, reason: str) -> Result:
+    def _lost(self, order: Order, check: str, reason: str) -> OrderResult:
         graph = generate(order.size, order.seed, order.kind, self._assignment.menu)
         saved = saved_graph(graph, Path(self._assignment.folder))
-        return Result(order, Verdict.FAILED, operation_names(graph), check, reason, saved)
+        return OrderResult(order, GraphVerdict.FAILED, operation_names(graph), check, reason, saved)

@@ -12,17 +12,17 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 
 from nnasync import hal
-from nnasync.conformance.random_graphs.graph import Graph
+from nnasync.conformance.random_graphs.graph import RandomGraph
 from nnasync.conformance.random_graphs.samplers import SAMPLERS
-from nnasync.conformance.random_graphs.sketch import Limits, Sketch, TooLarge
+from nnasync.conformance.random_graphs.sketch import GraphLimits, Sketch, TooLarge
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import OperandType, OperationType, Struct
 from nnasync.kernels import OPERATIONS, Signature
 
 __all__ = ["KINDS", "Menu", "Size", "generate", "generated_operations", "menu_of"]
 
-_WIDE = Limits(dimension=1000, elements=10_000)
-_NARROW = Limits(dimension=10, elements=10_000)
+_WIDE = GraphLimits(dimension=1000, elements=10_000)
+_NARROW = GraphLimits(dimension=10, elements=10_000)
 _ATTEMPTS = 200
 _LINKED = 0.8
 """How often an operation works on a type that is there."""
@@ -41,7 +41,7 @@ class Size(enum.Enum):
         return {Size.SINGLE: 1, Size.SMALL: 5, Size.LARGE: 40}[self]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> GraphLimits:
         """How large operands may be."""
         return _NARROW if self is Size.LARGE else _WIDE
 
@@ -86,7 +86,9 @@ def menu_of(operations: Collection[int]) -> Menu:
     return Menu(pairs, pairs)
 
 
-def generate(size: Size, seed: int, kind: str | None = None, menu: Menu | None = None) -> Graph:
+def generate(
+    size: Size, seed: int, kind: str | None = None, menu: Menu | None = None
+) -> RandomGraph:
     """The graph of a seed, all of whose operations work on one kind of data if one is named.
 
     With a `menu` it is drawn from that alone. Raises KeyError for an unknown kind, InvalidArgument

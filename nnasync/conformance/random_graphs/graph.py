@@ -31,7 +31,7 @@ from nnasync.kernels.facts import CriterionClass
 from nnasync.model.constants import Constants
 from nnasync.validation import operand_value
 
-__all__ = ["Graph", "Operand", "Origin", "graph_of", "model_of"]
+__all__ = ["RandomGraph", "GraphOperand", "Origin", "graph_of", "model_of"]
 
 
 class Origin(enum.Enum):
@@ -43,7 +43,7 @@ class Origin(enum.Enum):
     OMITTED = "omitted"
 
 
-class Operand(Struct, frozen=True, eq=False):
+class GraphOperand(Struct, frozen=True, eq=False):
     """One operand; `value` is that of an input or a constant."""
 
     type: int
@@ -69,13 +69,13 @@ class Operand(Struct, frozen=True, eq=False):
         )
 
 
-class Graph(Struct, frozen=True, eq=False):
+class RandomGraph(Struct, frozen=True, eq=False):
     """Operands, operations in the order of execution, and which operands are put out.
 
     `criteria` are those that the results are held to, None for those of graphs of its size.
     """
 
-    operands: tuple[Operand, ...]
+    operands: tuple[GraphOperand, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[int, ...]
     name: str = ""
@@ -92,19 +92,19 @@ class Graph(Struct, frozen=True, eq=False):
         inputs = (operand for operand in self.operands if operand.origin is Origin.INPUT)
         return tuple(operand.value for operand in inputs if operand.value is not None)
 
-    def with_operands(self, changed: dict[int, Operand]) -> Graph:
+    def with_operands(self, changed: dict[int, GraphOperand]) -> RandomGraph:
         """The graph with some operands in another form."""
         operands = tuple(changed.get(i, operand) for i, operand in enumerate(self.operands))
         return msgspec.structs.replace(self, operands=operands)
 
-    def pruned(self) -> Graph:
+    def pruned(self) -> RandomGraph:
         """The graph without operands that nobody writes, reads or puts out."""
         used = set(self.outputs)
         for operation in self.operations:
             used.update(operation.inputs, operation.outputs)
         kept = sorted(used)
         place = {old: new for new, old in enumerate(kept)}
-        return Graph(
+        return RandomGraph(
             tuple(self.operands[index] for index in kept),
             tuple(
                 Operation(
@@ -120,7 +120,7 @@ class Graph(Struct, frozen=True, eq=False):
         )
 
 
-def model_of(graph: Graph) -> Model:
+def model_of(graph: RandomGraph) -> Model:
     """The model of a graph; its inputs are in the order of the graph's."""
     constants = Constants()
     numbers = {
@@ -151,7 +151,7 @@ _LIFETIMES = {
 
 
 def _operand(
-    operand: Operand, consumers: int, lifetime: OperandLifeTime, location: DataLocation
+    operand: GraphOperand, consumers: int, lifetime: OperandLifeTime, location: DataLocation
 ) -> hal.Operand:
     return hal.Operand(
         type=operand.type,
@@ -165,7 +165,7 @@ def _operand(
     )
 
 
-def graph_of(model: Model, inputs: Sequence[Array]) -> Graph:
+def graph_of(model: Model, inputs: Sequence[Array]) -> RandomGraph:
     """The graph of a model without further subgraphs, with these inputs.
 
     Raises InvalidArgument for other models and for inputs that do not fit.
@@ -191,9 +191,11 @@ def graph_of(model: Model, inputs: Sequence[Array]) -> Graph:
         quant = operand.extra_params if isinstance(operand.extra_params, ChannelQuant) else None
         shape = operand.dimensions if value is None else value.shape
         operands.append(
-            Operand(operand.type, origin, shape, operand.scale, operand.zero_point, quant, value)
+            GraphOperand(
+                operand.type, origin, shape, operand.scale, operand.zero_point, quant, value
+            )
         )
-    return Graph(tuple(operands), main.operations, main.output_indexes, model.name)
+    return RandomGraph(tuple(operands), main.operations, main.output_indexes, model.name)
 
 
 def _check_input(operand: hal.Operand, index: int, value: Array) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.accuracy import Criterion, compare
-from nnasync.conformance.random_graphs.graph import Graph
+from nnasync.conformance.random_graphs.graph import RandomGraph
 from nnasync.hal import Array, OperandType, Operation, OperationType
 from nnasync.kernels import OPERATIONS
 from nnasync.kernels.facts import CriterionClass
@@ -41,7 +41,7 @@ _HALF = (OperandType.FLOAT16, OperandType.TENSOR_FLOAT16)
 _INTEGERS = (OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32)
 
 
-def criterion_class(graph: Graph) -> CriterionClass:
+def criterion_class(graph: RandomGraph) -> CriterionClass:
     """The class of criteria that the results of a graph are held to."""
     if graph.criteria is not None:
         return graph.criteria
@@ -66,7 +66,7 @@ def class_criterion(name: CriterionClass, type: int) -> Criterion:
     return Criterion(tolerance, tolerance, bias, mse, allows_invalid=True)
 
 
-def first_fault(graph: Graph, given: Sequence[Array], expected: Sequence[Array]) -> str:
+def first_fault(graph: RandomGraph, given: Sequence[Array], expected: Sequence[Array]) -> str:
     """What is wrong with results of a device, empty if nothing is."""
     if len(given) != len(expected):
         return f"{len(given)} outputs, expected {len(expected)}"
@@ -78,7 +78,9 @@ def first_fault(graph: Graph, given: Sequence[Array], expected: Sequence[Array])
     return ""
 
 
-def _fault(graph: Graph, index: int, name: CriterionClass, given: Array, expected: Array) -> str:
+def _fault(
+    graph: RandomGraph, index: int, name: CriterionClass, given: Array, expected: Array
+) -> str:
     operation = _operation(graph, index)
     if given.shape != expected.shape:
         return f"has shape {list(given.shape)}, expected {list(expected.shape)}"
@@ -92,7 +94,7 @@ def _fault(graph: Graph, index: int, name: CriterionClass, given: Array, expecte
     return compare(given, expected, type, class_criterion(name, type)).fault
 
 
-def difference(graph: Graph, given: Sequence[Array], expected: Sequence[Array]) -> str:
+def difference(graph: RandomGraph, given: Sequence[Array], expected: Sequence[Array]) -> str:
     """Where results that must be the very same differ, empty if they do not."""
     for position, index in enumerate(graph.outputs):
         one, other = given[position], expected[position]
@@ -112,9 +114,9 @@ def difference(graph: Graph, given: Sequence[Array], expected: Sequence[Array]) 
     return ""
 
 
-def _operation(graph: Graph, index: int) -> Operation:
+def _operation(graph: RandomGraph, index: int) -> Operation:
     return next(each for each in graph.operations if index in each.outputs)
 
 
-def _writer(graph: Graph, index: int) -> str:
+def _writer(graph: RandomGraph, index: int) -> str:
     return hal.operation_name(_operation(graph, index).type)

@@ -19,7 +19,7 @@ import msgspec
 
 from nnasync.conformance.random_graphs.inspector import Inspector
 from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
-from nnasync.conformance.random_graphs.worker_messages import Assignment, Order
+from nnasync.conformance.random_graphs.worker_messages import Order, WorkerAssignment
 from nnasync.runtime import Options, open_runtime, run
 
 __all__ = ["main"]
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 async def _serve(channel: int) -> None:
-    assignment = msgspec.json.decode(await _read_line(), type=Assignment)
+    assignment = msgspec.json.decode(await _read_line(), type=WorkerAssignment)
     wanted = TeamEngine() if assignment.device == TEAM else assignment.device
     async with open_runtime(devices=[wanted], options=Options(cores=1)) as runtime:
         device = runtime.devices[0]

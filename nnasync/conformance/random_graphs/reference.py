@@ -16,7 +16,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.conformance.random_graphs.equivalents import Form, in_form
-from nnasync.conformance.random_graphs.graph import Graph, Origin, model_of
+from nnasync.conformance.random_graphs.graph import Origin, RandomGraph, model_of
 from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, StopFlag, Target
 from nnasync.errors import GeneralFailure
@@ -46,7 +46,7 @@ def strict() -> Iterator[None]:
         yield
 
 
-def evaluate(graph: Graph) -> list[Array | None]:
+def evaluate(graph: RandomGraph) -> list[Array | None]:
     """The values of all operands, each operation run by itself; raises whatever goes wrong."""
     values = [operand.value for operand in graph.operands]
     with strict():
@@ -55,7 +55,7 @@ def evaluate(graph: Graph) -> list[Array | None]:
     return values
 
 
-def evaluate_as_far_as_possible(graph: Graph) -> list[Array | None]:
+def evaluate_as_far_as_possible(graph: RandomGraph) -> list[Array | None]:
     """Like `evaluate`, but what depends on an operation that fails has no value."""
     values = [operand.value for operand in graph.operands]
     with strict():
@@ -70,14 +70,16 @@ def evaluate_as_far_as_possible(graph: Graph) -> list[Array | None]:
     return values
 
 
-def _evaluate(graph: Graph, operation: hal.Operation, values: list[Array | None]) -> None:
+def _evaluate(graph: RandomGraph, operation: hal.Operation, values: list[Array | None]) -> None:
     given = [values[index] for index in operation.inputs]
     results = _apply(graph, operation, given)
     for index, result in zip(operation.outputs, results, strict=True):
         values[index] = result
 
 
-def _apply(graph: Graph, operation: hal.Operation, given: Sequence[Array | None]) -> list[Array]:
+def _apply(
+    graph: RandomGraph, operation: hal.Operation, given: Sequence[Array | None]
+) -> list[Array]:
     known = OPERATIONS[OperationType(operation.type)]
     inputs = [
         _with_shape(graph.operands[index].tensor, value)
@@ -114,12 +116,12 @@ def _patterned(shape: Shape, dtype: np.dtype) -> Array:
     return array
 
 
-def outputs_of(graph: Graph, values: Sequence[Array | None]) -> list[Array]:
+def outputs_of(graph: RandomGraph, values: Sequence[Array | None]) -> list[Array]:
     """The outputs among the values of all operands."""
     return [value for index in graph.outputs if (value := values[index]) is not None]
 
 
-def execute(graph: Graph, form: Form = Form.AS_GIVEN) -> list[Array]:
+def execute(graph: RandomGraph, form: Form = Form.AS_GIVEN) -> list[Array]:
     """The outputs by way of the device's plan; raises whatever goes wrong."""
     run, stated = in_form(graph, form)
     with strict():
@@ -133,7 +135,7 @@ def execute(graph: Graph, form: Form = Form.AS_GIVEN) -> list[Array]:
     return [_filled(target) for target in targets]
 
 
-def _target(graph: Graph, index: int) -> Target:
+def _target(graph: RandomGraph, index: int) -> Target:
     operand = graph.operands[index]
     dtype = hal.dtype_of(operand.type)
     if operand.origin is Origin.COMPUTED and hal.is_fully_specified(operand.type, operand.shape):

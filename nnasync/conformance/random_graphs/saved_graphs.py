@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from nnasync.conformance.random_graphs.graph import Graph, graph_of, model_of
+from nnasync.conformance.random_graphs.graph import RandomGraph, graph_of, model_of
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.kernels.facts import CriterionClass
@@ -21,7 +21,7 @@ _INPUT = "input_{}"
 _CRITERIA = "criteria"
 
 
-def save_graph(graph: Graph, folder: Path) -> Path:
+def save_graph(graph: RandomGraph, folder: Path) -> Path:
     """Write a graph into a folder, which is made if it is not there; returns the model's path.
 
     A model that is not legal cannot be written: raises ModelError, and OSError.
@@ -37,7 +37,7 @@ def save_graph(graph: Graph, folder: Path) -> Path:
     return path
 
 
-def load_graph(path: Path) -> Graph:
+def load_graph(path: Path) -> RandomGraph:
     """The graph of a model file and the inputs beside it.
 
     Raises ModelError for what is no model, InvalidArgument for what are no inputs of it, OSError.

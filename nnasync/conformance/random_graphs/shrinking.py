@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from nnasync import hal
-from nnasync.conformance.random_graphs.graph import Graph, Operand, Origin
+from nnasync.conformance.random_graphs.graph import GraphOperand, Origin, RandomGraph
 from nnasync.conformance.random_graphs.reference import evaluate_as_far_as_possible
 from nnasync.errors import ModelError
 from nnasync.hal import Array, ChannelQuant, OperationType
@@ -21,7 +21,7 @@ from nnasync.kernels import OPERATIONS
 
 __all__ = ["Fails", "shrink"]
 
-Fails = Callable[[Graph], Awaitable[bool]]
+Fails = Callable[[RandomGraph], Awaitable[bool]]
 """Whether a graph still fails in the way that is looked into."""
 
 _ATTEMPTS = 400
@@ -34,7 +34,7 @@ class _Budget:
         self._fails = fails
         self._left = attempts
 
-    async def fails(self, graph: Graph | None) -> bool:
+    async def fails(self, graph: RandomGraph | None) -> bool:
         """Whether the graph fails; False for what is no graph and once the budget is used up."""
         if graph is None or self._left <= 0:
             return False
@@ -42,7 +42,7 @@ class _Budget:
         return await self._fails(graph)
 
 
-async def shrink(graph: Graph, fails: Fails, attempts: int = _ATTEMPTS) -> Graph:
+async def shrink(graph: RandomGraph, fails: Fails, attempts: int = _ATTEMPTS) -> RandomGraph:
     """A smaller graph that fails too, or the same one; tries at most so many graphs."""
     budget = _Budget(fails, attempts)
     return await _with_smaller_operands(await _with_fewer_operations(graph, budget), budget)
@@ -51,7 +51,7 @@ async def shrink(graph: Graph, fails: Fails, attempts: int = _ATTEMPTS) -> Graph
 # -- operations
 
 
-async def _with_fewer_operations(graph: Graph, budget: _Budget) -> Graph:
+async def _with_fewer_operations(graph: RandomGraph, budget: _Budget) -> RandomGraph:
     values = evaluate_as_far_as_possible(graph)
     everything = list(range(len(graph.operations)))
     if len(everything) == 1:
@@ -65,7 +65,7 @@ async def _with_fewer_operations(graph: Graph, budget: _Budget) -> Graph:
 
 
 async def _fewest(
-    graph: Graph, places: list[int], values: Sequence[Array | None], budget: _Budget
+    graph: RandomGraph, places: list[int], values: Sequence[Array | None], budget: _Budget
 ) -> list[int]:
     """The places of operations that are left when no more can be removed."""
     step = len(places) // 2
@@ -81,7 +81,9 @@ async def _fewest(
     return places
 
 
-def _part(graph: Graph, places: Sequence[int], values: Sequence[Array | None]) -> Graph | None:
+def _part(
+    graph: RandomGraph, places: Sequence[int], values: Sequence[Array | None]
+) -> RandomGraph | None:
     """Some of the operations; what others computed becomes an input. None if that is not known."""
     operations = tuple(graph.operations[place] for place in places)
     made = {index for each in operations for index in each.outputs}
@@ -108,7 +110,7 @@ def _part(graph: Graph, places: Sequence[int], values: Sequence[Array | None]) -
     return _with_an_input(part.pruned())
 
 
-def _with_an_input(graph: Graph) -> Graph | None:
+def _with_an_input(graph: RandomGraph) -> RandomGraph | None:
     """The graph with a constant as an input, if it has none."""
     if graph.inputs:
         return graph
@@ -122,7 +124,7 @@ def _with_an_input(graph: Graph) -> Graph | None:
 # -- operands
 
 
-async def _with_smaller_operands(graph: Graph, budget: _Budget) -> Graph:
+async def _with_smaller_operands(graph: RandomGraph, budget: _Budget) -> RandomGraph:
     progress = True
     while progress:
         progress = False
@@ -135,8 +137,8 @@ async def _with_smaller_operands(graph: Graph, budget: _Budget) -> Graph:
 
 
 async def _with_smaller_dimensions(
-    graph: Graph, axes: Sequence[tuple[int, int]], budget: _Budget
-) -> Graph:
+    graph: RandomGraph, axes: Sequence[tuple[int, int]], budget: _Budget
+) -> RandomGraph:
     """The graph with these dimensions of leaves cut as far as it fails: to 1, or by halves."""
     index, axis = axes[0]
     size = graph.operands[index].shape[axis]
@@ -147,7 +149,7 @@ async def _with_smaller_dimensions(
     return graph
 
 
-def _groups(graph: Graph) -> Iterator[list[tuple[int, int]]]:
+def _groups(graph: RandomGraph) -> Iterator[list[tuple[int, int]]]:
     """Dimensions of leaves to cut together, as (operand, axis)."""
     by_size: dict[int, list[tuple[int, int]]] = {}
     for index, operand in enumerate(graph.operands):
@@ -162,15 +164,15 @@ def _groups(graph: Graph) -> Iterator[list[tuple[int, int]]]:
             yield from ([each] for each in group)
 
 
-def _cut(graph: Graph, axes: Iterable[tuple[int, int]], size: int) -> Graph | None:
+def _cut(graph: RandomGraph, axes: Iterable[tuple[int, int]], size: int) -> RandomGraph | None:
     """The graph with dimensions of leaves cut to a size; None where the operations refuse that."""
-    changed: dict[int, Operand] = {}
+    changed: dict[int, GraphOperand] = {}
     for index, axis in axes:
         changed[index] = _cut_operand(changed.get(index, graph.operands[index]), axis, size)
     return _with_shapes(graph.with_operands(changed))
 
 
-def _cut_operand(operand: Operand, axis: int, size: int) -> Operand:
+def _cut_operand(operand: GraphOperand, axis: int, size: int) -> GraphOperand:
     if operand.value is None:
         return operand
     value = operand.value[(slice(None),) * axis + (slice(size),)].copy()
@@ -180,7 +182,7 @@ def _cut_operand(operand: Operand, axis: int, size: int) -> Operand:
     return msgspec.structs.replace(operand, shape=value.shape, value=value, channel_quant=quant)
 
 
-def _with_shapes(graph: Graph) -> Graph | None:
+def _with_shapes(graph: RandomGraph) -> RandomGraph | None:
     """The graph with the shapes of what is computed as the operations' rules give them."""
     operands = list(graph.operands)
     for operation in graph.operations:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync.conformance.random_graphs.graph import Graph, Operand, Origin
+from nnasync.conformance.random_graphs.graph import GraphOperand, Origin, RandomGraph
 from nnasync.conformance.random_graphs.operands import (
     PLAIN_TYPES,
     QUANTIZED,
@@ -29,7 +29,7 @@ from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ChannelQuant, Shape, Struct
 from nnasync.kernels import Operation, Signature, Tensor
 
-__all__ = ["Limits", "Pick", "Quantization", "Sampler", "Sketch", "TooLarge"]
+__all__ = ["GraphLimits", "Pick", "Quantization", "Sampler", "Sketch", "TooLarge"]
 
 T = TypeVar("T")
 Quantization = tuple[float, int]
@@ -49,7 +49,7 @@ class TooLarge(Exception):
     """The operation would have an operand beyond the limits, or a scale; try another one."""
 
 
-class Limits(Struct, frozen=True):
+class GraphLimits(Struct, frozen=True):
     """How large dimensions and operands may be; computed ones keep to the number of elements."""
 
     dimension: int
@@ -59,11 +59,11 @@ class Limits(Struct, frozen=True):
 class Sketch:
     """A graph that grows; the same seed gives the same graph."""
 
-    def __init__(self, seed: str, limits: Limits) -> None:
+    def __init__(self, seed: str, limits: GraphLimits) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(self.random.getrandbits(64))
         self.limits = limits
-        self._operands: list[Operand] = []
+        self._operands: list[GraphOperand] = []
         self._operations: list[hal.Operation] = []
         self._properties: dict[int, Property] = {}
         """Of the operands that may be taken as arguments again."""
@@ -88,7 +88,7 @@ class Sketch:
             self._properties = properties
             raise
 
-    def finish(self, name: str) -> Graph:
+    def finish(self, name: str) -> RandomGraph:
         """The graph; it has an input, and what nobody reads is put out."""
         read = {index for each in self._operations for index in each.inputs}
         outputs = tuple(
@@ -98,9 +98,9 @@ class Sketch:
             if index not in read or self.random.random() < _SHOWN
         )
         self._ensure_input()
-        return Graph(tuple(self._operands), tuple(self._operations), outputs, name)
+        return RandomGraph(tuple(self._operands), tuple(self._operations), outputs, name)
 
-    def add(self, operand: Operand, properties: Property | None = None) -> int:
+    def add(self, operand: GraphOperand, properties: Property | None = None) -> int:
         """Add an operand; with `properties` it may be taken again."""
         self._operands.append(operand)
         if properties is not None:
@@ -111,11 +111,11 @@ class Sketch:
         """Add an operation whose operands are there."""
         self._operations.append(operation)
 
-    def operand(self, index: int) -> Operand:
+    def operand(self, index: int) -> GraphOperand:
         """An operand by its index."""
         return self._operands[index]
 
-    def find(self, fits: Callable[[Operand, Property], bool]) -> int | None:
+    def find(self, fits: Callable[[GraphOperand, Property], bool]) -> int | None:
         """An operand to be taken as an argument; None if there is none, or a new one is better."""
         found = [
             index
@@ -227,7 +227,7 @@ class Pick:
         """The operand type of a parameter."""
         return self._parameters[name].type
 
-    def given(self, name: str) -> Operand:
+    def given(self, name: str) -> GraphOperand:
         """The argument that was given last for a parameter."""
         return self._sketch.operand(self._given[name][-1])
 
@@ -239,7 +239,7 @@ class Pick:
         fits: Callable[[Shape], bool] | None = None,
         needs: Property = Property.NONE,
         quantization: Quantization | None = None,
-    ) -> Operand:
+    ) -> GraphOperand:
         """Give a tensor of this shape, or one that `fits` and if there is none a new `shape()`.
 
         With `quantization`, scale and zero point are those. The values may be any with the
@@ -247,7 +247,7 @@ class Pick:
         """
         parameter = self._parameters[name]
 
-        def is_fitting(operand: Operand, properties: Property) -> bool:
+        def is_fitting(operand: GraphOperand, properties: Property) -> bool:
             return (
                 operand.type == parameter.type
                 and needs in properties
@@ -267,16 +267,18 @@ class Pick:
         plain = parameter.type in PLAIN_TYPES
         return self._leaf(name, value, (scale, zero_point), needs if plain else None)
 
-    def values(self, name: str, value: Array, quantization: Quantization = (0.0, 0)) -> Operand:
+    def values(
+        self, name: str, value: Array, quantization: Quantization = (0.0, 0)
+    ) -> GraphOperand:
         """Give a tensor with these values."""
         dtype = hal.dtype_of(self.type_of(name))
         return self._leaf(name, np.asarray(value).astype(dtype), quantization, None)
 
-    def integers(self, name: str, numbers: Sequence[int]) -> Operand:
+    def integers(self, name: str, numbers: Sequence[int]) -> GraphOperand:
         """Give a vector of integers."""
         return self.values(name, np.asarray(numbers, np.int32))
 
-    def channels(self, name: str, shape: Shape, axis: int) -> Operand:
+    def channels(self, name: str, shape: Shape, axis: int) -> GraphOperand:
         """Give a tensor with scales of its own for each channel along an axis."""
         self._check_size(shape)
         type = self.type_of(name)
@@ -288,14 +290,14 @@ class Pick:
         """Give a scalar."""
         type = self.type_of(name)
         constant = np.asarray(value, hal.dtype_of(type))
-        index = self._sketch.add(Operand(type, Origin.CONSTANT, value=constant))
+        index = self._sketch.add(GraphOperand(type, Origin.CONSTANT, value=constant))
         self._given[name].append(index)
 
     def omit(self, name: str) -> None:
         """Leave an argument out."""
         type = self.type_of(name)
         scale = 1.0 if type in QUANTIZED else 0.0
-        self._given[name].append(self._sketch.add(Operand(type, Origin.OMITTED, scale=scale)))
+        self._given[name].append(self._sketch.add(GraphOperand(type, Origin.OMITTED, scale=scale)))
 
     # -- results
 
@@ -332,7 +334,7 @@ class Pick:
         quantization = (result.scale, result.zero_point)
         if result.type in QUANTIZED and not result.scale:
             quantization = self._quantizations.get(position) or self.quantization(result.type)
-        operand = Operand(result.type, Origin.COMPUTED, shape, *quantization)
+        operand = GraphOperand(result.type, Origin.COMPUTED, shape, *quantization)
         if position in self._private or result.type not in PLAIN_TYPES:
             return self._sketch.add(operand)
         non_negative = self.operation.facts.non_negative
@@ -345,9 +347,9 @@ class Pick:
         quantization: Quantization,
         properties: Property | None,
         channel_quant: ChannelQuant | None = None,
-    ) -> Operand:
+    ) -> GraphOperand:
         origin = Origin.CONSTANT if self.chance(_CONSTANT) else Origin.INPUT
-        operand = Operand(
+        operand = GraphOperand(
             self.type_of(name), origin, value.shape, *quantization, channel_quant, value
         )
         self._given[name].append(self._sketch.add(operand, properties))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nnasync.conformance.random_graphs.examination import Verdict
+from nnasync.conformance.random_graphs.examination import GraphVerdict
 from nnasync.conformance.random_graphs.generation import Menu, Size
 from nnasync.hal import Struct
 
-__all__ = ["Assignment", "Order", "Result"]
+__all__ = ["WorkerAssignment", "Order", "OrderResult"]
 
 
-class Assignment(Struct, frozen=True):
+class WorkerAssignment(Struct, frozen=True):
     """What a worker is for, said first: a device, and where to save graphs that fail.
 
     Graphs are drawn from the `menu`, if there is one, and run in a `lowering`, or in all of them.
@@ -29,7 +29,7 @@ class Order(Struct, frozen=True):
     kind: str | None = None
 
 
-class Result(Struct, frozen=True):
+class OrderResult(Struct, frozen=True):
     """What came out of an order.
 
     `check` and `reason` are those of the graph as generated; `operations` are those that are left
@@ -37,7 +37,7 @@ class Result(Struct, frozen=True):
     """
 
     order: Order
-    verdict: Verdict
+    verdict: GraphVerdict
     operations: tuple[str, ...] = ()
     check: str = ""
     reason: str = ""

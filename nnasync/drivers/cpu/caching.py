@@ -57,7 +57,7 @@ class _Packed(Struct, frozen=True):
     offset: int
 
 
-class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+class _FileDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """The model file: a model whose constants lie in `parameters` and in the data file."""
 
     name: str
@@ -103,7 +103,7 @@ def pack(plan: ReferencePlan) -> CacheFiles:
         )
         for block, offset in zip(blocks, at, strict=True)
     }
-    description = _Description(
+    description = _FileDescription(
         name=model.name,
         main=_moved(model.main, moved),
         referenced=tuple(_moved(subgraph, moved) for subgraph in model.referenced),
@@ -133,7 +133,7 @@ def unpack(files: CacheFiles, memory_limit_bytes: int) -> ReferencePlan:
         raise GeneralFailure(f"{len(files.model)} model and {len(files.data)} data cache files")
     data = memoryview(files.data[0])
     try:
-        found = msgpack_decoder(_Description).decode(files.model[0])
+        found = msgpack_decoder(_FileDescription).decode(files.model[0])
         if data.nbytes != found.data_bytes:
             raise ValueError(f"the data file has {data.nbytes} bytes of {found.data_bytes}")
         packing = Packing([_array(data, each) for each in found.packed])
@@ -145,7 +145,7 @@ def unpack(files: CacheFiles, memory_limit_bytes: int) -> ReferencePlan:
     return plan
 
 
-def _model(found: _Description, data: memoryview) -> Model:
+def _model(found: _FileDescription, data: memoryview) -> Model:
     return Model(
         main=found.main,
         referenced=found.referenced,

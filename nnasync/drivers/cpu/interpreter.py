@@ -45,8 +45,10 @@ class Interpreter:
     def __init__(self, model: Model, memory_limit_bytes: int = MAX_EXECUTION_BYTES) -> None:
         self._model = model
         self._limit_bytes = memory_limit_bytes
-        self._main = _Graph(model, model.main, memory_limit_bytes)
-        self._referenced = [_Graph(model, each, memory_limit_bytes) for each in model.referenced]
+        self._main = _InterpretedGraph(model, model.main, memory_limit_bytes)
+        self._referenced = [
+            _InterpretedGraph(model, each, memory_limit_bytes) for each in model.referenced
+        ]
 
     def run(self, inputs: Sequence[Array | None], stop: StopFlag) -> Run:
         """Execute the main subgraph; the loop timeout is that of the stop flag."""
@@ -58,7 +60,11 @@ class Interpreter:
             graph.trim()
 
     def _run(
-        self, graph: _Graph, inputs: Sequence[Array | None], stop: StopFlag, held_bytes: int
+        self,
+        graph: _InterpretedGraph,
+        inputs: Sequence[Array | None],
+        stop: StopFlag,
+        held_bytes: int,
     ) -> Run:
         """Execute a subgraph; `held_bytes` is what those around it keep meanwhile."""
         program = graph.program(inputs)
@@ -91,7 +97,12 @@ class Interpreter:
         return graph.results(values)
 
     def _run_if(
-        self, graph: _Graph, node: _Node, arguments: Values, stop: StopFlag, held_bytes: int
+        self,
+        graph: _InterpretedGraph,
+        node: _InterpretedNode,
+        arguments: Values,
+        stop: StopFlag,
+        held_bytes: int,
     ) -> Run:
         taken = node.inputs[1] if _is_true(arguments[0]) else node.inputs[2]
         branch = self._subgraph(graph, taken)
@@ -100,7 +111,12 @@ class Interpreter:
         return results
 
     def _run_while(
-        self, graph: _Graph, node: _Node, arguments: Values, stop: StopFlag, held_bytes: int
+        self,
+        graph: _InterpretedGraph,
+        node: _InterpretedNode,
+        arguments: Values,
+        stop: StopFlag,
+        held_bytes: int,
     ) -> Run:
         condition, body = (self._subgraph(graph, index) for index in node.inputs[:2])
         values = arguments[2:]
@@ -124,18 +140,18 @@ class Interpreter:
         graph.check(node, results)
         return results
 
-    def _subgraph(self, graph: _Graph, index: int) -> _Graph:
+    def _subgraph(self, graph: _InterpretedGraph, index: int) -> _InterpretedGraph:
         return self._referenced[graph.subgraph.operands[index].location.offset]
 
 
-class _Graph:
+class _InterpretedGraph:
     """A subgraph with what is remembered of its runs."""
 
     def __init__(self, model: Model, subgraph: Subgraph, memory_limit_bytes: int) -> None:
         self.subgraph = subgraph
         self.tensors = subgraph_tensors(model, subgraph)
         self.nodes = [
-            _Node(model, subgraph, place, self.tensors, memory_limit_bytes)
+            _InterpretedNode(model, subgraph, place, self.tensors, memory_limit_bytes)
             for place in range(len(subgraph.operations))
         ]
         self._limit_bytes = memory_limit_bytes
@@ -175,7 +191,7 @@ class _Graph:
             found.append(value)
         return found
 
-    def check(self, node: _Node, results: Sequence[Array]) -> None:
+    def check(self, node: _InterpretedNode, results: Sequence[Array]) -> None:
         """Raise ModelError unless the results fit the shapes that the model states for them."""
         for index, result in zip(node.outputs, results, strict=True):
             self._check_shape(index, result)
@@ -195,7 +211,7 @@ class _Graph:
             raise ModelError(f"operand {index} is {list(array.shape)}, expected {list(stated)}")
 
 
-class _Node:
+class _InterpretedNode:
     """An operation of a subgraph, with the kernels that it has prepared so far."""
 
     def __init__(
@@ -268,7 +284,7 @@ class _Node:
         return found
 
 
-def _find_last_uses(nodes: Sequence[_Node], subgraph: Subgraph) -> None:
+def _find_last_uses(nodes: Sequence[_InterpretedNode], subgraph: Subgraph) -> None:
     """Have each operation forget what nobody reads after it."""
     kept = set(subgraph.output_indexes)
     kept |= {i for i, each in enumerate(subgraph.operands) if hal.is_constant(each)}

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal, validation
-from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, Program, Shapes
+from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram, Shapes
 from nnasync.drivers.litert.plan import LiteRTPlan
 from nnasync.engine import CacheFiles
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
@@ -30,14 +30,14 @@ class FixedSource:
 
     warms_up = False
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LiteRTProgram) -> None:
         self._program = program
 
     def usual(self) -> Shapes:
         """The shapes of the inputs."""
         return self._program.input_shapes
 
-    def program(self, shapes: Shapes) -> Program:
+    def program(self, shapes: Shapes) -> LiteRTProgram:
         """The file; raises InvalidArgument for other shapes."""
         expected = self._program.input_shapes
         if shapes != expected:
@@ -124,7 +124,7 @@ def unpack(files: CacheFiles, threads: int | None) -> LiteRTPlan:
         raise GeneralFailure(f"{len(files.model)} model and {len(files.data)} data cache files")
     try:
         file = msgpack_decoder(_File).decode(files.model[0])
-        program = Program(
+        program = LiteRTProgram(
             content=bytes(files.model[1]),
             feeds=tuple(map(_unpacked, file.feeds)),
             fetches=file.fetches,

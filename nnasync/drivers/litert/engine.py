@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnasync import hal
 from nnasync.deferred import deferred
 from nnasync.drivers.litert.caching import get_ready, pack, unpack
-from nnasync.drivers.litert.plan import LiteRTPlan, Source
+from nnasync.drivers.litert.plan import LiteRTPlan, ModelFileSource
 from nnasync.drivers.litert.session import PACKAGE
 from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
 from nnasync.errors import BadState
@@ -126,11 +126,11 @@ class LiteRTEngine(EngineBase):
         """
         way = lowering or self.lowerings(model, preference)[0]
         delegated = way.name != _OWN
-        source: Source
+        source: ModelFileSource
         if wholes.is_whole(model):
             source = wholes.WholeFile(model, delegated=delegated)
         else:
-            source = litert_programs.Programs(
+            source = litert_programs.LiteRTPrograms(
                 model, delegated=delegated, products=way.name == _PRODUCTS
             )
         with span(Phase.COMPILATION, f"compile {model.name or 'model'} as {way.name}"):

@@ -14,18 +14,18 @@ import numpy as np
 
 from nnasync.drivers.litert.flatbuffer import NO_OPTIONS, FileTensor, FileWriter, Options
 from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, ShapeRule
-from nnasync.drivers.litert.node import Node, Unsupported, is_final
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node, is_final
 from nnasync.drivers.litert.operands import HALVES, file_tensor, reshaped
 from nnasync.drivers.litert.scales import check_multipliers
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, Shape, Subgraph
 from nnasync.kernels import Tensor
 
-__all__ = ["Graph", "Lower"]
+__all__ = ["LiteRTGraph", "Lower"]
 
 _ACTIVATION, _LAST_ACTIVATION = "FusedActivationFunction", 5
 
 
-class Graph:
+class LiteRTGraph:
     """A file under construction, for the operands of one model.
 
     Raises Unsupported for what the engine has no tensor for.
@@ -61,9 +61,9 @@ class Graph:
         """What is known of an output."""
         tensor = self._tensors[node.outputs[position]]
         if tensor is None:
-            raise Unsupported(f"output {position} has no value")
+            raise LiteRTUnsupported(f"output {position} has no value")
         if not tensor.is_known:
-            raise Unsupported(f"the shape of output {position} depends on a value of the run")
+            raise LiteRTUnsupported(f"the shape of output {position} depends on a value of the run")
         return tensor
 
     def parameter(self, node: Node, name: str) -> int:
@@ -73,12 +73,14 @@ class Graph:
         """
         position = node.index(name)
         if position is None:
-            raise Unsupported(f"{name} is not given")
+            raise LiteRTUnsupported(f"{name} is not given")
         if node.tensor(position).value is None:
             if self.states or not is_final(self._model, node.outputs[0]):
-                raise Unsupported(f"{name} is only known in a run, and others need the result")
+                raise LiteRTUnsupported(
+                    f"{name} is only known in a run, and others need the result"
+                )
             if node.inputs[position] not in self._model.main.input_indexes:
-                raise Unsupported(f"{name} is computed")
+                raise LiteRTUnsupported(f"{name} is computed")
             self.open[node.outputs[0]] = node
         return self.input(node, position)
 
@@ -95,10 +97,10 @@ class Graph:
         if index not in self._indexes:
             tensor = self._tensors[index]
             if tensor is None:
-                raise Unsupported(f"operand {index} has no value")
+                raise LiteRTUnsupported(f"operand {index} has no value")
             if not tensor.is_known:
                 if index not in self.open:
-                    raise Unsupported("the shape of an output depends on a value of the run")
+                    raise LiteRTUnsupported("the shape of an output depends on a value of the run")
                 tensor = reshaped(tensor, ())
             self._indexes[index] = self.add(tensor)
         return self._indexes[index]
@@ -123,7 +125,7 @@ class Graph:
     def integers(self, values: Sequence[int]) -> int:
         """A constant of one dimension; raises Unsupported for what takes more than 32 bits."""
         if any(not -(2**31) <= value < 2**31 for value in values):
-            raise Unsupported(f"{list(values)}, of which the engine takes 32 bits")
+            raise LiteRTUnsupported(f"{list(values)}, of which the engine takes 32 bits")
         return self.constant(np.asarray(values, np.int32))
 
     def constant(self, value: Array) -> int:
@@ -148,7 +150,7 @@ class Graph:
         """
         activation = options.get(_ACTIVATION, 0)
         if not 0 <= activation <= _LAST_ACTIVATION:
-            raise Unsupported(f"activation {activation}, which is none")
+            raise LiteRTUnsupported(f"activation {activation}, which is none")
         tensors = self.file.tensors
         check_multipliers(
             name,
@@ -205,7 +207,7 @@ class Graph:
         elif tensor.value is not None:
             self.states.append(Feed(variable, -1, tensor.value, copy, columns))
         else:
-            raise Unsupported(f"input {position} is a state that another operation computes")
+            raise LiteRTUnsupported(f"input {position} is a state that another operation computes")
         if output is not None:
             self._new_state(node.outputs[output], Fetch(0, variable, copy, columns))
         return variable
@@ -213,7 +215,7 @@ class Graph:
     def _new_state(self, index: int, fetch: Fetch) -> None:
         operand = self._model.main.operands[index]
         if operand.number_of_consumers:
-            raise Unsupported("another operation reads the new state")
+            raise LiteRTUnsupported("another operation reads the new state")
         if operand.lifetime == OperandLifeTime.SUBGRAPH_OUTPUT:
             target = self._model.main.output_indexes.index(index)
             self.results.append(msgspec.structs.replace(fetch, target=target))
@@ -223,7 +225,7 @@ class Graph:
         """An output whose content means nothing; nobody may read it."""
         index = node.outputs[output]
         if self._model.main.operands[index].number_of_consumers:
-            raise Unsupported(f"another operation reads output {output}, which is scratch")
+            raise LiteRTUnsupported(f"another operation reads output {output}, which is scratch")
         self.undefined.add(index)
 
     # -- the whole
@@ -283,5 +285,5 @@ def _shape_rule(node: Node, main: Subgraph) -> ShapeRule:
     return rule
 
 
-Lower = Callable[[Graph, Node], None]
+Lower = Callable[[LiteRTGraph, Node], None]
 """Adds what an operation becomes to a file; raises Unsupported."""

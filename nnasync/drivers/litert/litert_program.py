@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from nnasync.hal import Array, Shape, Struct
 
-__all__ = ["Copy", "Feed", "Fetch", "Program", "ShapeRule", "Shapes"]
+__all__ = ["Copy", "Feed", "Fetch", "LiteRTProgram", "ShapeRule", "Shapes"]
 
 Shapes = tuple[Shape | None, ...]
 """Those of the inputs of a model; None for one that is omitted."""
@@ -46,7 +46,7 @@ class Fetch(Struct, frozen=True):
     columns: int = 0
 
 
-class Program(Struct, frozen=True, eq=False):
+class LiteRTProgram(Struct, frozen=True, eq=False):
     """A file, and what is written before and read after a run of it.
 
     With `delegated` XNNPACK runs what it can, otherwise LiteRT's own kernels run everything.

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from nnasync import hal
 from nnasync.drivers.litert.caching import why_open
-from nnasync.drivers.litert.graph import Graph
-from nnasync.drivers.litert.litert_program import Program, Shapes
+from nnasync.drivers.litert.graph import LiteRTGraph
+from nnasync.drivers.litert.litert_program import LiteRTProgram, Shapes
 from nnasync.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, PRODUCTS, Lower
-from nnasync.drivers.litert.node import Node, Unsupported, nodes_of
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node, nodes_of
 from nnasync.errors import ModelError
 from nnasync.extensions import TFLITE, TfliteOperation, extension_of, operation_label
 from nnasync.hal import Model
 from nnasync.kernels import NotConstant
 
-__all__ = ["Programs", "has_products", "reasons"]
+__all__ = ["LiteRTPrograms", "has_products", "reasons"]
 
 
 def reasons(model: Model) -> list[str | None]:
     """For each operation of the main subgraph why it is not supported; None if it is."""
     tensors, nodes = nodes_of(model)
-    graph = Graph(model, tensors)
+    graph = LiteRTGraph(model, tensors)
     return [_refusal(graph, model, node) for node in nodes]
 
 
@@ -29,11 +29,11 @@ def has_products(model: Model) -> bool:
     if not any(operation.type in PRODUCTS for operation in operations):
         return False
     tensors, nodes = nodes_of(model)
-    graph = Graph(model, tensors)
+    graph = LiteRTGraph(model, tensors)
     return any(not isinstance(node, str) and _becomes_products(graph, node) for node in nodes)
 
 
-class Programs:
+class LiteRTPrograms:
     """The files that a model becomes, for each set of input shapes that is met.
 
     Raises ModelError that names an operation that is not supported.
@@ -62,11 +62,11 @@ class Programs:
         """Why inputs may come in other shapes; empty where they may not."""
         return why_open(self._model)
 
-    def program(self, shapes: Shapes) -> Program:
+    def program(self, shapes: Shapes) -> LiteRTProgram:
         """The file for inputs of these shapes; raises ModelError."""
         model = self._model
         tensors, nodes = nodes_of(model, shapes)
-        graph = Graph(model, tensors)
+        graph = LiteRTGraph(model, tensors)
         for position, node in enumerate(nodes):
             if self._products and not isinstance(node, str) and _becomes_products(graph, node):
                 continue
@@ -76,7 +76,7 @@ class Programs:
         graph.arrange()
         feeds, fetches = graph.interface()
         outputs = [tensors[index] for index in model.main.output_indexes]
-        return Program(
+        return LiteRTProgram(
             content=graph.content(),
             feeds=tuple(feeds),
             fetches=tuple(fetches),
@@ -92,7 +92,7 @@ class Programs:
         return ModelError(f"operation {position} ({name}): {reason}")
 
 
-def _refusal(graph: Graph, model: Model, node: Node | str) -> str | None:
+def _refusal(graph: LiteRTGraph, model: Model, node: Node | str) -> str | None:
     """Why an operation cannot be lowered; None where it has been."""
     if isinstance(node, str):
         return node
@@ -101,7 +101,7 @@ def _refusal(graph: Graph, model: Model, node: Node | str) -> str | None:
         return "the engine has no such operation"
     try:
         lower(graph, node)
-    except Unsupported as error:
+    except LiteRTUnsupported as error:
         return str(error)
     except ModelError as error:
         return f"{error}"
@@ -112,14 +112,14 @@ def _refusal(graph: Graph, model: Model, node: Node | str) -> str | None:
     return None
 
 
-def _becomes_products(graph: Graph, node: Node) -> bool:
+def _becomes_products(graph: LiteRTGraph, node: Node) -> bool:
     """Whether an operation has been lowered to matrix products."""
     lower = None if hal.is_extension(node.type) else PRODUCTS.get(hal.OperationType(node.type))
     if lower is None:
         return False
     try:
         lower(graph, node)
-    except (Unsupported, ModelError, NotConstant, OverflowError):
+    except (LiteRTUnsupported, ModelError, NotConstant, OverflowError):
         return False
     return True
 

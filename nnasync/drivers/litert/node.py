@@ -13,10 +13,10 @@ from nnasync.hal import Model, OperationType, Shape, combine_dimensions
 from nnasync.kernels import Arguments, Operation, Signature, Tensor
 from nnasync.validation import find_operation, subgraph_tensors
 
-__all__ = ["Node", "Unsupported", "is_final", "nodes_of"]
+__all__ = ["Node", "LiteRTUnsupported", "is_final", "nodes_of"]
 
 
-class Unsupported(Exception):
+class LiteRTUnsupported(Exception):
     """An operation cannot be lowered; the message says why."""
 
 
@@ -70,7 +70,7 @@ class Node:
     def _position(self, name: str) -> int:
         position = self.index(name)
         if position is None:
-            raise Unsupported(f"{name} is not given")
+            raise LiteRTUnsupported(f"{name} is not given")
         return position
 
 
@@ -91,7 +91,7 @@ def nodes_of(
     for operation in model.main.operations:
         try:
             found.append(_node(model, operation, tensors))
-        except (ModelError, Unsupported) as error:
+        except (ModelError, LiteRTUnsupported) as error:
             found.append(str(error))
     return tensors, found
 
@@ -106,14 +106,14 @@ def _given(tensor: Tensor | None, shape: Shape | None) -> Tensor | None:
 def _node(model: Model, operation: hal.Operation, tensors: list[Tensor | None]) -> Node:
     """One operation; the shapes of its outputs are noted in `tensors`."""
     if operation.type in (OperationType.IF, OperationType.WHILE):
-        raise Unsupported("control flow is left to the framework")
+        raise LiteRTUnsupported("control flow is left to the framework")
     known = find_operation(model, operation.type)
     if known is None:
-        raise Unsupported("the operation is not known")
+        raise LiteRTUnsupported("the operation is not known")
     inputs = _inputs(model, operation, known, tensors)
     for position, tensor in enumerate(inputs):
         if tensor is not None and (not tensor.is_known or 0 in tensor.shape):
-            raise Unsupported(
+            raise LiteRTUnsupported(
                 f"input {position} has shape {list(tensor.shape)}, not known or empty"
             )
     types = [model.main.operands[index].type for index in operation.outputs]
@@ -142,15 +142,17 @@ def _inputs(
 def _resolved(model: Model, index: int, given: Tensor | None, rule: Tensor) -> Tensor:
     """An output as declared, with the shape that the rule says; Unsupported if they differ."""
     if given is None:
-        raise Unsupported(f"operand {index} is an output without a value")
+        raise LiteRTUnsupported(f"operand {index} is an output without a value")
     shape = combine_dimensions(given.shape, rule.shape)
     if shape is None:
-        raise Unsupported(f"an output has shape {list(given.shape)}, expected {list(rule.shape)}")
+        raise LiteRTUnsupported(
+            f"an output has shape {list(given.shape)}, expected {list(rule.shape)}"
+        )
     tensor = msgspec.structs.replace(given, shape=shape)
     if not tensor.is_known and not is_final(model, index):
-        raise Unsupported("the shape of an output depends on a value of the run")
+        raise LiteRTUnsupported("the shape of an output depends on a value of the run")
     if rule.scale and (given.scale, given.zero_point) != (rule.scale, rule.zero_point):
-        raise Unsupported(
+        raise LiteRTUnsupported(
             f"an output has scale {given.scale} and zero point {given.zero_point}, expected"
             f" {rule.scale} and {rule.zero_point}"
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync.drivers.litert.flatbuffer import FileTensor
-from nnasync.drivers.litert.node import Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported
 from nnasync.drivers.litert.scales import check_scales
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
@@ -64,14 +64,16 @@ def file_tensor(tensor: Tensor) -> FileTensor:
     """A tensor as the file has it."""
     name = _TYPES.get(tensor.type)
     if name is None:
-        raise Unsupported(f"the engine has no {hal.type_name(tensor.type)}")
+        raise LiteRTUnsupported(f"the engine has no {hal.type_name(tensor.type)}")
     if any(size > _LARGEST_SIZE for size in tensor.shape):
-        raise Unsupported(f"shape {list(tensor.shape)}, whose sizes the engine has in 32 bits")
+        raise LiteRTUnsupported(
+            f"shape {list(tensor.shape)}, whose sizes the engine has in 32 bits"
+        )
     value = tensor.value
     if value is not None and value.dtype == np.float16:
         value = value.astype(np.float32)
     if value is not None and tensor.type == OperandType.TENSOR_QUANT16_ASYMM:
-        raise Unsupported("a constant of TENSOR_QUANT16_ASYMM")
+        raise LiteRTUnsupported("a constant of TENSOR_QUANT16_ASYMM")
     scales: tuple[float, ...] = ()
     zero_points: tuple[int, ...] = ()
     dimension = 0

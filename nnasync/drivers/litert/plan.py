@@ -15,17 +15,17 @@ from typing import Protocol
 
 import numpy as np
 
-from nnasync.drivers.litert.litert_program import Program, Shapes
-from nnasync.drivers.litert.session import Moves, Places, Session, check_narrow
+from nnasync.drivers.litert.litert_program import LiteRTProgram, Shapes
+from nnasync.drivers.litert.session import InterpreterSession, Moves, Places, check_narrow
 from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape
 from nnasync.tracing import SWITCH
 
-__all__ = ["LiteRTPlan", "Source"]
+__all__ = ["LiteRTPlan", "ModelFileSource"]
 
 
-class Source(Protocol):
+class ModelFileSource(Protocol):
     """Makes the file of a model for the shapes of its inputs."""
 
     warms_up: bool
@@ -34,7 +34,7 @@ class Source(Protocol):
     def usual(self) -> Shapes:
         """The shapes that are to be expected."""
 
-    def program(self, shapes: Shapes) -> Program:
+    def program(self, shapes: Shapes) -> LiteRTProgram:
         """The file for these shapes; raises ModelError."""
 
     def why_open(self) -> str:
@@ -47,14 +47,14 @@ class LiteRTPlan(Plan):
     Raises GeneralFailure, with what LiteRT says, where it refuses the file.
     """
 
-    def __init__(self, source: Source, threads: int) -> None:
+    def __init__(self, source: ModelFileSource, threads: int) -> None:
         self.source = source
         self.threads = threads
         usual = source.usual()
         with span(Phase.TRANSFORMATION, "lower the operations"):
             program = source.program(usual)
-        self._pools: dict[Shapes, _Pool] = {
-            usual: _Pool(program, threads, warms_up=source.warms_up)
+        self._pools: dict[Shapes, _InterpreterPool] = {
+            usual: _InterpreterPool(program, threads, warms_up=source.warms_up)
         }
 
     def reads_in_place(self, array: Array) -> bool:
@@ -79,18 +79,18 @@ class LiteRTPlan(Plan):
         return pool.call(inputs, fit(outputs, found))
 
     @property
-    def program(self) -> Program:
+    def program(self) -> LiteRTProgram:
         """The file for the usual shapes."""
         return self.pools[0].program
 
     @property
-    def pools(self) -> tuple[_Pool, ...]:
+    def pools(self) -> tuple[_InterpreterPool, ...]:
         """The interpreters for each set of input shapes that was met."""
         return tuple(self._pools.values())
 
-    def _pool(self, shapes: Shapes) -> _Pool:
+    def _pool(self, shapes: Shapes) -> _InterpreterPool:
         source = self.source
-        return _Pool(source.program(shapes), self.threads, warms_up=source.warms_up)
+        return _InterpreterPool(source.program(shapes), self.threads, warms_up=source.warms_up)
 
     def trim(self) -> None:
         """Drop all idle interpreters but one."""
@@ -98,15 +98,15 @@ class LiteRTPlan(Plan):
             pool.trim()
 
 
-class _Pool:
+class _InterpreterPool:
     """The interpreters of a file, and the calls that use them."""
 
-    def __init__(self, program: Program, threads: int, *, warms_up: bool) -> None:
+    def __init__(self, program: LiteRTProgram, threads: int, *, warms_up: bool) -> None:
         self.program = program
         self._threads = threads
         self._warms_up = warms_up
         self._calls: weakref.WeakSet[_Call] = weakref.WeakSet()
-        self.idle: list[Session] = []
+        self.idle: list[InterpreterSession] = []
         self.idle.append(self.session())
 
     def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
@@ -131,10 +131,10 @@ class _Pool:
         for call in list(self._calls):
             call.forget()
 
-    def session(self) -> Session:
+    def session(self) -> InterpreterSession:
         """A new interpreter."""
         try:
-            session = Session(self.program, self._threads)
+            session = InterpreterSession(self.program, self._threads)
             if self._warms_up and not self.program.is_open:
                 session.warm_up()
         except (RuntimeError, ValueError) as error:
@@ -159,13 +159,13 @@ class _Call(BoundCall):
     )
 
     def __init__(
-        self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Array]
+        self, pool: _InterpreterPool, sources: Sequence[Array | None], targets: Sequence[Array]
     ) -> None:
         self._pool = pool
         self._sources = sources
         self._targets = targets
-        self._moves: dict[Session, Moves] = {}
-        self._places: dict[Session, Places] = {}
+        self._moves: dict[InterpreterSession, Moves] = {}
+        self._places: dict[InterpreterSession, Places] = {}
         self.reads_given = pool.program.reads_plainly
         self._take = pool.idle.pop
         self._give = pool.idle.append
@@ -201,7 +201,7 @@ class _Call(BoundCall):
         self._moves = {}
         self._places = {}
 
-    def _run_on(self, session: Session, moves: Moves, given: Sequence[Array]) -> bool:
+    def _run_on(self, session: InterpreterSession, moves: Moves, given: Sequence[Array]) -> bool:
         """Run on arrays that are written to the tensors of the engine at once."""
         places = self._places.get(session)
         if places is None:
@@ -212,7 +212,7 @@ class _Call(BoundCall):
             tensor[...] = given[number]
         return self._finish(session, moves)
 
-    def _finish(self, session: Session, moves: Moves) -> bool:
+    def _finish(self, session: InterpreterSession, moves: Moves) -> bool:
         """Run once the inputs are in place, and bring the outputs where they belong."""
         invoke, _, after, _, last = moves
         try:
@@ -228,7 +228,9 @@ class _Call(BoundCall):
         self._give(session)
         return True
 
-    def _traced(self, session: Session, moves: Moves, take_in: Callable[[], object]) -> bool:
+    def _traced(
+        self, session: InterpreterSession, moves: Moves, take_in: Callable[[], object]
+    ) -> bool:
         """The same with spans."""
         invoke, _, after, _, last = moves
 
@@ -247,7 +249,7 @@ class _Call(BoundCall):
             take_in()
         return self._finish(session, (compute, (), (), (), (bring,)))
 
-    def prepare(self, session: Session) -> Moves:
+    def prepare(self, session: InterpreterSession) -> Moves:
         """What a run with this interpreter does; remembered."""
         moves = session.moves(self._sources, self._targets)
         self._moves[session] = moves
@@ -260,7 +262,7 @@ class _OpenCall(BoundCall):
     __slots__ = ("_pool", "_sources", "_targets")
 
     def __init__(
-        self, pool: _Pool, sources: Sequence[Array | None], targets: Sequence[Target]
+        self, pool: _InterpreterPool, sources: Sequence[Array | None], targets: Sequence[Target]
     ) -> None:
         self._pool = pool
         self._sources = sources

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from nnasync.drivers.litert.flatbuffer import FileTensor
-from nnasync.drivers.litert.node import Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported
 
 __all__ = ["check_multipliers", "check_scales"]
 
@@ -35,7 +35,7 @@ def check_scales(scales: Sequence[float]) -> None:
     """Raise Unsupported for a scale that the engine has no tensor for."""
     for scale in scales:
         if not _SMALLEST <= scale <= _LARGEST:
-            raise Unsupported(
+            raise LiteRTUnsupported(
                 f"a scale of {scale:g}, the engine takes those from {_SMALLEST:g} to {_LARGEST:g}"
             )
 
@@ -68,7 +68,7 @@ def _check_sum(inputs: Sequence[FileTensor], output: FileTensor) -> None:
     shift = _SHIFTS_OF_SUMS.get(output.type, _SHIFT_OF_SUMS)
     unit = math.ldexp(output.scales[0], shift)
     if not twice < unit <= _LARGEST or twice > _LARGEST:
-        raise Unsupported(
+        raise LiteRTUnsupported(
             f"a sum of numbers with a scale of {twice / 2:g} in one of {output.scales[0]:g}, which"
             " the engine's fixed point cannot hold"
         )
@@ -77,7 +77,7 @@ def _check_sum(inputs: Sequence[FileTensor], output: FileTensor) -> None:
 def _check_multiplier(scale: float, output: FileTensor) -> None:
     least = min(output.scales)
     if not scale < math.ldexp(least, _MOST_SHIFT) or scale > _LARGEST:
-        raise Unsupported(
+        raise LiteRTUnsupported(
             f"a scale of {scale:g} brought to one of {least:g}, which the engine's fixed point"
             " cannot hold"
         )

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, Program
+from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 from nnasync.packages import imported
 
-__all__ = ["PACKAGE", "Moves", "Places", "Session", "check_narrow"]
+__all__ = ["PACKAGE", "Moves", "Places", "InterpreterSession", "check_narrow"]
 
 PACKAGE = "ai_edge_litert.interpreter"
 
@@ -25,12 +25,12 @@ Places = tuple[tuple[int, Array], ...]
 """Inputs by number, and the tensors they go to, as arrays of the caller's dtype and shape."""
 
 
-class Session:
+class InterpreterSession:
     """An interpreter, and those of its tensors that are written or read."""
 
     __slots__ = ("__weakref__", "_interpreter", "_program", "invoke", "tensors")
 
-    def __init__(self, program: Program, threads: int) -> None:
+    def __init__(self, program: LiteRTProgram, threads: int) -> None:
         self._program = program
         engine = imported(PACKAGE)
         kinds = engine.OpResolverType

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nnasync import hal, validation
-from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, Program, Shapes
+from nnasync.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram, Shapes
 from nnasync.drivers.litert.session import PACKAGE
 from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT
@@ -63,12 +63,12 @@ class WholeFile:
                 return f"the model leaves the shape of input {position} open"
         return ""
 
-    def program(self, shapes: Shapes) -> Program:
+    def program(self, shapes: Shapes) -> LiteRTProgram:
         """The file with inputs of these shapes; raises GeneralFailure where LiteRT refuses it."""
         with _refusals():
             return self._program(shapes)
 
-    def _program(self, shapes: Shapes) -> Program:
+    def _program(self, shapes: Shapes) -> LiteRTProgram:
         runner, resizes = self._opened(shapes)
         inputs, outputs = self._inputs(runner), self._outputs(runner)
         main = self._model.main
@@ -76,7 +76,7 @@ class WholeFile:
         results = [main.operands[index].type for index in main.output_indexes]
         if len(inputs) != len(kinds) or len(outputs) != len(results):
             raise GeneralFailure("the file has other inputs and outputs than the model")
-        return Program(
+        return LiteRTProgram(
             content=self._content,
             feeds=tuple(
                 Feed(each["index"], position, copy=_copy(each, kind))

@@ -16,13 +16,13 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.formats.onnx import Element, element_of
 from nnasync.hal import Array, Shape, Struct
 
-__all__ = ["OnnxPlan", "Port", "ports_of"]
+__all__ = ["OnnxPlan", "SessionPort", "ports_of"]
 
 
 _WARM_RUNS = 2
 
 
-class Port(Struct, frozen=True):
+class SessionPort(Struct, frozen=True):
     """An input or output of a session; `rank` is None where its shape says nothing.
 
     ONNX Runtime tells a rank of 0 and an unknown one alike: both are None here.
@@ -43,7 +43,7 @@ class Port(Struct, frozen=True):
         return bool(self.shape) and None not in self.shape
 
 
-def ports_of(nodes: Sequence[Any], kind: str) -> list[Port]:
+def ports_of(nodes: Sequence[Any], kind: str) -> list[SessionPort]:
     """What a session says of its inputs or outputs; GeneralFailure for a type nobody takes."""
     ports = []
     for node in nodes:
@@ -51,7 +51,7 @@ def ports_of(nodes: Sequence[Any], kind: str) -> list[Port]:
         if element is None:
             raise GeneralFailure(f'{kind} "{node.name}" is {node.type}, which no operand can hold')
         shape = tuple(n if isinstance(n, int) else None for n in node.shape)
-        ports.append(Port(node.name, element, shape))
+        ports.append(SessionPort(node.name, element, shape))
     return ports
 
 
@@ -160,7 +160,9 @@ class OnnxPlan(Plan):
 class _Delivery:
     """Outputs that ONNX Runtime allocates in each run, and their way to the caller's memory."""
 
-    def __init__(self, binding: Any, ports: Sequence[Port], outputs: Sequence[Target]) -> None:
+    def __init__(
+        self, binding: Any, ports: Sequence[SessionPort], outputs: Sequence[Target]
+    ) -> None:
         self._binding = binding
         self._ports = tuple(ports)
         self._outputs = tuple(outputs)
@@ -199,7 +201,7 @@ def _agrees(shape: Shape, expected: Shape) -> bool:
     )
 
 
-def _outside(port: Port) -> np.dtype[Any]:
+def _outside(port: SessionPort) -> np.dtype[Any]:
     """The numpy type of a port as the HAL has it."""
     return hal.dtype_of(port.element.operand)
 
@@ -208,7 +210,7 @@ def _is_bindable(array: Array) -> bool:
     return bool(array.flags.aligned and array.flags.c_contiguous and array.size)
 
 
-def _inner_shape(port: Port, array: Array) -> Shape:
+def _inner_shape(port: SessionPort, array: Array) -> Shape:
     """The shape that the graph sees; raises InvalidArgument where it contradicts the graph's."""
     if port.rank is None:
         return () if math.prod(array.shape) == 1 and array.ndim == 1 else array.shape
@@ -221,6 +223,6 @@ def _inner_shape(port: Port, array: Array) -> Shape:
     return array.shape
 
 
-def _place(port: Port, shape: Shape, array: Array) -> tuple[Any, ...]:
+def _place(port: SessionPort, shape: Shape, array: Array) -> tuple[Any, ...]:
     """What io_binding wants to know of memory."""
     return (port.name, "cpu", 0, port.element.dtype, list(shape), array.ctypes.data)

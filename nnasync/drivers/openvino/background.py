@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from nnasync.drivers.openvino.infer_requests import Request, run_interruptibly
+from nnasync.drivers.openvino.infer_requests import InferRequest, run_interruptibly
 from nnasync.endings import renewed_in_child
 from nnasync.os_threads import demote, ran_ns, threads_of_others
 from nnasync.timeslice import PROMPTNESS
@@ -188,7 +188,9 @@ class Background:
     def _is_worthwhile(self) -> bool:
         return self.quiet.is_quiet and self.quiet.usual_ns >= _WORTHWHILE_NS
 
-    def run(self, network: Network, request: Request, stop: StopFlag, *, is_long: bool) -> bool:
+    def run(
+        self, network: Network, request: InferRequest, stop: StopFlag, *, is_long: bool
+    ) -> bool:
         """Run to the end, which is True, or until it is aborted; as the engine's errors otherwise.
 
         `is_long` is whether a run may be started on the engine's thread for its own sake.
@@ -206,7 +208,7 @@ class Background:
             self._timed(time.thread_time_ns, request.infer)
         return True
 
-    def _apart(self, network: Network, request: Request, stop: StopFlag) -> bool:
+    def _apart(self, network: Network, request: InferRequest, stop: StopFlag) -> bool:
         """Run on the engine's thread, unless it gets no core there."""
         PROMPTNESS.ask(prompt=True)
         run = partial(run_interruptibly, request, stop, self.quiet.patience_ns)

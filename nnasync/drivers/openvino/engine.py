@@ -158,7 +158,7 @@ class OpenVinoEngine(EngineBase):
         """
         if not isinstance(plan, OpenVinoPlan):
             raise BadState(f"this plan is not one of {self.name}")
-        description = _Description(plan.precision, plan.threads, plan.output_shapes)
+        description = _PlanDescription(plan.precision, plan.threads, plan.output_shapes)
         return CacheFiles(model=(msgspec.msgpack.encode(description), plan.exported()))
 
     def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> OpenVinoPlan:
@@ -168,7 +168,7 @@ class OpenVinoEngine(EngineBase):
         """
         try:
             content, blob = files.model
-            kept = msgpack_decoder(_Description).decode(content)
+            kept = msgpack_decoder(_PlanDescription).decode(content)
         except (ValueError, msgspec.MsgspecError) as error:
             raise InvalidArgument(f"these files are no plan of {self.name}: {error}") from error
         if lowering is None:
@@ -194,7 +194,7 @@ class OpenVinoEngine(EngineBase):
         )
 
 
-class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+class _PlanDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """What a plan is besides its compiled network."""
 
     precision: str

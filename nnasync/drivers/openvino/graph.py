@@ -8,22 +8,22 @@ from typing import Any
 from nnasync.drivers.openvino.graph_scope import Node, Scope
 from nnasync.drivers.openvino.lowering import products
 from nnasync.drivers.openvino.package import faults, module
-from nnasync.drivers.openvino.unsupported import Step, resolve
+from nnasync.drivers.openvino.unsupported import LoweringStep, resolve
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.hal import Model, Shape, Struct
 from nnasync.kernels import Tensor
 
-__all__ = ["Graph", "translate"]
+__all__ = ["OpenVinoGraph", "translate"]
 
 
-class Graph(Struct, frozen=True):
+class OpenVinoGraph(Struct, frozen=True):
     """A graph, and the shapes of its outputs; parameters and results are in the model's order."""
 
     network: Any
     output_shapes: tuple[Shape, ...]
 
 
-def translate(model: Model, precision: str) -> Graph:
+def translate(model: Model, precision: str) -> OpenVinoGraph:
     """The graph of a model for products of a precision: f32, bf16, or int8 for those of bytes.
 
     Raises ModelError that names what is not lowered.
@@ -50,7 +50,7 @@ def translate(model: Model, precision: str) -> Graph:
             for index, tensor in zip(model.main.output_indexes, outputs, strict=True)
         ]
         network = module().Model(results, parameters, model.name or "network")
-    return Graph(network, tuple(tensor.shape for tensor in outputs))
+    return OpenVinoGraph(network, tuple(tensor.shape for tensor in outputs))
 
 
 def _for_products(model: Model) -> set[int]:
@@ -65,7 +65,7 @@ def _for_products(model: Model) -> set[int]:
     return set(range(len(main.operands))) - others - set(main.output_indexes)
 
 
-def _build(scope: Scope, steps: Sequence[Step], for_products: set[int]) -> None:
+def _build(scope: Scope, steps: Sequence[LoweringStep], for_products: set[int]) -> None:
     for step in steps:
         if step.build is None:
             continue

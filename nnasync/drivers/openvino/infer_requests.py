@@ -13,10 +13,10 @@ from nnasync.drivers.openvino.package import module, request_type
 from nnasync.hal import Array
 from nnasync.workers import StopFlag
 
-__all__ = ["Request", "run_interruptibly"]
+__all__ = ["InferRequest", "run_interruptibly"]
 
 
-class Request:
+class InferRequest:
     """A request of one network on some memory, and what can be done with it."""
 
     __slots__ = ("cancel", "infer", "start", "wait", "wait_for")
@@ -38,7 +38,7 @@ class Request:
         self.cancel: Callable[[], object] = request.cancel
 
 
-def run_interruptibly(request: Request, stop: StopFlag, patience_ns: float = math.inf) -> bool:
+def run_interruptibly(request: InferRequest, stop: StopFlag, patience_ns: float = math.inf) -> bool:
     """Run on the engine's thread; whether the run was taken back because it had no end in time.
 
     Raises what the engine raises, also for a run that was aborted.

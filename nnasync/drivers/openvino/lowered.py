@@ -16,7 +16,7 @@ __all__ = [
     "INTEGERS",
     "Lower",
     "Rule",
-    "Unsupported",
+    "OpenVinoUnsupported",
     "one",
     "REALS",
 ]
@@ -33,7 +33,7 @@ Lower = Callable[[Arguments, Sequence[Tensor]], Build]
 """Checks arguments and outputs; raises Unsupported or NotConstant."""
 
 
-class Unsupported(Exception):
+class OpenVinoUnsupported(Exception):
     """An operation that this device does not take, and why."""
 
 
@@ -47,7 +47,7 @@ class Rule(Struct, frozen=True):
         """Check everything and say how to build it; raises Unsupported."""
         first = arguments.tensor(0)
         if first.type not in self.types:
-            raise Unsupported(f"{hal.type_name(first.type)} is not lowered")
+            raise OpenVinoUnsupported(f"{hal.type_name(first.type)} is not lowered")
         return self.lower(arguments, outputs)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from nnasync.drivers.openvino.background import Background, Network
-from nnasync.drivers.openvino.infer_requests import Request, run_interruptibly
+from nnasync.drivers.openvino.infer_requests import InferRequest, run_interruptibly
 from nnasync.drivers.openvino.networks import SHARED, Networks, in_engine
 from nnasync.drivers.openvino.package import faults
 from nnasync.engine import BoundCall, Given, Phase, Plan, StopFlag, Target, fit, span
@@ -128,7 +128,7 @@ class OpenVinoCall(BoundCall):
         self._targets = tuple(targets)
         networks = plan.networks
         self._take, self._give_back = networks.take, networks.give_back
-        shared = Request(networks.all[0].compiled, arrays, targets)
+        shared = InferRequest(networks.all[0].compiled, arrays, targets)
         self._requests = {0: shared, SHARED: shared}
 
     def run(self, stop: StopFlag, given: Given = None) -> bool:
@@ -164,14 +164,14 @@ class OpenVinoCall(BoundCall):
     def rewind(self) -> None:
         """Nothing is left of a run that did not end."""
 
-    def _request_on(self, number: int) -> Request:
+    def _request_on(self, number: int) -> InferRequest:
         """The request of a network on which this call has not run yet."""
         network = self._plan.networks.all[number]
-        request = Request(network.compiled, self._arrays, self._targets)
+        request = InferRequest(network.compiled, self._arrays, self._targets)
         self._requests[number] = request
         return request
 
-    def _run_timed(self, number: int, request: Request, stop: StopFlag) -> bool:
+    def _run_timed(self, number: int, request: InferRequest, stop: StopFlag) -> bool:
         """Run, and find out whether runs are long."""
         plan = self._plan
         started_ns = time.perf_counter_ns()

@@ -51,7 +51,7 @@ def narrowed(model: Model) -> Model:
     return _Narrowing(model, tensors, copies).model() if copies else model
 
 
-class _Constants:
+class _NewConstants:
     """Constants to be added to a model, behind those that it has."""
 
     def __init__(self, model: Model) -> None:
@@ -81,7 +81,7 @@ class _Narrowing:
         self._model = model
         self._tensors = tensors
         self._copies = copies
-        self._constants = _Constants(model)
+        self._constants = _NewConstants(model)
         self._operands = [self._widened(*each) for each in enumerate(model.main.operands)]
         self._operations = [self._translated(each) for each in model.main.operations]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
-from nnasync.drivers.openvino.lowered import Build, Unsupported
+from nnasync.drivers.openvino.lowered import Build, OpenVinoUnsupported
 from nnasync.drivers.openvino.lowering import RULES
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
@@ -15,14 +15,14 @@ from nnasync.hal import Model, Operation, OperationType
 from nnasync.kernels import OPERATIONS, Arguments, NotConstant, Tensor
 from nnasync.validation import subgraph_tensors
 
-__all__ = ["Step", "reason", "resolve"]
+__all__ = ["LoweringStep", "reason", "resolve"]
 
 
 class _NoRule(Exception):
     """Nothing here lowers operations of this type."""
 
 
-class Step:
+class LoweringStep:
     """An operation with what it reads and writes; `build` is None where it is not lowered."""
 
     __slots__ = ("build", "operation", "outputs", "reason")
@@ -40,7 +40,7 @@ class Step:
         self.reason = reason
 
 
-def resolve(model: Model) -> tuple[list[Tensor | None], list[Step]]:
+def resolve(model: Model) -> tuple[list[Tensor | None], list[LoweringStep]]:
     """The operands of the main subgraph with all shapes that can be known, and its operations."""
     tensors = subgraph_tensors(model, model.main)
     steps = [_step(model, operation, tensors) for operation in model.main.operations]
@@ -52,7 +52,7 @@ def reason(model: Model, index: int) -> str | None:
     return resolve(model)[1][index].reason or None
 
 
-def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> Step:
+def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> LoweringStep:
     """Infer what an operation writes, complete `tensors` with it, and lower it."""
     name = operation_label(model.extension_name_to_prefix, operation.type)
     try:
@@ -63,14 +63,14 @@ def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> S
         rule = RULES.get(operation.type)
         if rule is None:
             raise _NoRule
-        return Step(operation, outputs, rule.apply(arguments, outputs))
+        return LoweringStep(operation, outputs, rule.apply(arguments, outputs))
     except NotConstant:
         why = "an argument that OpenVINO needs beforehand is no constant"
-        return Step(operation, (), reason=f"{name}: {why}")
+        return LoweringStep(operation, (), reason=f"{name}: {why}")
     except _NoRule:
-        return Step(operation, (), reason=f"{name} is not lowered")
-    except (Unsupported, ModelError) as error:
-        return Step(operation, (), reason=f"{name}: {error}")
+        return LoweringStep(operation, (), reason=f"{name} is not lowered")
+    except (OpenVinoUnsupported, ModelError) as error:
+        return LoweringStep(operation, (), reason=f"{name}: {error}")
 
 
 def _inferred(
@@ -102,6 +102,6 @@ def _check_known(arguments: Arguments, outputs: Sequence[Tensor]) -> None:
         if tensor is None:
             continue
         if not tensor.is_known:
-            raise Unsupported("a shape is only known when the network runs")
+            raise OpenVinoUnsupported("a shape is only known when the network runs")
         if 0 in tensor.shape:
-            raise Unsupported("tensors without elements are not lowered")
+            raise OpenVinoUnsupported("tensors without elements are not lowered")

@@ -25,12 +25,12 @@ from nnasync.clock import now_ns
 from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.tracing import Layer, Mark, Phase, Tracer
-from nnasync.tracing.timeline import Place, Record
+from nnasync.tracing.timeline import Record, TrackPlace
 from nnasync.wire.messages import Trace, decode
 from nnasync.wire.span_forms import Spans, arrivals, departures, records_of
 
 if TYPE_CHECKING:
-    from nnasync.drivers.service.link import Call, Link
+    from nnasync.drivers.service.link import ControlCall, Link
     from nnasync.drivers.service.remote_launches import RemoteFence
 
 __all__ = ["UNTRACED", "Traces"]
@@ -55,7 +55,7 @@ class Traces:
         self._tracers: tuple[Tracer, ...] = ()
         self._lock = threading.RLock()
         self._link: Link | None = None
-        self._reader: _Reader | None = None
+        self._reader: _TraceReader | None = None
         self._begun: dict[tuple[int, int], int] = {}
 
     def observe(self, tracer: Tracer) -> None:
@@ -130,7 +130,7 @@ class Traces:
             for hook in tracer.service_told:
                 hook(records)
 
-    def lost(self, reader: _Reader) -> None:
+    def lost(self, reader: _TraceReader) -> None:
         """A connection tells no more."""
         with self._lock:
             if self._reader is reader:
@@ -146,7 +146,7 @@ class Traces:
                 self.is_on = reader is not None
                 return
             self.is_on = wanted
-            self._reader = _Reader(self, link) if wanted else None
+            self._reader = _TraceReader(self, link) if wanted else None
             started = self._reader
         if started is not None:
             started.start()
@@ -174,7 +174,7 @@ UNTRACED = Traces()
 """Of links whose device nobody observes."""
 
 
-class _Reader:
+class _TraceReader:
     """Asks one connection for what its service recorded, until it is stopped."""
 
     def __init__(self, traces: Traces, link: Link) -> None:
@@ -224,7 +224,7 @@ class _Reader:
             return
         call.fence.add_callback(lambda fence: self._answered(call, is_last=not wanted))
 
-    def _answered(self, call: Call, *, is_last: bool) -> None:
+    def _answered(self, call: ControlCall, *, is_last: bool) -> None:
         """Take an answer, on the thread of the link, and ask for the next one."""
         # The error is the link's own: raised here, it would keep all frames of its thread.
         error = call.fence.error
@@ -263,7 +263,7 @@ class _Reader:
             logger.warning("%s is not traced any more: %s", self._traces.device, error)
 
     def _records(self, received: Spans) -> list[Record]:
-        place = Place("", self._traces.device, received.pid)
+        place = TrackPlace("", self._traces.device, received.pid)
         records = list(records_of(received, self._traces.device, self._since_ns, now_ns()))
         for form in received.begun:
             records += arrivals(form, self._awaited.pop(form.launch, ()), place)

@@ -15,7 +15,7 @@ from nnasync.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync.drivers.service.link import Link, Source
 from nnasync.drivers.service.prepared import ServicePreparedModel
 from nnasync.drivers.service.remote_buffers import RemoteBuffer
-from nnasync.drivers.service.supervisor import Session, Supervisor
+from nnasync.drivers.service.supervisor import ConnectedSession, Supervisor
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -61,7 +61,7 @@ class ServiceDevice(KnownDevice):
     Prepared models belong to one connection and die with it.
     """
 
-    def __init__(self, source: Source, supervisor: Supervisor, session: Session) -> None:
+    def __init__(self, source: Source, supervisor: Supervisor, session: ConnectedSession) -> None:
         super().__init__(_answers(session.welcome))
         self.source = source
         self._supervisor = supervisor
@@ -243,7 +243,7 @@ class ServiceDevice(KnownDevice):
 
     async def _prepared(
         self,
-        session: Session,
+        session: ConnectedSession,
         make: Callable[[int, int], Any],
         fds: Sequence[int],
         deadline_ns: int,
@@ -261,7 +261,7 @@ class ServiceDevice(KnownDevice):
         return ServicePreparedModel(link, session.memories, prepared, self.name, polls=polls)
 
     @property
-    def _last(self) -> Session:
+    def _last(self) -> ConnectedSession:
         session = self._supervisor.session
         if session is None:
             raise DeviceUnavailable(f"{self.name} was never connected")

@@ -11,8 +11,8 @@ import contextlib
 
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.clock import now_ns
-from nnasync.drivers.service.link import Call, Link
-from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.link import ControlCall, Link
+from nnasync.drivers.service.offered_memories import OfferedMemories
 from nnasync.drivers.service.remote_bursts import RemoteBurst
 from nnasync.errors import (
     DeviceDied,
@@ -36,7 +36,9 @@ _STALL_BUDGET_NS = 1_000_000
 class _Queues:
     """What executions go over; `opening` asks the service to serve them, which it may refuse."""
 
-    def __init__(self, controller: BurstController, burst: RemoteBurst, opening: Call) -> None:
+    def __init__(
+        self, controller: BurstController, burst: RemoteBurst, opening: ControlCall
+    ) -> None:
         self.controller = controller
         self.burst = burst
         self.opening = opening
@@ -49,7 +51,9 @@ class _Queues:
 class Executions:
     """The plain executions of one prepared model."""
 
-    def __init__(self, link: Link, memories: Memories, prepared: int, *, polls: bool) -> None:
+    def __init__(
+        self, link: Link, memories: OfferedMemories, prepared: int, *, polls: bool
+    ) -> None:
         """`prepared` is the number of the prepared model."""
         self._link = link
         self._memories = memories

@@ -46,7 +46,7 @@ from nnasync.wire.messages import (
     error_of,
 )
 
-__all__ = ["Call", "Link", "Listener", "Source", "Reclaimable"]
+__all__ = ["ControlCall", "Link", "Listener", "Source", "Reclaimable"]
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Reclaimable(Protocol):
         """Give it back; on any thread."""
 
 
-class Call:
+class ControlCall:
     """One question; `fence` is settled with the answer there, or an error."""
 
     __slots__ = ("fds", "fence", "number", "value")
@@ -125,7 +125,7 @@ class Link:
         self.who = who
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, ControlCall] = {}
         self._listeners: dict[int, Listener] = {}
         self._deferred_messages: deque[Any] = deque()
         self._deferred_work: deque[Callable[[], object]] = deque()
@@ -198,11 +198,11 @@ class Link:
             text = f"no descriptor is left for an answer of {self.who}: {error}"
             raise ResourceExhaustedTransient(text) from error
 
-    def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> Call:
+    def begin(self, make: Callable[[int], Any], fds: Sequence[int] = ()) -> ControlCall:
         """Send a question, which is made with the number of the call; from any thread."""
         self.run_deferred()
         self._send_deferred()
-        call = Call(self.number())
+        call = ControlCall(self.number())
         with self._lock:
             self.check()
             self._calls[call.number] = call
@@ -232,7 +232,7 @@ class Link:
         await self.wait(call, deadline_ns)
         return None if answer is None else decode(call.value, answer)
 
-    async def wait(self, call: Call, deadline_ns: int = NEVER_NS) -> None:
+    async def wait(self, call: ControlCall, deadline_ns: int = NEVER_NS) -> None:
         """Wait for the answer to a call; who is cancelled meanwhile cancels it."""
         await self.settled(call.fence, deadline_ns, lambda: self.give_up(call))
 
@@ -273,7 +273,7 @@ class Link:
             text = f"no thread for the deadlines of {self.who}: {error}"
             raise ResourceExhaustedTransient(text) from error
 
-    def give_up(self, call: Call) -> None:
+    def give_up(self, call: ControlCall) -> None:
         """Tell the service that nobody waits for a call."""
         if self._calls.pop(call.number, None) is not None:
             self.notify(Cancel(call.number))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from nnasync.burst import Arguments
+from nnasync.burst import BurstArguments
 from nnasync.drivers.service.link import Link
 from nnasync.errors import InvalidArgument, ResourceExhausted
 from nnasync.hal import Memory, Request
@@ -20,12 +20,12 @@ from nnasync.wire.messages import (
 )
 from nnasync.wire.model_transfer import handle_of
 
-__all__ = ["Memories"]
+__all__ = ["OfferedMemories"]
 
 _LARGEST_TOKEN = 2**63 - 1
 
 
-class Memories:
+class OfferedMemories:
     """Numbers of the pools that a service knows, and the encoded forms of requests."""
 
     def __init__(self, link: Link) -> None:
@@ -47,7 +47,7 @@ class Memories:
         self._link.run_deferred()
         pools = tuple(self._pool(pool) for pool in request.pools)
         try:
-            form = encode(Arguments(request.inputs, request.outputs, pools))
+            form = encode(BurstArguments(request.inputs, request.outputs, pools))
         except (TypeError, OverflowError) as error:
             raise InvalidArgument(f"a request cannot be sent to a service: {error}") from error
         key, forms = id(request), self._forms

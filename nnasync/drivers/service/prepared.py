@@ -9,8 +9,8 @@ from nnasync.burst import BurstCallback, Channel
 from nnasync.clock import now_ns
 from nnasync.device_helpers import PlainExecutions, begun_at
 from nnasync.drivers.service.executions import Executions
-from nnasync.drivers.service.link import Call, Link
-from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.link import ControlCall, Link
+from nnasync.drivers.service.offered_memories import OfferedMemories
 from nnasync.drivers.service.remote_bursts import RemoteBurst
 from nnasync.drivers.service.remote_launches import RemoteExecution
 from nnasync.errors import (
@@ -39,7 +39,7 @@ class ServicePreparedModel(PlainExecutions):
     """A prepared model whose process may die; then its calls raise DeviceDied for good."""
 
     def __init__(
-        self, link: Link, memories: Memories, number: int, name: str, *, polls: bool = True
+        self, link: Link, memories: OfferedMemories, number: int, name: str, *, polls: bool = True
     ) -> None:
         """With `polls` both sides look for packets before they park."""
         self._link = link
@@ -102,7 +102,7 @@ class ServicePreparedModel(PlainExecutions):
 
     def _begin_launch(
         self, launch: int, form: bytes, wait_for: Sequence[Fence], config: ExecutionConfig
-    ) -> Call:
+    ) -> ControlCall:
         fds: list[int] = []
         try:
             fds.extend(fence.export_fd() for fence in wait_for)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.offered_memories import OfferedMemories
 from nnasync.errors import DeviceDied, DeviceError, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import Memory, Shape
@@ -17,7 +17,7 @@ __all__ = ["RemoteBuffer"]
 class RemoteBuffer:
     """A buffer (memory domain) by its token; given back when closed or dropped."""
 
-    def __init__(self, link: Link, memories: Memories, number: int, token: int) -> None:
+    def __init__(self, link: Link, memories: OfferedMemories, number: int, token: int) -> None:
         self._link = link
         self._memories = memories
         self._number = number

@@ -19,7 +19,7 @@ from collections import OrderedDict
 import msgspec
 
 from nnasync.burst import (
-    Arguments,
+    BurstArguments,
     BurstCallback,
     BurstCancel,
     BurstRequest,
@@ -29,8 +29,8 @@ from nnasync.burst import (
     result_of,
 )
 from nnasync.clock import now_ns
-from nnasync.drivers.service.link import Call, Link
-from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.link import ControlCall, Link
+from nnasync.drivers.service.offered_memories import OfferedMemories
 from nnasync.errors import (
     BadState,
     DeviceDied,
@@ -69,7 +69,7 @@ _MISSES = 4
 _PROBE_EVERY = 64
 _REMEMBERED = 256
 
-_arguments = msgpack_decoder(Arguments)
+_arguments = msgpack_decoder(BurstArguments)
 _requests = msgpack_decoder(BurstRequest | BurstCancel)
 
 
@@ -154,7 +154,7 @@ class RemoteBurst:
     def __init__(
         self,
         link: Link,
-        memories: Memories,
+        memories: OfferedMemories,
         callback: BurstCallback | None,
         result_channel: Channel,
         owner: object,
@@ -202,7 +202,7 @@ class RemoteBurst:
         self._finalizer = weakref.finalize(self, _dropped, link, self.number, ends)
         self._finalizer.atexit = False
 
-    def open(self, prepared: int) -> Call:
+    def open(self, prepared: int) -> ControlCall:
         """Have the service serve it for a prepared model; requests may be sent at once.
 
         Ends, and answers what is under way, where the service refuses. Raises what keeps the
@@ -456,7 +456,7 @@ class RemoteBurst:
             memories = callback.get_memories(slots) if slots else ()
             numbers = dict(zip(slots, map(self._memories.number_of, memories), strict=True))
             named = tuple(numbers.get(slot, slot) for slot in arguments.slots)
-            numbered = encode(Arguments(arguments.inputs, arguments.outputs, named))
+            numbered = encode(BurstArguments(arguments.inputs, arguments.outputs, named))
             self._known[encoded] = (numbered, slots)
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)

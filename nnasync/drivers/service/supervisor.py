@@ -13,7 +13,7 @@ import weakref
 from nnasync.drivers.service.client_tracing import Traces
 from nnasync.drivers.service.greeting import hello, welcome_of
 from nnasync.drivers.service.link import Link, Source
-from nnasync.drivers.service.offered_memories import Memories
+from nnasync.drivers.service.offered_memories import OfferedMemories
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -27,7 +27,7 @@ from nnasync.wire.messages import ForgetModel, Welcome
 from nnasync.wire.model_transfer import Offer
 from nnasync.workers.anyio_threads import in_helper_thread
 
-__all__ = ["Session", "Supervisor"]
+__all__ = ["ConnectedSession", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ PATIENCE_S = 60.0
 """How long a service may take until it serves: it may have to load an engine."""
 
 
-class Session:
+class ConnectedSession:
     """One connection, and what the service knows through it."""
 
     def __init__(self, link: Link, welcome: Welcome) -> None:
         self.link = link
         self.welcome = welcome
-        self.memories = Memories(link)
+        self.memories = OfferedMemories(link)
         self._models: dict[int, tuple[weakref.ref[Model], int]] = {}
         self._under_way: dict[int, Fence] = {}
 
@@ -92,14 +92,14 @@ class Supervisor:
         self._source = source
         self._hang_after_s = hang_after_s
         self._lock = threading.Lock()
-        self._session: Session | None = None
+        self._session: ConnectedSession | None = None
         self._leaving: list[Link] = []
         self._starting: Link | None = None
         self._under_way: Fence | None = None
         self._closed = False
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> ConnectedSession | None:
         """The last one there was; its link says whether it is over."""
         return self._session
 
@@ -111,7 +111,7 @@ class Supervisor:
                 return link.peer.pid
         return 0
 
-    async def connected(self) -> Session:
+    async def connected(self) -> ConnectedSession:
         """The session, a new one where the last is over.
 
         Raises DeviceUnavailable where none can be had, ResourceExhaustedTransient where no thread
@@ -212,7 +212,7 @@ class Supervisor:
         if self._source.restarts and not self._closed:
             self._start()
 
-    def _begun(self) -> Session:
+    def _begun(self) -> ConnectedSession:
         """A session with a service that has greeted; one that is killed meanwhile is followed."""
         while True:
             try:
@@ -230,7 +230,7 @@ class Supervisor:
                 if self._closed or not (self._source.restarts and link.peer.was_killed):
                     raise DeviceUnavailable(f"{link.error} before it served") from error
 
-    def _greeted(self, link: Link) -> Session:
+    def _greeted(self, link: Link) -> ConnectedSession:
         with self._lock:
             self._starting = link
             if self._closed:
@@ -248,7 +248,7 @@ class Supervisor:
             raise DeviceUnavailable(f"{name}: {error}") from error
         self._check(welcome)
         link.heartbeat.begin(self._hang_after_s)
-        return Session(link, welcome)
+        return ConnectedSession(link, welcome)
 
     def _check(self, welcome: Welcome) -> None:
         """Raise DeviceUnavailable for another device than the one that was here before."""

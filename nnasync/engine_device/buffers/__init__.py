@@ -29,7 +29,7 @@ from nnasync.engine_device.buffers.claims import Claim as Claim
 from nnasync.engine_device.buffers.claims import Claims as Claims
 from nnasync.engine_device.buffers.claims import Read as Read
 from nnasync.engine_device.buffers.claims import Written as Written
-from nnasync.engine_device.buffers.managed import Closing as Closing
+from nnasync.engine_device.buffers.managed import CloseListener as CloseListener
 from nnasync.engine_device.buffers.managed import ManagedBuffer as ManagedBuffer
 from nnasync.engine_device.buffers.managed import bytes_of as bytes_of
 from nnasync.engine_device.buffers.rows import Role as Role
@@ -42,7 +42,7 @@ __all__ = [
     "BuffersStatistics",
     "Claim",
     "Claims",
-    "Closing",
+    "CloseListener",
     "ManagedBuffer",
     "Read",
     "Role",

@@ -22,7 +22,7 @@ from nnasync.errors import (
 )
 from nnasync.hal import Shape
 
-__all__ = ["Claim", "Claimed", "Claims", "Mark", "Read", "Written"]
+__all__ = ["Claim", "Claimed", "Claims", "ChangeMark", "Read", "Written"]
 
 Read = tuple["Claimed", Shape]
 """A buffer, and the dimensions that its contents must have."""
@@ -31,7 +31,7 @@ Written = tuple["Claimed", Shape | None]
 """A buffer, and the dimensions of its contents; None where it has none."""
 
 
-class Mark:
+class ChangeMark:
     """When contents changed last, of all buffers that have this mark."""
 
     __slots__ = ("__weakref__", "tick")
@@ -45,7 +45,7 @@ class Claimed(Protocol):
 
     token: int
     found: Shape | None
-    mark: Mark
+    mark: ChangeMark
 
     @property
     def is_closed(self) -> bool:
@@ -71,7 +71,7 @@ class Claim:
         self._all = self._writes.union([buffer for buffer, _ in self.reads])
         # By the count of the claims; no count is negative.
         self.found_at = self.left_at = -1
-        self.mark = Mark()
+        self.mark = ChangeMark()
 
     def has(self, buffer: Claimed) -> bool:
         """Whether it is of this buffer."""
@@ -97,7 +97,7 @@ class Claims:
         self._states = 0
         self._under_way: list[Claim] = []
         # By tokens, since a key with buffers would keep these, and they their marks.
-        self._marks: weakref.WeakValueDictionary[frozenset[int], Mark]
+        self._marks: weakref.WeakValueDictionary[frozenset[int], ChangeMark]
         self._marks = weakref.WeakValueDictionary()
 
     def begin(self, claim: Claim) -> None:
@@ -136,7 +136,7 @@ class Claims:
                 if buffer.mark.tick <= tick and not self._is_written(buffer):
                     self.tick += 1
                     self.states_changed()
-                    buffer.found, buffer.mark = None, Mark(self.tick)
+                    buffer.found, buffer.mark = None, ChangeMark(self.tick)
 
     def are_on(self, buffer: Claimed) -> bool:
         """Whether somebody has a buffer; under the lock."""

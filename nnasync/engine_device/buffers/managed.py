@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from nnasync import hal
-from nnasync.engine_device.buffers.claims import Claim, Claims, Mark
+from nnasync.engine_device.buffers.claims import ChangeMark, Claim, Claims
 from nnasync.engine_device.buffers.rows import Role, zeros
 from nnasync.errors import (
     BadState,
@@ -21,12 +21,12 @@ from nnasync.errors import (
 from nnasync.hal import Array, Memory, Operand, Shape
 from nnasync.memory import mapped
 
-__all__ = ["Closing", "ManagedBuffer", "bytes_of"]
+__all__ = ["CloseListener", "ManagedBuffer", "bytes_of"]
 
 _COPIED = ("ashmem", "mmap_fd", "hardware_buffer_blob")
 
 
-class Closing(Protocol):
+class CloseListener(Protocol):
     """What hears of the end of a buffer that it uses."""
 
     def drop(self) -> None:
@@ -58,7 +58,7 @@ class ManagedBuffer:
         self.creation_dimensions: Shape = operand.dimensions
         self.memory: Array = zeros(0)
         self.is_closed = False
-        self._followers: weakref.WeakSet[Closing] = weakref.WeakSet()
+        self._followers: weakref.WeakSet[CloseListener] = weakref.WeakSet()
         self._reserve = reserve
         self._roles: weakref.WeakKeyDictionary[object, set[tuple[str, int]]] = (
             weakref.WeakKeyDictionary()
@@ -67,7 +67,7 @@ class ManagedBuffer:
             self._roles.setdefault(owner, set()).add((kind, index))
         self.claims = claims
         self.found: Shape | None = None
-        self.mark = Mark()
+        self.mark = ChangeMark()
         nbytes = hal.byte_size(self.type, self.creation_dimensions)
         self.grow(nbytes, functools.partial(made, roles))
 
@@ -118,7 +118,7 @@ class ManagedBuffer:
         self._reserve(have - nbytes)
         raise BadState(f"{self} is closed")
 
-    def followed_by(self, follower: Closing) -> None:
+    def followed_by(self, follower: CloseListener) -> None:
         """Have `follower` drop its memory when the buffer is closed; it is not kept alive."""
         with self.claims.lock:
             self._followers.add(follower)

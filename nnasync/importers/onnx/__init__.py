@@ -15,7 +15,7 @@ from typing import Any
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.importers.onnx.conversion import convert
-from nnasync.importers.onnx.onnx_file import Graph, parse, read_bytes, read_graph
+from nnasync.importers.onnx.onnx_file import OnnxGraph, parse, read_bytes, read_graph
 from nnasync.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.memory import Pool
 
@@ -58,7 +58,7 @@ def wrap(path: str | os.PathLike[str]) -> Model:
 
 
 def _wrapped(
-    path: str | os.PathLike[str], message: Any, graph: Graph, outside: bool, reason: str
+    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, outside: bool, reason: str
 ) -> Model:
     try:
         file = message.SerializeToString() if outside else Pool.from_file(path)
@@ -67,7 +67,7 @@ def _wrapped(
         raise _named(path, error) from error
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[Any, Graph, bool]:
+def _read(path: str | os.PathLike[str]) -> tuple[Any, OnnxGraph, bool]:
     """The message, its graph, and whether parts of it came from other files."""
     try:
         message, outside = parse(read_bytes(path), Path(path).resolve().parent)

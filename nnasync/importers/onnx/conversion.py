@@ -14,9 +14,9 @@ from nnasync.importers.onnx import (
 )
 from nnasync.importers.onnx.folding import FOLDED, fold, with_constants
 from nnasync.importers.onnx.forms import Convert
-from nnasync.importers.onnx.onnx_file import Graph, Node
+from nnasync.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 from nnasync.importers.onnx.preparation import Step, prepare
-from nnasync.importers.onnx.scope import Scope
+from nnasync.importers.onnx.scope import OnnxScope
 
 __all__ = ["CONVERTERS", "convert"]
 
@@ -33,13 +33,13 @@ CONVERTERS: dict[str, Convert] = {
 """How each operator becomes operations."""
 
 
-def convert(graph: Graph, name: str) -> Model:
+def convert(graph: OnnxGraph, name: str) -> Model:
     """The model of a graph in operations of the HAL; raises ModelError that says what hinders."""
     if graph.opset < _OLDEST_OPSET:
         raise ModelError(f"has opset {graph.opset}, the oldest that is translated is 11")
     _check_known(graph)
     graph = with_constants(graph)
-    scope = Scope(graph, name)
+    scope = OnnxScope(graph, name)
     for port in graph.inputs:
         scope.add_input(port)
     for step in prepare(graph):
@@ -49,8 +49,8 @@ def convert(graph: Graph, name: str) -> Model:
     return scope.builder.build()
 
 
-def _check_known(graph: Graph) -> None:
-    found: dict[str, list[Node]] = {}
+def _check_known(graph: OnnxGraph) -> None:
+    found: dict[str, list[OnnxNode]] = {}
     for node in graph.nodes:
         if (node.type not in CONVERTERS and node.type not in FOLDED) or node.has_subgraph:
             found.setdefault(node.type, []).append(node)
@@ -61,7 +61,7 @@ def _check_known(graph: Graph) -> None:
         raise ModelError(f"has operators that are not translated: {'; '.join(told)}")
 
 
-def _convert(scope: Scope, step: Step) -> None:
+def _convert(scope: OnnxScope, step: Step) -> None:
     node = step.node
     if node.index in scope.done:
         return
@@ -77,7 +77,7 @@ def _convert(scope: Scope, step: Step) -> None:
         raise ModelError(f"node {node.index} ({node.type}) is broken: {error}") from error
 
 
-def _fold(scope: Scope, node: Node) -> bool:
+def _fold(scope: OnnxScope, node: OnnxNode) -> bool:
     """Compute an operator now if all that it needs is known."""
     arrays = [scope.array(name) for name in node.inputs if name]
     if any(array is None for array in arrays):

@@ -8,7 +8,7 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.importers.onnx.forms import Convert, axis_of, is_float
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import Scope
+from nnasync.importers.onnx.scope import OnnxScope
 from nnasync.importers.onnx.weights import quantized_layer
 from nnasync.model.graph import int32_array
 
@@ -18,7 +18,7 @@ _SOFTMAX_NEWER = 13
 _ZERO_POINTS = {OperandType.TENSOR_QUANT8_ASYMM: 0, OperandType.TENSOR_QUANT8_ASYMM_SIGNED: -128}
 
 
-def _gemm(scope: Scope, step: Step) -> None:
+def _gemm(scope: OnnxScope, step: Step) -> None:
     node = step.node
     weights = scope.constant(node, 1, "weights")
     alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
@@ -49,7 +49,7 @@ def _row(bias: Array, units: int) -> Array:
     return np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (units,)))
 
 
-def _matmul(scope: Scope, step: Step) -> None:
+def _matmul(scope: OnnxScope, step: Step) -> None:
     """A product with a constant matrix: a dense layer over the last axis."""
     node = step.node
     weights = scope.constant(node, 1, "second input")
@@ -81,7 +81,7 @@ def _matmul(scope: Scope, step: Step) -> None:
 
 
 def _softmax(type: OperationType) -> Convert:
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         node = step.node
         shape = scope.shape(node.inputs[0])
         newer = scope.graph.opset >= _SOFTMAX_NEWER

@@ -9,7 +9,7 @@ from nnasync.formats.onnx import element_of
 from nnasync.hal import OperandType, OperationType
 from nnasync.importers.onnx.forms import Convert, is_float, outputs_of
 from nnasync.importers.onnx.preparation import Step, clip_bounds, normalization
-from nnasync.importers.onnx.scope import Scope, View
+from nnasync.importers.onnx.scope import OnnxScope, QuantizedView
 from nnasync.kernels.operation import Tensor
 from nnasync.model import Value
 from nnasync.model.graph import Input
@@ -21,7 +21,7 @@ _CASTS = frozenset({1, 6, 7, 10})
 
 
 def _unary(type: OperationType) -> Convert:
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         scope.emit(step, type, scope.input(step.node, 0))
 
     return convert
@@ -30,7 +30,7 @@ def _unary(type: OperationType) -> Convert:
 def _arithmetic(type: OperationType, *, quantized: bool = True) -> Convert:
     """A sum, difference, product or quotient, with an activation."""
 
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         target = scope.target(step) if quantized else None
         if target is not None:
             views = [scope.quantized(name) for name in step.node.inputs]
@@ -48,7 +48,7 @@ def _arithmetic(type: OperationType, *, quantized: bool = True) -> Convert:
 def _binary(type: OperationType) -> Convert:
     """A function of two numbers, or of more by repetition."""
 
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         values = [scope.value(name) for name in step.node.inputs]
         while len(values) > 2:
             values[:2] = [scope.builder.operation(type, values[0], values[1])]
@@ -60,7 +60,7 @@ def _binary(type: OperationType) -> Convert:
     return convert
 
 
-def _sum(scope: Scope, step: Step) -> None:
+def _sum(scope: OnnxScope, step: Step) -> None:
     total, *others = (scope.value(name) for name in step.node.inputs)
     if not others:
         scope.alias(step.output, step.node.inputs[0])
@@ -70,17 +70,17 @@ def _sum(scope: Scope, step: Step) -> None:
     scope.emit(step, OperationType.ADD, total, others[-1], 0)
 
 
-def _relu(scope: Scope, step: Step) -> None:
+def _relu(scope: OnnxScope, step: Step) -> None:
     """A rectifier; of integers that stand for floats it keeps scale and zero point."""
     view = scope.quantized(step.node.inputs[0])
     if view is not None:
         value = scope.builder.operation(OperationType.RELU, view, like=view)
-        scope.define(step.output, View(value))
+        scope.define(step.output, QuantizedView(value))
         return
     scope.emit(step, OperationType.RELU, scope.input(step.node, 0))
 
 
-def _clip(scope: Scope, step: Step) -> None:
+def _clip(scope: OnnxScope, step: Step) -> None:
     constants = {
         name: array for name in step.node.inputs[1:] if (array := scope.array(name)) is not None
     }
@@ -104,7 +104,7 @@ def _clip(scope: Scope, step: Step) -> None:
         scope.define(step.output, value)
 
 
-def _like(scope: Scope, x: Value, number: float) -> Value:
+def _like(scope: OnnxScope, x: Value, number: float) -> Value:
     """A constant of one element of the type of x."""
     return scope.builder.constant(np.asarray([number]), type=OperandType(x.type))
 
@@ -112,7 +112,7 @@ def _like(scope: Scope, x: Value, number: float) -> Value:
 def _squashed(type: OperationType, scale: float, zero_points: dict[OperandType, int]) -> Convert:
     """A function whose quantized result has a fixed scale and zero point."""
 
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         target, view = scope.target(step), scope.quantized(step.node.inputs[0])
         if (
             target is not None
@@ -127,18 +127,18 @@ def _squashed(type: OperationType, scale: float, zero_points: dict[OperandType, 
     return convert
 
 
-def _elu(scope: Scope, step: Step) -> None:
+def _elu(scope: OnnxScope, step: Step) -> None:
     x = scope.input(step.node, 0)
     scope.emit(step, OperationType.ELU, x, float(step.node.attribute("alpha", 1.0)))
 
 
-def _leaky(scope: Scope, step: Step) -> None:
+def _leaky(scope: OnnxScope, step: Step) -> None:
     x = scope.input(step.node, 0)
     slope = _like(scope, x, step.node.attribute("alpha", 0.01))
     scope.emit(step, OperationType.PRELU, x, slope)
 
 
-def _hard_swish(scope: Scope, step: Step) -> None:
+def _hard_swish(scope: OnnxScope, step: Step) -> None:
     target, view = scope.target(step), scope.quantized(step.node.inputs[0])
     if target is not None and view is not None and view.type == target.type:
         scope.emit_quantized(target, OperationType.HARD_SWISH, view)
@@ -146,7 +146,7 @@ def _hard_swish(scope: Scope, step: Step) -> None:
     scope.emit(step, OperationType.HARD_SWISH, scope.input(step.node, 0))
 
 
-def _hard_sigmoid(scope: Scope, step: Step) -> None:
+def _hard_sigmoid(scope: OnnxScope, step: Step) -> None:
     """max(0, min(1, alpha * x + beta))."""
     x = scope.input(step.node, 0)
     build = scope.builder.operation
@@ -155,12 +155,12 @@ def _hard_sigmoid(scope: Scope, step: Step) -> None:
     scope.emit(step, OperationType.MINIMUM, moved, _like(scope, x, 1.0))
 
 
-def _reciprocal(scope: Scope, step: Step) -> None:
+def _reciprocal(scope: OnnxScope, step: Step) -> None:
     x = scope.input(step.node, 0)
     scope.emit(step, OperationType.DIV, _like(scope, x, 1.0), x, 0)
 
 
-def _normalize(scope: Scope, step: Step) -> None:
+def _normalize(scope: OnnxScope, step: Step) -> None:
     """A batch normalization that no convolution took."""
     outputs_of(step.node, 1)
     found = normalization(scope.graph, step.node)
@@ -177,7 +177,7 @@ def _normalize(scope: Scope, step: Step) -> None:
     scope.emit(step, OperationType.ADD, scaled, offsets, 0)
 
 
-def _cast(scope: Scope, step: Step) -> None:
+def _cast(scope: OnnxScope, step: Step) -> None:
     number = step.node.attribute("to", 0)
     element, x = element_of(number), scope.input(step.node, 0)
     if element is None or number not in _CASTS:
@@ -192,7 +192,7 @@ def _cast(scope: Scope, step: Step) -> None:
     scope.define(step.output, value)
 
 
-def _where(scope: Scope, step: Step) -> None:
+def _where(scope: OnnxScope, step: Step) -> None:
     inputs: list[Input] = [scope.value(name) for name in step.node.inputs]
     shapes = {scope.shape(name) for name in step.node.inputs}
     if len(shapes) > 1:
@@ -200,7 +200,7 @@ def _where(scope: Scope, step: Step) -> None:
     scope.emit(step, OperationType.SELECT, *inputs)
 
 
-def _identity(scope: Scope, step: Step) -> None:
+def _identity(scope: OnnxScope, step: Step) -> None:
     outputs_of(step.node, 1)
     if step.node.type == "Dropout" and scope.has(step.node, 2):
         mode = scope.constant(step.node, 2, "training mode")

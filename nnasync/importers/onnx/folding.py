@@ -14,17 +14,17 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.formats.onnx import ELEMENTS
 from nnasync.hal import Array
-from nnasync.importers.onnx.onnx_file import Graph, Node
+from nnasync.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 
 __all__ = ["FOLDED", "fold", "with_constants"]
 
 _MAX_ELEMENTS = 2**24
 _DTYPES = {element.number: element.dtype for element in ELEMENTS}
 
-Fold = Callable[[Node, list[Array]], Array]
+Fold = Callable[[OnnxNode, list[Array]], Array]
 
 
-def fold(node: Node, inputs: list[Array]) -> Array:
+def fold(node: OnnxNode, inputs: list[Array]) -> Array:
     """The result of an operator of `FOLDED`; raises ModelError where it cannot be computed."""
     try:
         with np.errstate(all="ignore"):
@@ -34,14 +34,14 @@ def fold(node: Node, inputs: list[Array]) -> Array:
     return result
 
 
-def with_constants(graph: Graph) -> Graph:
+def with_constants(graph: OnnxGraph) -> OnnxGraph:
     """The graph with its Constant operators among its constants."""
     made = {node.outputs[0]: fold(node, []) for node in graph.nodes if node.type == "Constant"}
     rest = tuple(node for node in graph.nodes if node.type != "Constant")
     return msgspec.structs.replace(graph, constants={**graph.constants, **made}, nodes=rest)
 
 
-def _constant(node: Node, inputs: list[Array]) -> Array:
+def _constant(node: OnnxNode, inputs: list[Array]) -> Array:
     for name, value in node.attributes.items():
         if name == "value":
             return np.asarray(value)
@@ -52,33 +52,33 @@ def _constant(node: Node, inputs: list[Array]) -> Array:
     raise ModelError("its value is of no known kind")
 
 
-def _cast(node: Node, inputs: list[Array]) -> Array:
+def _cast(node: OnnxNode, inputs: list[Array]) -> Array:
     dtype = _DTYPES.get(node.attribute("to", 0))
     if dtype is None:
         raise ModelError(f"casts to element type {node.attribute('to', 0)}")
     return inputs[0].astype(dtype)
 
 
-def _gather(node: Node, inputs: list[Array]) -> Array:
+def _gather(node: OnnxNode, inputs: list[Array]) -> Array:
     if inputs[1].size > inputs[0].size + 64:
         raise ModelError("gathers more than there is")
     return np.take(inputs[0], inputs[1], axis=node.attribute("axis", 0))
 
 
-def _axes(node: Node, inputs: list[Array]) -> tuple[int, ...]:
+def _axes(node: OnnxNode, inputs: list[Array]) -> tuple[int, ...]:
     given = inputs[1].reshape(-1) if len(inputs) > 1 else node.attribute("axes", ())
     return tuple(int(axis) for axis in given)
 
 
-def _squeeze(node: Node, inputs: list[Array]) -> Array:
+def _squeeze(node: OnnxNode, inputs: list[Array]) -> Array:
     return np.squeeze(inputs[0], _axes(node, inputs) or None)
 
 
-def _unsqueeze(node: Node, inputs: list[Array]) -> Array:
+def _unsqueeze(node: OnnxNode, inputs: list[Array]) -> Array:
     return np.expand_dims(inputs[0], _axes(node, inputs))
 
 
-def _slice(node: Node, inputs: list[Array]) -> Array:
+def _slice(node: OnnxNode, inputs: list[Array]) -> Array:
     data, starts, ends, *rest = inputs
     axes = rest[0].reshape(-1) if rest else np.arange(starts.size)
     steps = rest[1].reshape(-1) if len(rest) > 1 else np.ones(starts.size, np.int64)
@@ -91,7 +91,7 @@ def _slice(node: Node, inputs: list[Array]) -> Array:
     return data[tuple(chosen)]
 
 
-def _reshape(node: Node, inputs: list[Array]) -> Array:
+def _reshape(node: OnnxNode, inputs: list[Array]) -> Array:
     shape = [int(n) for n in inputs[1].reshape(-1)]
     if not node.attribute("allowzero", 0):
         shape = [inputs[0].shape[i] if n == 0 else n for i, n in enumerate(shape)]
@@ -99,7 +99,7 @@ def _reshape(node: Node, inputs: list[Array]) -> Array:
 
 
 def _binary(function: Callable[[Array, Array], Array]) -> Fold:
-    def compute(node: Node, inputs: list[Array]) -> Array:
+    def compute(node: OnnxNode, inputs: list[Array]) -> Array:
         shape = np.broadcast_shapes(inputs[0].shape, inputs[1].shape)
         if np.prod(shape, dtype=np.float64) > _MAX_ELEMENTS:
             raise ModelError("is too large to be computed now")

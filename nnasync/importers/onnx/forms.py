@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
-from nnasync.importers.onnx.onnx_file import Node
+from nnasync.importers.onnx.onnx_file import OnnxNode
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import Scope, Target, View
+from nnasync.importers.onnx.scope import OnnxScope, QuantizedView, Target
 from nnasync.model import Value
 from nnasync.model.graph import Input
 
 __all__ = ["Convert", "axis_of", "is_alike", "is_float", "move", "moved", "outputs_of"]
 
-Convert = Callable[[Scope, Step], None]
+Convert = Callable[[OnnxScope, Step], None]
 """Turns one operator into operations; raises ModelError where it cannot."""
 
 _FLOATS = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
@@ -41,13 +41,13 @@ def is_alike(view: Value | None, target: Target) -> bool:
     )
 
 
-def move(scope: Scope, step: Step, type: OperationType, *others: Input) -> None:
+def move(scope: OnnxScope, step: Step, type: OperationType, *others: Input) -> None:
     """Add an operation that only moves the numbers of input 0, quantized ones as they are."""
     moved(scope, step, type, [step.node.inputs[0]], others)
 
 
 def moved(
-    scope: Scope, step: Step, type: OperationType, names: Sequence[str], others: Sequence[Input]
+    scope: OnnxScope, step: Step, type: OperationType, names: Sequence[str], others: Sequence[Input]
 ) -> None:
     """Add an operation that only moves the numbers of some inputs.
 
@@ -57,13 +57,13 @@ def moved(
     known = [view for view in views if view is not None]
     if len(known) == len(names) and len({(v.type, v.scale, v.zero_point) for v in known}) == 1:
         value = scope.builder.operation(type, *known, *others, like=known[0])
-        scope.define(step.output, View(value))
+        scope.define(step.output, QuantizedView(value))
         return
     values = [scope.value(name) for name in names]
     scope.emit(step, type, *values, *others)
 
 
-def outputs_of(node: Node, count: int) -> None:
+def outputs_of(node: OnnxNode, count: int) -> None:
     """Raise ModelError where an operator has more outputs than are translated."""
     if len([name for name in node.outputs if name]) > count:
         raise ModelError(f"has {len(node.outputs)} outputs, {count} are translated")

@@ -9,15 +9,15 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 from nnasync.importers.onnx.forms import Convert, axis_of, is_alike, is_float, move, moved
-from nnasync.importers.onnx.onnx_file import Node
+from nnasync.importers.onnx.onnx_file import OnnxNode
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import Scope
+from nnasync.importers.onnx.scope import OnnxScope
 from nnasync.model.graph import int32_array
 
 __all__ = ["CONVERTERS"]
 
 
-def _to_shape(scope: Scope, step: Step, shape: list[int]) -> None:
+def _to_shape(scope: OnnxScope, step: Step, shape: list[int]) -> None:
     if not 1 <= len(shape) <= 4:
         raise ModelError(f"gives shape {shape}, which has no rank from 1 to 4")
     if tuple(shape) == scope.shape(step.node.inputs[0]):
@@ -26,7 +26,7 @@ def _to_shape(scope: Scope, step: Step, shape: list[int]) -> None:
     move(scope, step, OperationType.RESHAPE, int32_array(shape))
 
 
-def _reshape(scope: Scope, step: Step) -> None:
+def _reshape(scope: OnnxScope, step: Step) -> None:
     known = scope.shape(step.node.inputs[0])
     wanted = scope.integers(step.node, 1, "shape")
     if not step.node.attribute("allowzero", 0):
@@ -37,14 +37,14 @@ def _reshape(scope: Scope, step: Step) -> None:
     _to_shape(scope, step, [math.prod(known) // rest if n < 0 else n for n in wanted])
 
 
-def _flatten(scope: Scope, step: Step) -> None:
+def _flatten(scope: OnnxScope, step: Step) -> None:
     known = scope.shape(step.node.inputs[0])
     axis = step.node.attribute("axis", 1)
     axis = axis + len(known) if axis < 0 else axis
     _to_shape(scope, step, [math.prod(known[:axis]), math.prod(known[axis:])])
 
 
-def _axes(scope: Scope, node: Node) -> list[int] | None:
+def _axes(scope: OnnxScope, node: OnnxNode) -> list[int] | None:
     """Axes from an attribute or, in newer files, from input 1."""
     if scope.has(node, 1):
         return scope.integers(node, 1, "axes")
@@ -52,7 +52,7 @@ def _axes(scope: Scope, node: Node) -> list[int] | None:
     return None if given is None else list(given)
 
 
-def _squeeze(scope: Scope, step: Step) -> None:
+def _squeeze(scope: OnnxScope, step: Step) -> None:
     known = scope.shape(step.node.inputs[0])
     axes = _axes(scope, step.node)
     if axes is None:
@@ -61,7 +61,7 @@ def _squeeze(scope: Scope, step: Step) -> None:
     _to_shape(scope, step, [n for axis, n in enumerate(known) if axis not in gone] or [1])
 
 
-def _unsqueeze(scope: Scope, step: Step) -> None:
+def _unsqueeze(scope: OnnxScope, step: Step) -> None:
     known = list(scope.shape(step.node.inputs[0]))
     axes = _axes(scope, step.node) or []
     rank = len(known) + len(axes)
@@ -70,13 +70,13 @@ def _unsqueeze(scope: Scope, step: Step) -> None:
     _to_shape(scope, step, known)
 
 
-def _transpose(scope: Scope, step: Step) -> None:
+def _transpose(scope: OnnxScope, step: Step) -> None:
     rank = len(scope.shape(step.node.inputs[0]))
     order = step.node.attribute("perm", list(range(rank))[::-1])
     move(scope, step, OperationType.TRANSPOSE, int32_array(order))
 
 
-def _concat(scope: Scope, step: Step) -> None:
+def _concat(scope: OnnxScope, step: Step) -> None:
     names = [name for name in step.node.inputs if name]
     axis = axis_of(step.node.attribute("axis", 0), len(scope.shape(names[0])))
     if len(names) == 1:
@@ -90,7 +90,7 @@ def _concat(scope: Scope, step: Step) -> None:
     moved(scope, step, OperationType.CONCATENATION, names, [axis])
 
 
-def _slice(scope: Scope, step: Step) -> None:
+def _slice(scope: OnnxScope, step: Step) -> None:
     node = step.node
     known = scope.shape(node.inputs[0])
     starts, ends = scope.integers(node, 1, "starts"), scope.integers(node, 2, "ends")
@@ -107,7 +107,7 @@ def _slice(scope: Scope, step: Step) -> None:
     _cut(scope, step, chosen)
 
 
-def _cut(scope: Scope, step: Step, chosen: list[slice]) -> None:
+def _cut(scope: OnnxScope, step: Step, chosen: list[slice]) -> None:
     begin = int32_array([part.start for part in chosen])
     if all(part.step == 1 for part in chosen):
         size = int32_array([part.stop - part.start for part in chosen])
@@ -118,7 +118,7 @@ def _cut(scope: Scope, step: Step, chosen: list[slice]) -> None:
     move(scope, step, OperationType.STRIDED_SLICE, begin, end, strides, 0, 0, 0)
 
 
-def _split(scope: Scope, step: Step) -> None:
+def _split(scope: OnnxScope, step: Step) -> None:
     """One slice for each part."""
     node = step.node
     known = scope.shape(node.inputs[0])
@@ -139,7 +139,7 @@ def _split(scope: Scope, step: Step) -> None:
             move(scope, part_of, OperationType.SLICE, int32_array(begin), int32_array(lengths))
 
 
-def _pad(scope: Scope, step: Step) -> None:
+def _pad(scope: OnnxScope, step: Step) -> None:
     node = step.node
     known = scope.shape(node.inputs[0])
     if node.attribute("mode", "constant") != "constant" or scope.has(node, 3):
@@ -158,7 +158,7 @@ def _pad(scope: Scope, step: Step) -> None:
     scope.emit(step, OperationType.PAD_V2, x, paddings, number)
 
 
-def _gather(scope: Scope, step: Step) -> None:
+def _gather(scope: OnnxScope, step: Step) -> None:
     node = step.node
     known = scope.shape(node.inputs[0])
     axis = axis_of(node.attribute("axis", 0), len(known))
@@ -169,7 +169,7 @@ def _gather(scope: Scope, step: Step) -> None:
     moved(scope, step, OperationType.GATHER, [node.inputs[0]], [axis, int32_array(places)])
 
 
-def _tile(scope: Scope, step: Step) -> None:
+def _tile(scope: OnnxScope, step: Step) -> None:
     repeats = int32_array(scope.integers(step.node, 1, "repeats"))
     move(scope, step, OperationType.TILE, repeats)
 
@@ -177,7 +177,7 @@ def _tile(scope: Scope, step: Step) -> None:
 def _block(type: OperationType) -> Convert:
     """Depth to space and back, of images with channels first."""
 
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         if step.node.attribute("mode", "DCR") != "DCR":
             raise ModelError("takes columns before rows")
         move(scope, step, type, int(step.node.attribute("blocksize", 1)), True)
@@ -186,7 +186,7 @@ def _block(type: OperationType) -> Convert:
 
 
 def _reduce(type: OperationType) -> Convert:
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         node = step.node
         rank = len(scope.shape(node.inputs[0]))
         axes = _axes(scope, node)
@@ -209,7 +209,7 @@ def _reduce(type: OperationType) -> Convert:
 def _extreme(type: OperationType) -> Convert:
     """The place of the largest or smallest number."""
 
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         node = step.node
         x = scope.input(node, 0)
         if node.attribute("select_last_index", 0):
@@ -224,7 +224,7 @@ def _extreme(type: OperationType) -> Convert:
     return convert
 
 
-def _shape(scope: Scope, step: Step) -> None:
+def _shape(scope: OnnxScope, step: Step) -> None:
     known = scope.shape(step.node.inputs[0])
     start, end = step.node.attribute("start", 0), step.node.attribute("end", len(known))
     scope.define(step.output, np.asarray(known[start:end], np.int64))

@@ -20,7 +20,7 @@ from nnasync.errors import InvalidArgument, ModelError
 from nnasync.formats.onnx import MAX_FILE_BYTES
 from nnasync.hal import Array, Struct
 
-__all__ = ["Graph", "Node", "Port", "parse", "read_bytes", "read_graph"]
+__all__ = ["OnnxGraph", "OnnxNode", "OnnxPort", "parse", "read_bytes", "read_graph"]
 
 _STANDARD = ("", "ai.onnx")
 _EXTERNAL = 1
@@ -28,7 +28,7 @@ _SUBGRAPHS = (5, 10)
 _MAX_DEPTH = 16
 
 
-class Port(Struct, frozen=True):
+class OnnxPort(Struct, frozen=True):
     """An input or output: its element type by number, its shape, with None for what is open."""
 
     name: str
@@ -36,7 +36,7 @@ class Port(Struct, frozen=True):
     shape: tuple[int | None, ...] | None
 
 
-class Node(msgspec.Struct, frozen=True, eq=False):
+class OnnxNode(msgspec.Struct, frozen=True, eq=False):
     """One operator; an input that is left out is "". Subgraphs of attributes are not read."""
 
     index: int
@@ -51,13 +51,13 @@ class Node(msgspec.Struct, frozen=True, eq=False):
         return self.attributes.get(name, default)
 
 
-class Graph(msgspec.Struct, frozen=True, eq=False):
+class OnnxGraph(msgspec.Struct, frozen=True, eq=False):
     """The graph of a file: ports in order, constants by name, operators in order."""
 
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[OnnxPort, ...]
+    outputs: tuple[OnnxPort, ...]
     constants: dict[str, Array]
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     opset: int
 
 
@@ -101,7 +101,7 @@ def parse(data: bytes, folder: Path) -> tuple[Any, bool]:
     return message, bool(outside)
 
 
-def read_graph(message: Any) -> Graph:
+def read_graph(message: Any) -> OnnxGraph:
     """The graph of a checked message; raises ModelError for what cannot be read."""
     try:
         return _graph(message)
@@ -134,12 +134,12 @@ def _check_sizes(tensors: list[Any]) -> None:
             raise ModelError(f"has more than {MAX_FILE_BYTES} bytes of data in other files")
 
 
-def _graph(message: Any) -> Graph:
+def _graph(message: Any) -> OnnxGraph:
     graph = message.graph
     opset = max((o.version for o in message.opset_import if o.domain in _STANDARD), default=0)
     to_array = package().numpy_helper.to_array
     constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
-    return Graph(
+    return OnnxGraph(
         inputs=tuple(_port(value) for value in graph.input if value.name not in constants),
         outputs=tuple(_port(value) for value in graph.output),
         constants=constants,
@@ -148,7 +148,7 @@ def _graph(message: Any) -> Graph:
     )
 
 
-def _port(value: Any) -> Port:
+def _port(value: Any) -> OnnxPort:
     if not value.type.HasField("tensor_type"):
         raise ModelError(f'"{value.name}" is no tensor')
     tensor = value.type.tensor_type
@@ -158,10 +158,10 @@ def _port(value: Any) -> Port:
             d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
             for d in tensor.shape.dim
         )
-    return Port(value.name, tensor.elem_type, shape)
+    return OnnxPort(value.name, tensor.elem_type, shape)
 
 
-def _node(index: int, node: Any) -> Node:
+def _node(index: int, node: Any) -> OnnxNode:
     to_value = package().helper.get_attribute_value
     to_array = package().numpy_helper.to_array
     attributes: dict[str, Any] = {}
@@ -173,7 +173,7 @@ def _node(index: int, node: Any) -> Node:
             value = to_array(value)
         attributes[attribute.name] = value.decode() if isinstance(value, bytes) else value
     domain = "" if node.domain in _STANDARD else f"{node.domain}."
-    return Node(
+    return OnnxNode(
         index=index,
         type=f"{domain}{node.op_type}",
         inputs=tuple(node.input),

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from nnasync.hal import Array, FusedActivationFunc
-from nnasync.importers.onnx.onnx_file import Graph, Node
+from nnasync.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 
 __all__ = ["Step", "prepare"]
 
@@ -31,14 +31,14 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     `factors` and `offsets` are those of a normalization behind it, one of each per channel.
     """
 
-    node: Node
+    node: OnnxNode
     output: str
     activation: int = 0
     factors: Array | None = None
     offsets: Array | None = None
 
 
-def prepare(graph: Graph) -> list[Step]:
+def prepare(graph: OnnxGraph) -> list[Step]:
     """The steps of a graph, in order."""
     uses = Counter(name for node in graph.nodes for name in set(node.inputs))
     uses.update(port.name for port in graph.outputs)
@@ -62,7 +62,7 @@ def prepare(graph: Graph) -> list[Step]:
     return steps
 
 
-def _normalized(graph: Graph, step: Step, follower: Node) -> Step | None:
+def _normalized(graph: OnnxGraph, step: Step, follower: OnnxNode) -> Step | None:
     """The step with a batch normalization behind it, if there is one of constants."""
     if step.node.type != "Conv" or follower.type != "BatchNormalization":
         return None
@@ -76,7 +76,7 @@ def _normalized(graph: Graph, step: Step, follower: Node) -> Step | None:
     )
 
 
-def normalization(graph: Graph, node: Node) -> tuple[Array, Array] | None:
+def normalization(graph: OnnxGraph, node: OnnxNode) -> tuple[Array, Array] | None:
     """Factors and offsets of a batch normalization, one per channel; None if they are computed."""
     if node.attribute("training_mode", 0) or not all(n in graph.constants for n in node.inputs[1:]):
         return None
@@ -87,7 +87,7 @@ def normalization(graph: Graph, node: Node) -> tuple[Array, Array] | None:
     return factors, beta - mean * factors
 
 
-def _activated(graph: Graph, step: Step, follower: Node) -> Step | None:
+def _activated(graph: OnnxGraph, step: Step, follower: OnnxNode) -> Step | None:
     """The step with an activation behind it, if it is one that the HAL can fuse."""
     kind: int | None = None
     if follower.type == "Relu":
@@ -100,7 +100,7 @@ def _activated(graph: Graph, step: Step, follower: Node) -> Step | None:
     return msgspec.structs.replace(step, output=follower.outputs[0], activation=int(kind))
 
 
-def clip_bounds(constants: dict[str, Array], node: Node) -> tuple[float, float] | None:
+def clip_bounds(constants: dict[str, Array], node: OnnxNode) -> tuple[float, float] | None:
     """The bounds of a Clip; None where they are computed."""
     bounds = [-np.inf, np.inf]
     for position, name in enumerate(node.inputs[1:3]):

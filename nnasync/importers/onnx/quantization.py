@@ -8,7 +8,7 @@ from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 from nnasync.importers.onnx.forms import Convert, axis_of, is_float
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import QuantizedConstant, Scope, View
+from nnasync.importers.onnx.scope import OnnxScope, QuantizedConstant, QuantizedView
 from nnasync.kernels.operation import Tensor
 
 __all__ = ["CONVERTERS"]
@@ -19,7 +19,7 @@ _TYPES = {
 }
 
 
-def _quantize(scope: Scope, step: Step) -> None:
+def _quantize(scope: OnnxScope, step: Step) -> None:
     scale, zero_point, dtype = scope.parameters(step.node)
     if dtype not in _TYPES or not scale > 0:
         raise ModelError(f"quantizes to {dtype} with scale {scale}")
@@ -36,7 +36,7 @@ def _quantize(scope: Scope, step: Step) -> None:
     scope.define(step.output, value)
 
 
-def _dequantize(scope: Scope, step: Step) -> None:
+def _dequantize(scope: OnnxScope, step: Step) -> None:
     node = step.node
     if node.attribute("block_size", 0):
         raise ModelError("has scales per block")
@@ -49,10 +49,10 @@ def _dequantize(scope: Scope, step: Step) -> None:
     stated = (_TYPES.get(dtype), scale, zero_point)
     if (value.type, value.scale, value.zero_point) != stated:
         raise ModelError("has another scale or zero point than its input")
-    scope.define(step.output, View(value))
+    scope.define(step.output, QuantizedView(value))
 
 
-def _constant(scope: Scope, step: Step) -> QuantizedConstant:
+def _constant(scope: OnnxScope, step: Step) -> QuantizedConstant:
     node = step.node
     numbers = scope.constant(node, 0, "input")
     scales = scope.constant(node, 1, "scale").reshape(-1)

@@ -7,9 +7,9 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperationType, Shape
 from nnasync.importers.onnx.forms import Convert, is_float
-from nnasync.importers.onnx.onnx_file import Node
+from nnasync.importers.onnx.onnx_file import OnnxNode
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import Scope
+from nnasync.importers.onnx.scope import OnnxScope
 from nnasync.model import Value
 from nnasync.model.graph import Input, int32_array
 
@@ -22,7 +22,7 @@ _PEEPHOLES = (0, 2, 1)
 _USUAL = [b"Sigmoid", b"Tanh", b"Tanh"]
 
 
-def _lstm(scope: Scope, step: Step) -> None:
+def _lstm(scope: OnnxScope, step: Step) -> None:
     node = step.node
     _check(scope, node)
     x = scope.input(node, 0)
@@ -57,7 +57,7 @@ def _lstm(scope: Scope, step: Step) -> None:
             )
 
 
-def _check(scope: Scope, node: Node) -> None:
+def _check(scope: OnnxScope, node: OnnxNode) -> None:
     """Raise ModelError for what the HAL's operation has no counterpart of."""
     activations = [
         each if isinstance(each, bytes) else str(each).encode()
@@ -71,7 +71,7 @@ def _check(scope: Scope, node: Node) -> None:
         raise ModelError("has the batch first, or sequences of several lengths")
 
 
-def _state(scope: Scope, node: Node, place: int, shape: Shape, like: Array) -> Value:
+def _state(scope: OnnxScope, node: OnnxNode, place: int, shape: Shape, like: Array) -> Value:
     """A state that comes in, zeros where it is left out."""
     if not scope.has(node, place):
         return scope.builder.constant(np.zeros(shape, like.dtype))
@@ -83,7 +83,7 @@ def _state(scope: Scope, node: Node, place: int, shape: Shape, like: Array) -> V
     )
 
 
-def _peepholes(scope: Scope, node: Node, hidden: int) -> list[Input]:
+def _peepholes(scope: OnnxScope, node: OnnxNode, hidden: int) -> list[Input]:
     if not scope.has(node, 7):
         return [None] * 3
     weights = scope.constant(node, 7, "peephole weights").reshape(3, hidden)

@@ -16,13 +16,13 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.formats.onnx import element_of
 from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, Shape
-from nnasync.importers.onnx.onnx_file import Graph, Node, Port
+from nnasync.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync.importers.onnx.preparation import Step
 from nnasync.kernels.operation import Tensor
 from nnasync.model import ModelBuilder, Value
 from nnasync.model.graph import Input
 
-__all__ = ["QuantizedConstant", "Scope", "Target", "View"]
+__all__ = ["QuantizedConstant", "OnnxScope", "Target", "QuantizedView"]
 
 _BYTES: dict[np.dtype[Any], OperandType] = {
     np.dtype(np.uint8): OperandType.TENSOR_QUANT8_ASYMM,
@@ -30,7 +30,7 @@ _BYTES: dict[np.dtype[Any], OperandType] = {
 }
 
 
-class View(msgspec.Struct, frozen=True, eq=False):
+class QuantizedView(msgspec.Struct, frozen=True, eq=False):
     """A float value that exists as quantized integers."""
 
     value: Value
@@ -69,14 +69,16 @@ class Target(msgspec.Struct, frozen=True, eq=False):
         return Tensor(type=self.type, shape=shape, scale=self.scale, zero_point=self.zero_point)
 
 
-class Scope:
+class OnnxScope:
     """Finds or makes the value of each name; converters read from it and write to it."""
 
-    def __init__(self, graph: Graph, name: str) -> None:
+    def __init__(self, graph: OnnxGraph, name: str) -> None:
         self.graph = graph
         self.builder = ModelBuilder(name)
         self.done: set[int] = set()
-        self._values: dict[str, Value | Array | View | QuantizedConstant] = dict(graph.constants)
+        self._values: dict[str, Value | Array | QuantizedView | QuantizedConstant] = dict(
+            graph.constants
+        )
         self._made: dict[str, Value] = {}
         self._uses = Counter(name for node in graph.nodes for name in set(node.inputs))
         self._uses.update(port.name for port in graph.outputs)
@@ -84,7 +86,7 @@ class Scope:
 
     # -- the model's border
 
-    def add_input(self, port: Port) -> None:
+    def add_input(self, port: OnnxPort) -> None:
         """Make a port an input of the model; raises ModelError where the HAL has none like it."""
         element = element_of(port.element)
         if element is None or element.dtype == np.float64:
@@ -102,7 +104,7 @@ class Scope:
             zero_point=zero_point,
         )
 
-    def add_output(self, port: Port) -> None:
+    def add_output(self, port: OnnxPort) -> None:
         """Make a port an output of the model; its shape must be the one that the file states."""
         value = self.value(port.name)
         self._check_output(port, value)
@@ -116,12 +118,12 @@ class Scope:
             )
         self.builder.output(port.name, value)
 
-    def _check_output(self, port: Port, value: Value) -> None:
+    def _check_output(self, port: OnnxPort, value: Value) -> None:
         element = element_of(port.element)
         if element is None or element.operand != value.type:
             raise ModelError(f'output "{port.name}" has element type {port.element}')
 
-    def _stated(self, port: Port) -> tuple[float, int]:
+    def _stated(self, port: OnnxPort) -> tuple[float, int]:
         """Scale and zero point of a quantized input, which the operator behind it states."""
         node = self._followers.get(port.name)
         if node is None or node.type != "DequantizeLinear" or node.inputs[0] != port.name:
@@ -131,7 +133,7 @@ class Scope:
 
     # -- reading
 
-    def has(self, node: Node, position: int) -> bool:
+    def has(self, node: OnnxNode, position: int) -> bool:
         """Whether an operator's input is there."""
         return position < len(node.inputs) and bool(node.inputs[position])
 
@@ -142,14 +144,14 @@ class Scope:
             return found.array
         return found if isinstance(found, np.ndarray) else None
 
-    def constant(self, node: Node, position: int, what: str) -> Array:
+    def constant(self, node: OnnxNode, position: int, what: str) -> Array:
         """The value of an operator's input, which must be constant."""
         found = self.array(node.inputs[position]) if self.has(node, position) else None
         if found is None:
             raise ModelError(f"its {what} must be constant")
         return found
 
-    def integers(self, node: Node, position: int, what: str) -> list[int]:
+    def integers(self, node: OnnxNode, position: int, what: str) -> list[int]:
         """The values of an operator's constant integer input."""
         return [int(n) for n in self.constant(node, position, what).reshape(-1)]
 
@@ -163,7 +165,7 @@ class Scope:
             made = self._made[name] = self._make(name, found)
         return made
 
-    def input(self, node: Node, position: int) -> Value:
+    def input(self, node: OnnxNode, position: int) -> Value:
         """An operator's input as an operand."""
         if not self.has(node, position):
             raise ModelError(f"input {position} is missing")
@@ -172,7 +174,7 @@ class Scope:
     def quantized(self, name: str) -> Value | None:
         """The integers behind a name, if it is a view of some or a constant of one scale."""
         found = self._values.get(name)
-        if isinstance(found, View):
+        if isinstance(found, QuantizedView):
             return found.value
         if isinstance(found, QuantizedConstant) and found.scales.size == 1:
             type = _BYTES.get(found.numbers.dtype)
@@ -193,7 +195,7 @@ class Scope:
     def shape(self, name: str) -> Shape:
         """The shape of a name's value."""
         found = self._values.get(name)
-        if isinstance(found, View):
+        if isinstance(found, QuantizedView):
             return found.value.shape
         if isinstance(found, QuantizedConstant):
             return found.numbers.shape
@@ -215,7 +217,7 @@ class Scope:
             return None
         return Target(node.outputs[0], type, scale, zero_point, node.index)
 
-    def parameters(self, node: Node) -> tuple[float, int, np.dtype[Any]]:
+    def parameters(self, node: OnnxNode) -> tuple[float, int, np.dtype[Any]]:
         """Scale, zero point and type of a QuantizeLinear or DequantizeLinear of one scale."""
         scales = self.constant(node, 1, "scale")
         zeros = self.constant(node, 2, "zero point") if self.has(node, 2) else np.zeros(1, np.uint8)
@@ -225,7 +227,7 @@ class Scope:
 
     # -- writing
 
-    def define(self, name: str, value: Value | Array | View | QuantizedConstant) -> None:
+    def define(self, name: str, value: Value | Array | QuantizedView | QuantizedConstant) -> None:
         """Give a name its value."""
         if name in self._values:
             raise ModelError(f'"{name}" is written twice')
@@ -257,10 +259,10 @@ class Scope:
         self.define(target.name, value)
         self.done.add(target.node)
 
-    def _make(self, name: str, found: Array | View | QuantizedConstant | None) -> Value:
+    def _make(self, name: str, found: Array | QuantizedView | QuantizedConstant | None) -> Value:
         if found is None:
             raise ModelError(f'"{name}" is used before an operator writes it')
-        if isinstance(found, View):
+        if isinstance(found, QuantizedView):
             tensor = Tensor(type=OperandType.TENSOR_FLOAT32, shape=found.value.shape)
             return self.builder.operation(OperationType.DEQUANTIZE, found.value, output=tensor)
         if isinstance(found, QuantizedConstant):

@@ -7,15 +7,15 @@ import numpy as np
 
 from nnasync.hal import Array, ChannelQuant, OperandType
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import QuantizedConstant, Scope
+from nnasync.importers.onnx.scope import OnnxScope, QuantizedConstant
 from nnasync.model import Value
 
-__all__ = ["Layer", "quantized_layer"]
+__all__ = ["WeightedLayer", "quantized_layer"]
 
 _UNSIGNED, _SIGNED = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 
-class Layer(msgspec.Struct, frozen=True, eq=False):
+class WeightedLayer(msgspec.Struct, frozen=True, eq=False):
     """Input, weights and bias of a layer."""
 
     x: Value
@@ -24,8 +24,8 @@ class Layer(msgspec.Struct, frozen=True, eq=False):
 
 
 def quantized_layer(
-    scope: Scope, step: Step, order: tuple[int, ...], channel_axis: int, bias: str = ""
-) -> Layer | None:
+    scope: OnnxScope, step: Step, order: tuple[int, ...], channel_axis: int, bias: str = ""
+) -> WeightedLayer | None:
     """The operands of a quantized layer, or None where it is one of floats.
 
     Its weights are moved by `order`, and have their output channels on `channel_axis` then.
@@ -44,11 +44,15 @@ def quantized_layer(
     if sums is None or filters is None:
         return None
     scale = float(np.float32(x.scale * filters.scale)) if filters.scale else 0.0
-    return Layer(x, filters, scope.builder.constant(sums, scale=scale))
+    return WeightedLayer(x, filters, scope.builder.constant(sums, scale=scale))
 
 
 def _filters(
-    scope: Scope, x: Value, weights: QuantizedConstant, order: tuple[int, ...], channel_axis: int
+    scope: OnnxScope,
+    x: Value,
+    weights: QuantizedConstant,
+    order: tuple[int, ...],
+    channel_axis: int,
 ) -> Value | None:
     numbers = np.ascontiguousarray(weights.numbers.transpose(order))
     if weights.scales.size > 1:
@@ -70,7 +74,7 @@ def _filters(
 
 
 def _bias(
-    scope: Scope, name: str, x_scale: float, weights: QuantizedConstant, channels: int
+    scope: OnnxScope, name: str, x_scale: float, weights: QuantizedConstant, channels: int
 ) -> Array | None:
     """The bias in integers; None where it is not one of exactly the scales of the products."""
     if not name:

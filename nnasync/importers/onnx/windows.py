@@ -10,10 +10,10 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperationType, PaddingScheme, Shape
 from nnasync.importers.onnx.forms import Convert, is_alike, is_float, outputs_of
-from nnasync.importers.onnx.onnx_file import Node
+from nnasync.importers.onnx.onnx_file import OnnxNode
 from nnasync.importers.onnx.preparation import Step
-from nnasync.importers.onnx.scope import Scope, View
-from nnasync.importers.onnx.weights import Layer, quantized_layer
+from nnasync.importers.onnx.scope import OnnxScope, QuantizedView
+from nnasync.importers.onnx.weights import WeightedLayer, quantized_layer
 from nnasync.model import Value
 from nnasync.model.graph import Input
 
@@ -30,7 +30,7 @@ _ROUNDING: dict[str, Callable[[Array], Array]] = {
 _HALF, _CORNERS = "half_pixel", "align_corners"
 
 
-def _spatial(node: Node, name: str) -> tuple[int, int]:
+def _spatial(node: OnnxNode, name: str) -> tuple[int, int]:
     """Two numbers of an attribute, (rows, columns); 1 each by default."""
     given = node.attribute(name, [1, 1])
     if len(given) != 2:
@@ -38,7 +38,7 @@ def _spatial(node: Node, name: str) -> tuple[int, int]:
     return int(given[0]), int(given[1])
 
 
-def _pads(node: Node, known: Shape, size: tuple[int, int]) -> list[Input]:
+def _pads(node: OnnxNode, known: Shape, size: tuple[int, int]) -> list[Input]:
     """Padding (left, right, top, bottom)."""
     mode = node.attribute("auto_pad", "NOTSET")
     if mode == "VALID":
@@ -57,7 +57,7 @@ def _pads(node: Node, known: Shape, size: tuple[int, int]) -> list[Input]:
     return [*ends[0], *ends[1]]
 
 
-def _convolution(scope: Scope, step: Step) -> None:
+def _convolution(scope: OnnxScope, step: Step) -> None:
     node = step.node
     shape = scope.shape(node.inputs[0])
     weights = scope.constant(node, 1, "weights")
@@ -97,7 +97,9 @@ def _kind(groups: int, channels: int, weights: Shape) -> tuple[OperationType, tu
     return OperationType.GROUPED_CONV_2D, (0, 2, 3, 1)
 
 
-def _float_layer(scope: Scope, step: Step, weights: Array, order: tuple[int, ...]) -> Layer:
+def _float_layer(
+    scope: OnnxScope, step: Step, weights: Array, order: tuple[int, ...]
+) -> WeightedLayer:
     node = step.node
     x = scope.input(node, 0)
     if not is_float(x):
@@ -109,14 +111,14 @@ def _float_layer(scope: Scope, step: Step, weights: Array, order: tuple[int, ...
         weights = (weights * step.factors.reshape(-1, 1, 1, 1)).astype(weights.dtype)
         bias = (bias * step.factors + step.offsets).astype(bias.dtype)
     moved = np.ascontiguousarray(weights.transpose(order))
-    return Layer(x, scope.builder.constant(moved), scope.builder.constant(bias))
+    return WeightedLayer(x, scope.builder.constant(moved), scope.builder.constant(bias))
 
 
 def _across_first(numbers: tuple[int, int]) -> list[Input]:
     return [numbers[1], numbers[0]]
 
 
-def _transposed(scope: Scope, step: Step) -> None:
+def _transposed(scope: OnnxScope, step: Step) -> None:
     node = step.node
     x, weights = scope.input(node, 0), scope.constant(node, 1, "weights")
     if len(x.shape) != 4 or weights.ndim != 4 or not is_float(x):
@@ -136,12 +138,12 @@ def _transposed(scope: Scope, step: Step) -> None:
     scope.emit(step, type, x, filters, bias, *pads, *strides, step.activation, _CHANNELS_FIRST)
 
 
-def _mode(node: Node) -> str:
+def _mode(node: OnnxNode) -> str:
     return str(node.attribute("auto_pad", "NOTSET"))
 
 
 def _pool(type: OperationType) -> Convert:
-    def convert(scope: Scope, step: Step) -> None:
+    def convert(scope: OnnxScope, step: Step) -> None:
         node = step.node
         outputs_of(node, 1)
         shape = scope.shape(node.inputs[0])
@@ -161,7 +163,7 @@ def _pool(type: OperationType) -> Convert:
     return convert
 
 
-def _global_pool(scope: Scope, step: Step) -> None:
+def _global_pool(scope: OnnxScope, step: Step) -> None:
     shape = scope.shape(step.node.inputs[0])
     if len(shape) != 4:
         raise ModelError(f"has an input of rank {len(shape)}, 4 is translated")
@@ -173,19 +175,19 @@ def _global_pool(scope: Scope, step: Step) -> None:
     _emit_pool(scope, step, kind, window)
 
 
-def _emit_pool(scope: Scope, step: Step, type: OperationType, window: list[Input]) -> None:
+def _emit_pool(scope: OnnxScope, step: Step, type: OperationType, window: list[Input]) -> None:
     """A pool of integers where its result is quantized alike, which a maximum always can be."""
     target, view = scope.target(step), scope.quantized(step.node.inputs[0])
     if target is not None and view is not None and is_alike(view, target):
         scope.emit_quantized(target, type, view, *window)
     elif view is not None and type == OperationType.MAX_POOL_2D:
         value = scope.builder.operation(type, view, *window, like=view)
-        scope.define(step.output, View(value))
+        scope.define(step.output, QuantizedView(value))
     else:
         scope.emit(step, type, scope.input(step.node, 0), *window)
 
 
-def _resize(scope: Scope, step: Step) -> None:
+def _resize(scope: OnnxScope, step: Step) -> None:
     node = step.node
     shape = scope.shape(node.inputs[0])
     if len(shape) != 4 or node.attribute("axes", None) or node.attribute("antialias", 0):
@@ -212,11 +214,11 @@ def _resize(scope: Scope, step: Step) -> None:
     _emit_resize(scope, step, type, [sizes[3], sizes[2], _CHANNELS_FIRST, *flags])
 
 
-def _emit_resize(scope: Scope, step: Step, type: OperationType, window: list[Input]) -> None:
+def _emit_resize(scope: OnnxScope, step: Step, type: OperationType, window: list[Input]) -> None:
     view: Value | None = scope.quantized(step.node.inputs[0])
     if view is not None and type == OperationType.RESIZE_NEAREST_NEIGHBOR:
         value = scope.builder.operation(type, view, *window, like=view)
-        scope.define(step.output, View(value))
+        scope.define(step.output, QuantizedView(value))
         return
     scope.emit(step, type, scope.input(step.node, 0), *window)
 
@@ -235,7 +237,7 @@ def _linear(form: str, shape: Shape, sizes: list[int], scales: list[float]) -> l
 
 
 def _nearest(
-    node: Node, form: str, shape: Shape, sizes: list[int], scales: list[float]
+    node: OnnxNode, form: str, shape: Shape, sizes: list[int], scales: list[float]
 ) -> list[bool]:
     """The flags with which the HAL takes the very same pixels."""
     rounding = _ROUNDING.get(node.attribute("nearest_mode", "round_prefer_floor"))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from nnasync.errors import ModelError
 from nnasync.extensions import ONNX
 from nnasync.formats.onnx import Element, element_of
-from nnasync.formats.whole import Port as WholePort
+from nnasync.formats.whole import WholePort as WholePort
 from nnasync.formats.whole import whole
 from nnasync.hal import Model
-from nnasync.importers.onnx.onnx_file import Graph, Port
+from nnasync.importers.onnx.onnx_file import OnnxGraph, OnnxPort
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
 __all__ = ["wrap"]
 
 
-def wrap(graph: Graph, file: bytes | Pool, name: str, reason: str) -> Model:
+def wrap(graph: OnnxGraph, file: bytes | Pool, name: str, reason: str) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
     Raises ModelError for inputs or outputs that no operand can hold.
@@ -30,7 +30,7 @@ def wrap(graph: Graph, file: bytes | Pool, name: str, reason: str) -> Model:
     )
 
 
-def _port(kind: str, port: Port) -> WholePort:
+def _port(kind: str, port: OnnxPort) -> WholePort:
     element: Element | None = element_of(port.element)
     if element is None:
         raise ModelError(

@@ -8,13 +8,13 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Shape, Struct
 from nnasync.importers.tflite.tflite_file import File, Graph, SignatureInfo
 
-__all__ = ["Interface", "Port", "Shapes", "interface_of"]
+__all__ = ["Interface", "TflitePort", "Shapes", "interface_of"]
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes of inputs by name; None is a dimension that stays open."""
 
 
-class Port(Struct, frozen=True):
+class TflitePort(Struct, frozen=True):
     """An input or output: its tensor, its name, and its shape, of which 0 is open."""
 
     tensor: int
@@ -26,8 +26,8 @@ class Interface(Struct, frozen=True):
     """The subgraph that is loaded, and its inputs and outputs in the order of the file."""
 
     graph: int
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[TflitePort, ...]
+    outputs: tuple[TflitePort, ...]
 
 
 def interface_of(
@@ -56,10 +56,10 @@ def _signature(file: File, name: str) -> SignatureInfo:
 
 def _ports(
     graph: Graph, tensors: Sequence[int], kind: str, names: Mapping[str, int]
-) -> tuple[Port, ...]:
+) -> tuple[TflitePort, ...]:
     by_tensor = {tensor: name for name, tensor in names.items()}
     return tuple(
-        Port(
+        TflitePort(
             tensor,
             by_tensor.get(tensor) or graph.tensors[tensor].name or f"{kind}{position}",
             graph.tensors[tensor].shape if kind == "input" else graph.tensors[tensor].open_shape,
@@ -68,20 +68,20 @@ def _ports(
     )
 
 
-def _shaped(graph: Graph, ports: Sequence[Port], shapes: Shapes) -> tuple[Port, ...]:
+def _shaped(graph: Graph, ports: Sequence[TflitePort], shapes: Shapes) -> tuple[TflitePort, ...]:
     known = {port.name for port in ports}
     for name in shapes:
         if name not in known:
             raise InvalidArgument(f"has no input {name!r}, only {', '.join(sorted(known))}")
     return tuple(
-        Port(port.tensor, port.name, _shape(graph, port, shapes[port.name]))
+        TflitePort(port.tensor, port.name, _shape(graph, port, shapes[port.name]))
         if port.name in shapes
         else port
         for port in ports
     )
 
 
-def _shape(graph: Graph, port: Port, wanted: Sequence[int | None]) -> Shape:
+def _shape(graph: Graph, port: TflitePort, wanted: Sequence[int | None]) -> Shape:
     """A shape that is asked for; raises InvalidArgument where the file fixes another one."""
     info = graph.tensors[port.tensor]
     shape = tuple(n or 0 for n in wanted)

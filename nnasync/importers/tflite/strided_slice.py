@@ -11,10 +11,10 @@ from nnasync.importers.tflite.tflite_file import OperatorInfo
 from nnasync.model import Value
 from nnasync.model.graph import int32_array
 
-__all__ = ["CONVERTERS", "Part", "part_of"]
+__all__ = ["CONVERTERS", "SlicedAxis", "part_of"]
 
 
-class Part(Struct, frozen=True):
+class SlicedAxis(Struct, frozen=True):
     """What is taken along each dimension, which of them are dropped, and where 1 is inserted.
 
     `slices` has begin, end and stride; None is "as far as there is". `added` are positions in the
@@ -26,7 +26,7 @@ class Part(Struct, frozen=True):
     added: tuple[int, ...]
 
 
-def part_of(operator: OperatorInfo, specification: list[list[int]], rank: int) -> Part:
+def part_of(operator: OperatorInfo, specification: list[list[int]], rank: int) -> SlicedAxis:
     """The part of a tensor of this rank that begins, ends and strides and the masks stand for."""
     if option(operator, "Offset"):
         raise ModelError("counts ends from the begins")
@@ -54,7 +54,7 @@ def part_of(operator: OperatorInfo, specification: list[list[int]], rank: int) -
     slices += [(None, None, 1)] * (rank - len(slices))
     if len(slices) != rank:
         raise ModelError(f"names {len(slices)} dimensions of a tensor of rank {rank}")
-    return Part(tuple(slices), tuple(dropped), tuple(added))
+    return SlicedAxis(tuple(slices), tuple(dropped), tuple(added))
 
 
 def _mask(positions: list[int] | tuple[int, ...]) -> int:
@@ -78,7 +78,7 @@ def _is_integer(x: Value) -> bool:
     return x.type == OperandType.TENSOR_INT32
 
 
-def _taken(tensors: Tensors, x: Value, part: Part) -> Value:
+def _taken(tensors: Tensors, x: Value, part: SlicedAxis) -> Value:
     begins, ends, strides = (list(column) for column in zip(*part.slices, strict=True))
     masks = [
         _mask([place for place, number in enumerate(numbers) if number is None])
@@ -88,7 +88,7 @@ def _taken(tensors: Tensors, x: Value, part: Part) -> Value:
     return apply(tensors, OperationType.STRIDED_SLICE, x, *numbers, *masks, _mask(part.dropped))
 
 
-def _without_strides(tensors: Tensors, x: Value, part: Part) -> Value:
+def _without_strides(tensors: Tensors, x: Value, part: SlicedAxis) -> Value:
     """A part of INT32, of which the HAL takes neither strides nor dimensions away."""
     if part.dropped and len(x.shape) > 1:
         raise ModelError("drops a dimension of INT32")

@@ -6,7 +6,7 @@ import struct
 
 from nnasync.errors import ModelError
 from nnasync.extensions import LITERT
-from nnasync.formats.whole import Port, State, whole
+from nnasync.formats.whole import State, WholePort, whole
 from nnasync.hal import Model, OperandType, Shape
 from nnasync.importers.tflite.interface import Interface
 from nnasync.importers.tflite.tensor_values import labeled
@@ -53,11 +53,13 @@ def wrap(file: File, interface: Interface, pool: Pool, name: str, reason: str) -
         f"{name}.tflite, as it is: {reason}" if reason else f"{name}.tflite",
         name=name,
         inputs=[
-            Port(port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape or (1,)))
+            WholePort(
+                port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape or (1,))
+            )
             for port in interface.inputs
         ],
         outputs=[
-            Port(port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape))
+            WholePort(port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape))
             for port in interface.outputs
         ],
         states=_states(file, graph),

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from nnasync.hal import Array, Shape, Struct
-from nnasync.kernels.broadcast import Layout
+from nnasync.kernels.broadcast import BroadcastLayout
 from nnasync.kernels.byte_tables import all_values, pair_kernel
 from nnasync.kernels.fixed_point import (
     multiply_by_quantized_multiplier,
@@ -67,7 +67,7 @@ def sum_kernel(arguments: Arguments, output: Tensor, fused: int, sign: int) -> K
     return _affine_kernel(found, a, b, output.shape, order)
 
 
-class _Side(Struct, frozen=True):
+class _SumOperand(Struct, frozen=True):
     """An operand or the result, as far as the values of a sum depend on it."""
 
     type: int
@@ -86,16 +86,16 @@ class _Side(Struct, frozen=True):
         return multiply_by_quantized_multiplier(wide, self.sign * q, shift)
 
 
-def _side(tensor: Tensor, sign: int) -> _Side:
-    return _Side(tensor.type, single(tensor.scale), tensor.zero_point, sign)
+def _side(tensor: Tensor, sign: int) -> _SumOperand:
+    return _SumOperand(tensor.type, single(tensor.scale), tensor.zero_point, sign)
 
 
 class _Problem(Struct, frozen=True):
     """A sum of x and y: what the rule divides scales by, its multiplier, the clamp."""
 
-    x: _Side
-    y: _Side
-    output: _Side
+    x: _SumOperand
+    y: _SumOperand
+    output: _SumOperand
     twice: float
     multiplier: tuple[int, int]
     bounds: tuple[int, int]
@@ -262,7 +262,7 @@ def _affine_kernel(
     affine: _Affine, a: Tensor, b: Tensor, shape: Shape, order: tuple[int, int]
 ) -> Kernel:
     """Blocks of the output's rows; a second operand that broadcasts over them is converted once."""
-    layout = Layout(a.shape, b.shape, shape)
+    layout = BroadcastLayout(a.shape, b.shape, shape)
     specs = [ArraySpec(layout.largest(part)) for part in (layout.a, layout.b, layout.output)]
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:

@@ -9,7 +9,7 @@ import numpy as np
 from nnasync.hal import Array, HalVersion, OperandType, Shape
 from nnasync.kernels.elementwise.activation import logistic
 from nnasync.kernels.operation import Arguments, Parameter, Signature, Tensor
-from nnasync.kernels.recurrent.walking import Timeline
+from nnasync.kernels.recurrent.walking import TimeOrder
 from nnasync.kernels.steps import Call, clip, copy
 
 __all__ = [
@@ -87,7 +87,7 @@ def bidirectional_signatures(
 def bidirectional_results(
     arguments: Arguments,
     merge: int,
-    timeline: Timeline,
+    timeline: TimeOrder,
     features: tuple[int, int],
     states: Sequence[Shape],
 ) -> list[Tensor]:

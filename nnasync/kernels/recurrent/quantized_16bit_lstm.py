@@ -112,7 +112,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
     ]
 
 
-class _Cell:
+class _PackedCell:
     """Packed weights [features + units, 4 * units] and what follows their sums."""
 
     def __init__(self, arguments: Arguments) -> None:
@@ -195,7 +195,7 @@ def _new_cell(active: Array, cell: tuple[Array, Array], wide: Array, work: Array
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    cell = _Cell(arguments)
+    cell = _PackedCell(arguments)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
         sources, states = (inputs[_SOURCE], inputs[_OUTPUT]), (inputs[_CELL], outputs[0])

@@ -32,7 +32,7 @@ from nnasync.kernels.recurrent.directions import (
     bidirectional_signatures,
     named,
 )
-from nnasync.kernels.recurrent.walking import Stretch, Timeline, both_ways, one_way
+from nnasync.kernels.recurrent.walking import Stretch, TimeOrder, both_ways, one_way
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
 
 __all__ = [
@@ -159,11 +159,11 @@ def _uni_signatures() -> list[Signature]:
     return signatures
 
 
-def _uni_timeline(arguments: Arguments) -> Timeline:
+def _uni_timeline(arguments: Arguments) -> TimeOrder:
     major = arguments.integer(_UNI_MAJOR)
     if major not in (0, 1):
         raise arguments.error(_UNI_MAJOR, f"is {major}, expected 0 or 1")
-    return Timeline(arguments.tensor(0, 3).shape, major=major == 1)
+    return TimeOrder(arguments.tensor(0, 3).shape, major=major == 1)
 
 
 def _infer_uni(arguments: Arguments) -> list[Tensor]:
@@ -211,7 +211,7 @@ def _linked(arguments: Arguments) -> tuple[int, bool]:
 
 
 def _infer_bi(arguments: Arguments) -> list[Tensor]:
-    timeline = Timeline.of(arguments, _MAJOR)
+    timeline = TimeOrder.of(arguments, _MAJOR)
     source, linked = _linked(arguments)
     units = (
         _check_cell(arguments, 0, 1, timeline.batches),
@@ -225,7 +225,7 @@ def _infer_bi(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline, merged = Timeline.of(arguments, _MAJOR), arguments.flag(_MERGE)
+    timeline, merged = TimeOrder.of(arguments, _MAJOR), arguments.flag(_MERGE)
     source, linked = _linked(arguments)
     walks = [
         _Direction(

@@ -38,7 +38,7 @@ from nnasync.kernels.recurrent.lstm_sizes import (
     cell_parameters,
     norm_parameters,
 )
-from nnasync.kernels.recurrent.walking import Stretch, Timeline, both_ways, cell_calls, one_way
+from nnasync.kernels.recurrent.walking import Stretch, TimeOrder, both_ways, cell_calls, one_way
 from nnasync.kernels.steps import Call
 
 __all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
@@ -50,7 +50,7 @@ _BACKWARD = Places((0, *range(18, 35), 37, 38), (57, 58, 59, 60), (44, 45, 46, 4
 _AUX, _OPTIONS, _MERGE, _MAJOR = 39, 48, 51, 52
 
 
-class _Direction:
+class _LstmDirection:
     """One LSTM that walks over a sequence."""
 
     def __init__(self, sizes: LstmSizes, options: int, *, backward: bool = False) -> None:
@@ -92,7 +92,7 @@ def _uni_signatures() -> list[Signature]:
 
 
 def _infer_uni(arguments: Arguments) -> list[Tensor]:
-    source, timeline = arguments.tensor(0, 3), Timeline.of(arguments, _UNI_MAJOR)
+    source, timeline = arguments.tensor(0, 3), TimeOrder.of(arguments, _UNI_MAJOR)
     sizes = LstmSizes(arguments, _UNI_PLACES)
     sizes.check_state(timeline.batches)
     shapes = (
@@ -105,8 +105,8 @@ def _infer_uni(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_uni(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline = Timeline.of(arguments, _UNI_MAJOR)
-    walk = _Direction(LstmSizes(arguments, _UNI_PLACES), _UNI_OPTIONS)
+    timeline = TimeOrder.of(arguments, _UNI_MAJOR)
+    walk = _LstmDirection(LstmSizes(arguments, _UNI_PLACES), _UNI_OPTIONS)
     return one_way(walk, arguments, timeline)
 
 
@@ -165,7 +165,7 @@ def _directions(arguments: Arguments) -> tuple[LstmSizes, LstmSizes]:
 
 
 def _infer_bi(arguments: Arguments) -> list[Tensor]:
-    timeline = Timeline.of(arguments, _MAJOR)
+    timeline = TimeOrder.of(arguments, _MAJOR)
     directions = _directions(arguments)
     states = []
     for sizes in directions:
@@ -176,9 +176,9 @@ def _infer_bi(arguments: Arguments) -> list[Tensor]:
 
 
 def _prepare_bi(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline, merged = Timeline.of(arguments, _MAJOR), arguments.flag(_MERGE)
+    timeline, merged = TimeOrder.of(arguments, _MAJOR), arguments.flag(_MERGE)
     walks = [
-        _Direction(sizes, _OPTIONS, backward=backward)
+        _LstmDirection(sizes, _OPTIONS, backward=backward)
         for backward, sizes in zip((False, True), _directions(arguments), strict=True)
     ]
     return both_ways(walks, arguments, timeline, merged=merged)

@@ -20,7 +20,7 @@ __all__ = [
     "Rounds",
     "StepCell",
     "Stretch",
-    "Timeline",
+    "TimeOrder",
     "Walk",
     "both_ways",
     "cell_calls",
@@ -30,7 +30,7 @@ __all__ = [
 _STEPS = 64
 
 
-class Timeline:
+class TimeOrder:
     """The order of time in a sequence [times, batches, ...] or, not `major`, [batches, times, ...].
 
     In a `turned` sequence the values of a step do not lie together.
@@ -45,7 +45,7 @@ class Timeline:
         self.turned = not major and self.batches > 1
 
     @classmethod
-    def of(cls, arguments: Arguments, major: int) -> Timeline:
+    def of(cls, arguments: Arguments, major: int) -> TimeOrder:
         """The order of time of input 0, whose flag is argument `major`."""
         return cls(arguments.tensor(0, 3).shape, major=arguments.flag(major))
 
@@ -137,7 +137,7 @@ class Rounds:
     """The way of one walk over a sequence; `direct` results lie together in the output."""
 
     def __init__(
-        self, walk: Walk, arguments: Arguments, timeline: Timeline, *, direct: bool = True
+        self, walk: Walk, arguments: Arguments, timeline: TimeOrder, *, direct: bool = True
     ) -> None:
         self.walk = walk
         self.timeline = timeline
@@ -200,7 +200,7 @@ class Rounds:
         return [(step, ())]
 
 
-def one_way(walk: Walk, arguments: Arguments, timeline: Timeline) -> Kernel:
+def one_way(walk: Walk, arguments: Arguments, timeline: TimeOrder) -> Kernel:
     """The kernel of a forward walk, whose states may be put out behind its results."""
     rounds = Rounds(walk, arguments, timeline)
 
@@ -212,7 +212,7 @@ def one_way(walk: Walk, arguments: Arguments, timeline: Timeline) -> Kernel:
 
 
 def both_ways(
-    walks: Sequence[Walk], arguments: Arguments, timeline: Timeline, *, merged: bool
+    walks: Sequence[Walk], arguments: Arguments, timeline: TimeOrder, *, merged: bool
 ) -> Kernel:
     """The kernel of a forward and a backward walk; merged results lie in one output."""
     ways = [Rounds(walk, arguments, timeline, direct=not merged) for walk in walks]

@@ -29,7 +29,7 @@ from nnasync.kernels.recurrent.integer_lstm import (
     require_quantization,
 )
 from nnasync.kernels.recurrent.lstm_sizes import CELL_STATE, INPUT, OUTPUT_STATE, LstmSizes
-from nnasync.kernels.recurrent.walking import Stretch, Timeline, cell_calls, one_way
+from nnasync.kernels.recurrent.walking import Stretch, TimeOrder, cell_calls, one_way
 from nnasync.kernels.steps import Call
 from nnasync.kernels.tflite.quantization import tflite_operation
 
@@ -52,7 +52,7 @@ def _signature() -> Signature:
 
 def _infer(arguments: Arguments) -> list[Tensor]:
     require_quantization(arguments)
-    timeline, sizes = Timeline.of(arguments, _MAJOR), LstmSizes(arguments, PLACES)
+    timeline, sizes = TimeOrder.of(arguments, _MAJOR), LstmSizes(arguments, PLACES)
     sizes.check_state(timeline.batches)
     state, cell = arguments.tensor(OUTPUT_STATE), arguments.tensor(CELL_STATE)
     sequence_shape = (*timeline.leading, sizes.output)
@@ -84,7 +84,7 @@ class _Walk:
 
 
 def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    timeline, sizes = Timeline.of(arguments, _MAJOR), LstmSizes(arguments, PLACES)
+    timeline, sizes = TimeOrder.of(arguments, _MAJOR), LstmSizes(arguments, PLACES)
     if outputs[2].scale != arguments.tensor(CELL_STATE).scale:
         raise arguments.fail("output 2 must have the scale of the cell state that comes in")
     return one_way(_Walk(sizes), arguments, timeline)

@@ -15,7 +15,7 @@ import pytest
 
 from nnasync.cli import main
 from nnasync.cli.demo.cpu import Busy
-from nnasync.cli.demo.play import Status
+from nnasync.cli.demo.play import DemoStatus
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.recognition import NONE, Word
 from nnasync.errors import DeviceUnavailable
@@ -144,14 +144,14 @@ def test_signals_end_it_with_a_summary(
         assert balanced(account)
 
 
-def status(**changes: Any) -> Status:
+def status(**changes: Any) -> DemoStatus:
     statistics = StreamStatistics(
         Account(submitted=10, completed=8, missed=2),
         Latency(8, 10**6, 10**6, 2 * 10**6, 3 * 10**6),
         10,
         8,
     )
-    base = Status(
+    base = DemoStatus(
         elapsed_s=3.0,
         seconds=60.0,
         words=(Word(1, 5, 0.9), Word(2, 50, 0.8)),

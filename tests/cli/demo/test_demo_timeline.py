@@ -10,10 +10,10 @@ import numpy as np
 
 from nnasync.cli.demo import page, picture
 from nnasync.cli.demo.cpu import Busy, CpuMeter
-from nnasync.cli.demo.demo_timeline import Lane, best_window, timeline_of
+from nnasync.cli.demo.demo_timeline import TimelineLane, best_window, timeline_of
 from nnasync.cli.demo.play import Recording
-from nnasync.cli.demo.recorder import INLINE, Job, Piece, Recorder
-from nnasync.cli.demo.streams import HOP, HOP_NS, Mark
+from nnasync.cli.demo.recorder import INLINE, DemoJob, DemoPiece, DemoRecorder
+from nnasync.cli.demo.streams import HOP, HOP_NS, StreamMark
 from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.cli.recognition import SpokenWord, Word
@@ -29,29 +29,29 @@ WORDS = WordsTruth(
 VIDEO = VideoTruth(30, 1, (4, 4, 5, 5, 10, 10))
 
 
-def mark(index: int, period_ns: int, outcome: Outcome = Outcome.COMPLETED) -> Mark:
+def mark(index: int, period_ns: int, outcome: Outcome = Outcome.COMPLETED) -> StreamMark:
     captured_ns = ORIGIN + (index + 1) * period_ns
-    return Mark(index, captured_ns, captured_ns + MS, captured_ns + 3 * MS, outcome)
+    return StreamMark(index, captured_ns, captured_ns + MS, captured_ns + 3 * MS, outcome)
 
 
 def recording(**changes: Any) -> Recording:
     hops = [mark(k, HOP_NS, Outcome.MISSED if k == 60 else Outcome.COMPLETED) for k in range(100)]
     frames = [mark(k, 33 * MS) for k in range(6)]
     high = [
-        Piece("words on cpu", INLINE, ORIGIN + k * 10 * MS, ORIGIN + k * 10 * MS + MS)
+        DemoPiece("words on cpu", INLINE, ORIGIN + k * 10 * MS, ORIGIN + k * 10 * MS + MS)
         for k in range(100)
     ]
     low = [
-        Piece("digits_large on cpu", ORIGIN, ORIGIN, ORIGIN + 5 * MS),
-        Piece("digits_large on cpu", ORIGIN + 1, ORIGIN + 5 * MS, ORIGIN + 9 * MS),
-        Piece("digits_large on cpu", ORIGIN, ORIGIN + 9 * MS, ORIGIN + 12 * MS),
-        Piece("digits_large on cpu", ORIGIN + 10 * MS, ORIGIN + 13 * MS, ORIGIN + 15 * MS),
-        Piece("another", 7, ORIGIN, ORIGIN + 900 * MS),
+        DemoPiece("digits_large on cpu", ORIGIN, ORIGIN, ORIGIN + 5 * MS),
+        DemoPiece("digits_large on cpu", ORIGIN + 1, ORIGIN + 5 * MS, ORIGIN + 9 * MS),
+        DemoPiece("digits_large on cpu", ORIGIN, ORIGIN + 9 * MS, ORIGIN + 12 * MS),
+        DemoPiece("digits_large on cpu", ORIGIN + 10 * MS, ORIGIN + 13 * MS, ORIGIN + 15 * MS),
+        DemoPiece("another", 7, ORIGIN, ORIGIN + 900 * MS),
     ]
     jobs = [
-        Job("digits_large on cpu", ORIGIN, ORIGIN + 12 * MS),
-        Job("digits_large on cpu", ORIGIN + 1, ORIGIN + 9 * MS),
-        Job("digits_large on cpu", ORIGIN + 10 * MS, ORIGIN + 15 * MS),
+        DemoJob("digits_large on cpu", ORIGIN, ORIGIN + 12 * MS),
+        DemoJob("digits_large on cpu", ORIGIN + 1, ORIGIN + 9 * MS),
+        DemoJob("digits_large on cpu", ORIGIN + 10 * MS, ORIGIN + 15 * MS),
     ]
     base = Recording(
         started_ns=ORIGIN,
@@ -144,7 +144,7 @@ def test_answer_counts_for_one_word_only() -> None:
 
 def test_window_stays_inside() -> None:
     assert best_window([], 1_000_000) == (400_000, 600_000)
-    assert best_window([Lane("x", 0, lost=(100, 450_000))], 1_000_000) == (350_000, 550_000)
+    assert best_window([TimelineLane("x", 0, lost=(100, 450_000))], 1_000_000) == (350_000, 550_000)
     assert best_window([], 50_000)[0] == 0
 
 
@@ -198,16 +198,16 @@ def test_recorder_keeps_pieces_and_jobs() -> None:
         active_ns = 10
         priority = Priority.MEDIUM
 
-    recorder = Recorder()
+    recorder = DemoRecorder()
     recorder.task_ran(Task(), 20, 30, finished=False)
     recorder.task_ran(Task(), 40, 50, finished=True)
     recorder.inline_run("words", 5, 6)
     assert list(recorder.pieces) == [
-        Piece("digits", 10, 20, 30),
-        Piece("digits", 10, 40, 50),
-        Piece("words", INLINE, 5, 6),
+        DemoPiece("digits", 10, 20, 30),
+        DemoPiece("digits", 10, 40, 50),
+        DemoPiece("words", INLINE, 5, 6),
     ]
-    assert list(recorder.jobs) == [Job("digits", 10, 50)]
+    assert list(recorder.jobs) == [DemoJob("digits", 10, 50)]
 
 
 def test_cpu_meter() -> None:

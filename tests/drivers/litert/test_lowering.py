@@ -9,7 +9,7 @@ import pytest
 import tflite
 
 import nnasync as nn
-from nnasync.drivers.litert.litert_programs import Programs, reasons
+from nnasync.drivers.litert.litert_programs import LiteRTPrograms, reasons
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
 from nnasync.model import Value
@@ -350,7 +350,7 @@ def test_constants_are_not_cast_by_the_engine() -> None:
     builder.output("y", builder.operation(O.LESS, x, np.array([[True, False, True, False]])))
     model = builder.build()
     agree(model, [np.array([[True, True, False, False]])])
-    program = Programs(model, delegated=True).program(((1, 4),))
+    program = LiteRTPrograms(model, delegated=True).program(((1, 4),))
     file = tflite.Model.GetRootAs(program.content, 0)
     codes = [file.OperatorCodes(i).BuiltinCode() for i in range(file.OperatorCodesLength())]
     graph = file.Subgraphs(0)

@@ -11,7 +11,7 @@ import tflite
 import nnasync as nn
 from nnasync.accuracy import Criterion
 from nnasync.drivers.litert import LiteRTEngine
-from nnasync.drivers.litert.litert_programs import Programs, has_products
+from nnasync.drivers.litert.litert_programs import LiteRTPrograms, has_products
 from nnasync.engine import Lowering
 from nnasync.hal import (
     Array,
@@ -127,7 +127,7 @@ def _with_outputs(builder: nn.ModelBuilder, results: tuple[Value, ...]) -> Model
 
 def operators(model: Model) -> set[int]:
     """The operators of the file that a model becomes."""
-    source = Programs(model, delegated=True, products=True)
+    source = LiteRTPrograms(model, delegated=True, products=True)
     file = tflite.Model.GetRootAs(source.program(source.usual()).content, 0)
     return {file.OperatorCodes(i).BuiltinCode() for i in range(file.OperatorCodesLength())}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnasync.drivers.litert.flatbuffer import FileTensor
-from nnasync.drivers.litert.node import Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported
 from nnasync.drivers.litert.scales import check_multipliers, check_scales
 from tests.drivers.litert.hostile import killers
 from tests.drivers.litert.rig import need_litert
@@ -36,7 +36,7 @@ def test_what_ended_the_process_is_declined_when_asked_and_when_compiled() -> No
 def test_denormal_and_infinite_scales_have_no_tensor() -> None:
     check_scales((TINY, 1.0, HUGE))
     for scale in (TINY / 2, float(np.float32(1.4e-45)), 2 * HUGE, float("nan")):
-        with pytest.raises(Unsupported, match="a scale of"):
+        with pytest.raises(LiteRTUnsupported, match="a scale of"):
             check_scales((1.0, scale))
 
 
@@ -54,7 +54,7 @@ def test_denormal_and_infinite_scales_have_no_tensor() -> None:
 def test_the_first_ratio_that_fixed_point_cannot_hold(
     name: str, inputs: tuple[float, ...], output: float
 ) -> None:
-    with pytest.raises(Unsupported, match="fixed point"):
+    with pytest.raises(LiteRTUnsupported, match="fixed point"):
         check_multipliers(name, [byte(each) for each in inputs], [byte(output)])
 
 
@@ -75,5 +75,5 @@ def test_the_last_ratio_that_it_holds(name: str, inputs: tuple[float, ...], outp
 
 def test_each_channel_counts() -> None:
     weights, data = byte(1.0, 2.0**31), byte(1.0)
-    with pytest.raises(Unsupported, match="fixed point"):
+    with pytest.raises(LiteRTUnsupported, match="fixed point"):
         check_multipliers("CONV_2D", [data, weights], [byte(1.0)])

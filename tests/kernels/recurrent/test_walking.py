@@ -9,7 +9,7 @@ import pytest
 
 from nnasync.hal import Array, HalVersion, OperandType, OperationType
 from nnasync.kernels import Arguments, ArraySpec, Parameter, Signature
-from nnasync.kernels.recurrent.walking import Rounds, Stretch, Timeline
+from nnasync.kernels.recurrent.walking import Rounds, Stretch, TimeOrder
 from nnasync.kernels.steps import Call, copy, sequence
 from tests.kernels.running import run, scalar, tensor
 
@@ -55,7 +55,7 @@ def test_rounds(times: int, batches: int, major: bool, backward: bool) -> None:
     rng = np.random.default_rng(times)
     shape = (times, batches, 3) if major else (batches, times, 3)
     x, y, before = numbers(rng, *shape), numbers(rng, *shape), numbers(rng, batches, 3)
-    timeline = Timeline(shape, major=major)
+    timeline = TimeOrder(shape, major=major)
     arguments = Arguments("SUM", [tensor(each) for each in (x, y, before)], SUM)
     turn = slice(None, None, -1 if backward else 1)
     expected = before + np.cumsum(timeline.steps(x + y)[turn], axis=0)
@@ -78,7 +78,7 @@ def test_long_sequences_need_no_more_calls_than_short_ones() -> None:
     for times in (100_000, 200_000):
         x, before = np.zeros((times, 1, 3), np.float32), np.zeros((1, 3), np.float32)
         arguments = Arguments("SUM", [tensor(each) for each in (x, x, before)], SUM)
-        timeline = Timeline(x.shape, major=True)
+        timeline = TimeOrder(x.shape, major=True)
         rounds = Rounds(Sum(backward=False), arguments, timeline)
         counts.append([spec.nbytes for spec in rounds.scratch()])
         scratch = iter([np.zeros(spec.shape, spec.dtype) for spec in rounds.scratch()])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.conformance.random_graphs.graph import Operand
+from nnasync.conformance.random_graphs.graph import GraphOperand
 from nnasync.conformance.random_graphs.operands import FLOATS, LARGEST_SCALE
 from nnasync.conformance.random_graphs.samplers.elementwise import activation, any_tensor
 from nnasync.conformance.random_graphs.samplers.movement import divisors, layout
@@ -80,7 +80,7 @@ def _filter(
     _fit_output(pick, source, filter.scale, terms)
 
 
-def _fit_output(pick: Pick, source: Operand, scale: float, terms: int) -> None:
+def _fit_output(pick: Pick, source: GraphOperand, scale: float, terms: int) -> None:
     """A scale with which sums of that many random products are spread over the output's range."""
     if source.type in FLOATS or pick.chance(0.25):
         return

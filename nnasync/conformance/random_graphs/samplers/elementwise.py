@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.conformance.random_graphs.graph import Operand
+from nnasync.conformance.random_graphs.graph import GraphOperand
 from nnasync.conformance.random_graphs.operands import LARGEST_SCALE, Property
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler, TooLarge
 from nnasync.hal import OperandType, OperationType, Shape
@@ -20,7 +20,7 @@ _FINEST = 64
 _POSITIVE = Property.NON_NEGATIVE | Property.NON_ZERO
 
 
-def any_tensor(pick: Pick, name: str, *, needs: Property = Property.NONE) -> Operand:
+def any_tensor(pick: Pick, name: str, *, needs: Property = Property.NONE) -> GraphOperand:
     """Give a tensor of any shape."""
     return pick.tensor(
         name, lambda: pick.shape(pick.rank(name)), fits=lambda shape: True, needs=needs
@@ -65,7 +65,7 @@ def _stretches(first: Shape, second: Shape) -> bool:
     return len(second) <= 4 and all(a == b or 1 in (a, b) for a, b in pairs)
 
 
-def not_too_fine(pick: Pick, source: Operand) -> None:
+def not_too_fine(pick: Pick, source: GraphOperand) -> None:
     """State an output scale that is not much finer than the input's."""
     scale, zero_point = pick.quantization(source.type)
     if scale:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nnasync.conformance.random_graphs.graph import Operand
+from nnasync.conformance.random_graphs.graph import GraphOperand
 from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperandType, OperationType, Shape
@@ -231,7 +231,7 @@ def _pad(pick: Pick) -> None:
 # -- blocks of space
 
 
-def _image(pick: Pick, steps: Sequence[int]) -> Operand:
+def _image(pick: Pick, steps: Sequence[int]) -> GraphOperand:
     """Give an image, NHWC or in the layout of `steps`, whose new shape is in multiples of these."""
     return pick.tensor("input", lambda: pick.shape(4, steps), fits=lambda found: True)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.conformance.random_graphs.graph import Operand
+from nnasync.conformance.random_graphs.graph import GraphOperand
 from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperationType
@@ -19,7 +19,7 @@ _MOST_BITS = 32
 _DENSE, _FORMS = 2, (1, 2, 3)
 
 
-def _table(pick: Pick, *, lowest_rank: int) -> tuple[Operand, int]:
+def _table(pick: Pick, *, lowest_rank: int) -> tuple[GraphOperand, int]:
     """Give values, and how many of their rows may be looked up."""
     table = pick.tensor(
         "values",

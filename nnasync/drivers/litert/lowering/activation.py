@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperationType, is_quantized
 
 __all__ = ["LOWERINGS"]
@@ -25,14 +25,14 @@ _CURVES = (OperationType.LOGISTIC, OperationType.TANH)
 _LARGEST_SCALE = 8
 
 
-def _activation(graph: Graph, node: Node) -> None:
+def _activation(graph: LiteRTGraph, node: Node) -> None:
     name, given = _NAMES[OperationType(node.type)], node.tensor(0)
     if is_quantized(given.type) and node.type in _CURVES and given.scale >= _LARGEST_SCALE:
-        raise Unsupported(f"a scale of {given.scale}, of which the engine's shift overflows")
+        raise LiteRTUnsupported(f"a scale of {given.scale}, of which the engine's shift overflows")
     graph.emit(name, graph.inputs(node, 0), [graph.output(node)])
 
 
-def _elu(graph: Graph, node: Node) -> None:
+def _elu(graph: LiteRTGraph, node: Node) -> None:
     """The engine's alpha is 1; any other scales the negative part alone."""
     source, target, tensor = graph.input(node, 0), graph.output(node), node.tensor(0)
     alpha = node.number("alpha")

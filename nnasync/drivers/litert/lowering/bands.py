@@ -15,11 +15,11 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.lowering.channel_order import channels_last
 from nnasync.drivers.litert.lowering.padding import windowed
 from nnasync.drivers.litert.lowering.windows import converted, data_type, result_of, scaled_bias
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.drivers.litert.operands import reshaped, retyped
 from nnasync.hal import Array, ChannelQuant, OperationType
 from nnasync.kernels import Tensor
@@ -31,7 +31,7 @@ _MOST_GROWTH = 8
 _MOST_WEIGHTS = 1 << 21
 
 
-def _banded(graph: Graph, node: Node) -> None:
+def _banded(graph: LiteRTGraph, node: Node) -> None:
     """Raises Unsupported where rows are no gain, before it adds anything."""
     taps, window = _suited(node)
     type, bias = data_type(node), node.tensor(2)
@@ -74,16 +74,16 @@ def _suited(node: Node) -> tuple[Array, Window]:
     """The filters [height, width, filters], and the window."""
     given, filter, bias = node.tensor(0), node.tensor(1), node.tensor(2)
     if filter.value is None or bias.value is None:
-        raise Unsupported("weights that only the run tells")
+        raise LiteRTUnsupported("weights that only the run tells")
     sizes = given.shape[2:4] if node.flag("is_nchw") else given.shape[1:3]
     channels = given.shape[1] if node.flag("is_nchw") else given.shape[3]
     window = read_axes(node.arguments, (sizes[0], sizes[1]), (filter.shape[1], filter.shape[2]))
     if channels != 1 or filter.shape[2] == 1 or sizes[1] > _MOST_GROWTH * filter.shape[2]:
-        raise Unsupported("rows are no gain")
+        raise LiteRTUnsupported("rows are no gain")
     is_depthwise = node.type == OperationType.DEPTHWISE_CONV_2D
     taps = filter.value[0] if is_depthwise else np.moveaxis(filter.value[..., 0], 0, -1)
     if taps.size * sizes[1] // filter.shape[2] * window.width.output > _MOST_WEIGHTS:
-        raise Unsupported("too many weights")
+        raise LiteRTUnsupported("too many weights")
     return taps, window
 
 

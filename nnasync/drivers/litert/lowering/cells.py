@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import Array, OperandType, OperationType, Shape
 from nnasync.kernels import Tensor
 
@@ -40,7 +40,7 @@ _TABLES = {
 class _Arithmetic:
     """Adds operators on numbers [batches, columns], as an expression is written."""
 
-    def __init__(self, graph: Graph, batches: int) -> None:
+    def __init__(self, graph: LiteRTGraph, batches: int) -> None:
         self._graph = graph
         self._batches = batches
 
@@ -97,13 +97,13 @@ def _constants(node: Node, positions: Sequence[int]) -> list[Array | None]:
     for position in positions:
         tensor = node.arguments.optional(position)
         if tensor is not None and tensor.value is None:
-            raise Unsupported(f"input {position} is only known in a run")
+            raise LiteRTUnsupported(f"input {position} is only known in a run")
         value = None if tensor is None else tensor.value
         found.append(None if value is None else value.astype(np.float32))
     return found
 
 
-class _Weights:
+class _CellWeights:
     """The constants of an LSTM; raises Unsupported where they are none, and for normalization."""
 
     def __init__(self, node: Node, norms: int) -> None:
@@ -112,18 +112,18 @@ class _Weights:
         self.peepholes = known[9:12]
         self.projection, self.projection_bias = known[_PROJECTION], known[_PROJECTION_BIAS]
         if any(node.arguments.has(position) for position in range(norms, norms + 4)):
-            raise Unsupported("layer normalization")
+            raise LiteRTUnsupported("layer normalization")
         self.is_coupled = of_inputs[_INPUT] is None
         self.gates: dict[int, tuple[Array, Array]] = {}
         for gate in range(self.is_coupled, 4):
             first, second, bias = of_inputs[gate], of_states[gate], biases[gate]
             if first is None or second is None or bias is None:
-                raise Unsupported("weights of a gate are missing")
+                raise LiteRTUnsupported("weights of a gate are missing")
             self.gates[gate] = np.concatenate([first, second], axis=1), bias
 
 
 def _step(
-    node: Node, weights: _Weights, numbers: _Arithmetic, source: int, state: int, cells: int
+    node: Node, weights: _CellWeights, numbers: _Arithmetic, source: int, state: int, cells: int
 ) -> tuple[int, int]:
     """State and cells after a step."""
     activation, joined = node.integer("activation"), numbers.joined(source, state)
@@ -152,8 +152,8 @@ def _step(
     return state, cells
 
 
-def _lstm(graph: Graph, node: Node) -> None:
-    weights = _Weights(node, norms=23)
+def _lstm(graph: LiteRTGraph, node: Node) -> None:
+    weights = _CellWeights(node, norms=23)
     _check_activation(node)
     graph.unwritten(node, 0)
     source, state, cells = graph.inputs(node, 0, _STATE, _CELLS)
@@ -163,8 +163,8 @@ def _lstm(graph: Graph, node: Node) -> None:
         graph.define(node, tensor, output)
 
 
-def _sequence_lstm(graph: Graph, node: Node) -> None:
-    weights = _Weights(node, norms=24)
+def _sequence_lstm(graph: LiteRTGraph, node: Node) -> None:
+    weights = _CellWeights(node, norms=24)
     _check_activation(node)
     batches = _batches_of_a_step(node, is_time_major=node.flag("is_time_major"))
     source, state, cells = graph.inputs(node, 0, _STATE, _CELLS)
@@ -177,12 +177,12 @@ def _sequence_lstm(graph: Graph, node: Node) -> None:
         graph.define(node, cells, 2)
 
 
-def _rnn_step(graph: Graph, node: Node, batches: int, *, is_sequence: bool) -> int:
+def _rnn_step(graph: LiteRTGraph, node: Node, batches: int, *, is_sequence: bool) -> int:
     """The state of a plain recurrent layer after a step."""
     activation = _check_activation(node)
     weights, of_states, bias = _constants(node, (1, 2, 3))
     if weights is None or of_states is None or bias is None:
-        raise Unsupported("weights are missing")
+        raise LiteRTUnsupported("weights are missing")
     numbers = _Arithmetic(graph, batches)
     source, state = graph.inputs(node, 0, 4)
     if is_sequence:
@@ -193,13 +193,13 @@ def _rnn_step(graph: Graph, node: Node, batches: int, *, is_sequence: bool) -> i
     return sum if fused == activation else numbers.curve(activation, sum)
 
 
-def _rnn(graph: Graph, node: Node) -> None:
+def _rnn(graph: LiteRTGraph, node: Node) -> None:
     state = _rnn_step(graph, node, node.tensor(0).shape[0], is_sequence=False)
     graph.define(node, state, 0)
     graph.define(node, state, 1)
 
 
-def _sequence_rnn(graph: Graph, node: Node) -> None:
+def _sequence_rnn(graph: LiteRTGraph, node: Node) -> None:
     batches = _batches_of_a_step(node, is_time_major=bool(node.integer("is_time_major")))
     state = _rnn_step(graph, node, batches, is_sequence=True)
     graph.reshape(state, graph.output(node), graph.result(node).shape)
@@ -210,7 +210,7 @@ def _sequence_rnn(graph: Graph, node: Node) -> None:
 def _check_activation(node: Node) -> int:
     activation = node.integer("activation")
     if activation and activation not in _CURVES:
-        raise Unsupported(f"activation {activation}")
+        raise LiteRTUnsupported(f"activation {activation}")
     return activation
 
 
@@ -219,11 +219,11 @@ def _batches_of_a_step(node: Node, *, is_time_major: bool) -> int:
     first, second, _ = node.tensor(0).shape
     steps, batches = (first, second) if is_time_major else (second, first)
     if steps != 1:
-        raise Unsupported(f"{steps} steps")
+        raise LiteRTUnsupported(f"{steps} steps")
     return batches
 
 
-def _flat(graph: Graph, numbers: _Arithmetic, source: int, shape: Shape) -> int:
+def _flat(graph: LiteRTGraph, numbers: _Arithmetic, source: int, shape: Shape) -> int:
     result = numbers.numbers(shape[1])
     graph.reshape(source, result, shape)
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nnasync.drivers.litert.graph import Graph
+from nnasync.drivers.litert.graph import LiteRTGraph
 from nnasync.drivers.litert.node import Node
 from nnasync.drivers.litert.operands import reshaped
 from nnasync.kernels import Tensor
@@ -17,20 +17,20 @@ Body = Callable[[int, Tensor, int, Tensor], None]
 _TO_NHWC = (0, 2, 3, 1)
 
 
-def channels_last(graph: Graph, node: Node, body: Body, *, flag: str = "is_nchw") -> None:
+def channels_last(graph: LiteRTGraph, node: Node, body: Body, *, flag: str = "is_nchw") -> None:
     """Lower an operation on the first input, which it takes with channels last."""
     order = _TO_NHWC if node.flag(flag) else range(4)
     permuted(graph, node, order, body)
 
 
-def axis_last(graph: Graph, node: Node, axis: int, body: Body) -> None:
+def axis_last(graph: LiteRTGraph, node: Node, axis: int, body: Body) -> None:
     """Lower an operation on the first input, which works along its last dimension."""
     rank = node.tensor(0).rank
     order = [*(index for index in range(rank) if index != axis % rank), axis % rank]
     permuted(graph, node, order, body)
 
 
-def permuted(graph: Graph, node: Node, order: Sequence[int], body: Body) -> None:
+def permuted(graph: LiteRTGraph, node: Node, order: Sequence[int], body: Body) -> None:
     """Lower an operation whose input and output have their dimensions in another order."""
     source, target = graph.input(node, 0), graph.output(node)
     given, wanted = node.tensor(0), graph.result(node)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.drivers.litert.operands import rescaled, reshaped, retyped
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
@@ -28,7 +28,7 @@ _TABLES = {
 }
 
 
-def _arithmetic(graph: Graph, node: Node) -> None:
+def _arithmetic(graph: LiteRTGraph, node: Node) -> None:
     name, table = _TABLES[OperationType(node.type)]
     activation = node.integer("activation")
     if is_quantized(node.tensor(0).type):
@@ -40,17 +40,17 @@ def _arithmetic(graph: Graph, node: Node) -> None:
     if node.type == OperationType.DIV and node.tensor(0).type == _INTEGER:
         divisor = node.tensor(1).value
         if divisor is None or not divisor.all():
-            raise Unsupported("integers divided by what may be 0")
+            raise LiteRTUnsupported("integers divided by what may be 0")
         name, table = "FLOOR_DIV", "FloorDivOptions"
     if node.tensor(0).type == _INTEGER:
         if activation != FusedActivationFunc.NONE:
-            raise Unsupported("integers with an activation")
+            raise LiteRTUnsupported("integers with an activation")
         graph.emit(name, inputs, [output], table)
         return
     graph.emit(name, inputs, [output], table, {"FusedActivationFunction": activation})
 
 
-def _product(graph: Graph, node: Node, activation: int) -> None:
+def _product(graph: LiteRTGraph, node: Node, activation: int) -> None:
     """Unsigned products that may leave 16 bits are made of signed bytes: the engine's wrap."""
     a, b, result = node.tensor(0), node.tensor(1), graph.result(node)
     inputs, output = graph.inputs(node, 0, 1), graph.output(node)
@@ -67,7 +67,7 @@ def _product(graph: Graph, node: Node, activation: int) -> None:
     graph.emit("QUANTIZE", [product], [output], "QuantizeOptions")
 
 
-def _check_scales(graph: Graph, node: Node) -> None:
+def _check_scales(graph: LiteRTGraph, node: Node) -> None:
     """Raise Unsupported where the engine's sums or products overflow, or it aborts the process."""
     a, b, result = node.tensor(0), node.tensor(1), graph.result(node)
     ratio = max(a.scale, b.scale) / result.scale
@@ -76,22 +76,22 @@ def _check_scales(graph: Graph, node: Node) -> None:
     else:
         factor = 2 * ratio / 2**_SUM_SHIFT
         if node.type == OperationType.ADD and ratio >= _LARGEST_RATIO:
-            raise Unsupported("a scale of an input far above that of the output")
+            raise LiteRTUnsupported("a scale of an input far above that of the output")
     if not 0 < factor < 1:
-        raise Unsupported("scales of inputs too large for that of the output")
+        raise LiteRTUnsupported("scales of inputs too large for that of the output")
 
 
-def _power(graph: Graph, node: Node) -> None:
+def _power(graph: LiteRTGraph, node: Node) -> None:
     graph.emit("POW", graph.inputs(node, 0, 1), [graph.output(node)], "PowOptions")
 
 
-def _extremum(graph: Graph, node: Node) -> None:
+def _extremum(graph: LiteRTGraph, node: Node) -> None:
     name = OperationType(node.type).name
     inputs = [in_scale_of_result(graph, node, position) for position in (0, 1)]
     graph.emit(name, inputs, [graph.output(node)], "MaximumMinimumOptions")
 
 
-def in_scale_of_result(graph: Graph, node: Node, position: int) -> int:
+def in_scale_of_result(graph: LiteRTGraph, node: Node, position: int) -> int:
     """An input in the quantization of the output."""
     given, wanted = node.tensor(position), graph.result(node)
     source = graph.input(node, position)
@@ -102,14 +102,14 @@ def in_scale_of_result(graph: Graph, node: Node, position: int) -> int:
     return graph.quantized(real, rescaled(given, wanted))
 
 
-def _prelu(graph: Graph, node: Node) -> None:
+def _prelu(graph: LiteRTGraph, node: Node) -> None:
     if node.tensor(0).shape != graph.result(node).shape:
-        raise Unsupported("an input that is broadcast to the shape of alpha")
+        raise LiteRTUnsupported("an input that is broadcast to the shape of alpha")
     given, alpha, result = node.tensor(0), node.tensor(1), graph.result(node)
     if is_quantized(given.type):
         largest = max(given.scale, given.scale * alpha.scale) / result.scale
         if largest >= _LARGEST_SLOPE:
-            raise Unsupported("a product far above the scale of the output")
+            raise LiteRTUnsupported("a product far above the scale of the output")
     graph.emit("PRELU", graph.inputs(node, 0, 1), [graph.output(node)])
 
 
@@ -123,7 +123,7 @@ _COMPARISONS = {
 }
 
 
-def _comparison(graph: Graph, node: Node) -> None:
+def _comparison(graph: LiteRTGraph, node: Node) -> None:
     """Of quantized numbers their real values are compared, of booleans their integers."""
     type = OperationType(node.type)
     inputs = graph.inputs(node, 0, 1)
@@ -141,32 +141,32 @@ def _comparison(graph: Graph, node: Node) -> None:
     graph.emit(type.name, inputs, [graph.output(node)], _COMPARISONS[type])
 
 
-def _logical(graph: Graph, node: Node) -> None:
+def _logical(graph: LiteRTGraph, node: Node) -> None:
     name = OperationType(node.type).name
     inputs = graph.inputs(node, *range(len(node.inputs)))
     tables = {"LOGICAL_AND": "LogicalAndOptions", "LOGICAL_OR": "LogicalOrOptions"}
     graph.emit(name, inputs, [graph.output(node)], tables.get(name, "LogicalNotOptions"))
 
 
-def _select(graph: Graph, node: Node) -> None:
+def _select(graph: LiteRTGraph, node: Node) -> None:
     inputs = [graph.input(node, 0)]
     inputs += [in_scale_of_result(graph, node, position) for position in (1, 2)]
     graph.emit("SELECT", inputs, [graph.output(node)], "SelectOptions")
 
 
-def _function(graph: Graph, node: Node) -> None:
+def _function(graph: LiteRTGraph, node: Node) -> None:
     name = OperationType(node.type).name
     graph.emit(name, graph.inputs(node, 0), [graph.output(node)])
 
 
-def _cast(graph: Graph, node: Node) -> None:
+def _cast(graph: LiteRTGraph, node: Node) -> None:
     """To 8 bits values are limited first, as the engine would take their lowest bits."""
     given, wanted = node.tensor(0), graph.result(node)
     source, target = graph.input(node, 0), graph.output(node)
     halves = (OperandType.TENSOR_FLOAT16, _REAL)
     if given.type == wanted.type or (given.type in halves and wanted.type in halves):
         if (given.scale, given.zero_point) != (wanted.scale, wanted.zero_point):
-            raise Unsupported("the same type in another scale")
+            raise LiteRTUnsupported("the same type in another scale")
         graph.reshape(source, target, given.shape)
         return
     if is_quantized(wanted.type):

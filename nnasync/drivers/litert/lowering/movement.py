@@ -7,20 +7,20 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.lowering.channel_order import channels_last
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Tensor
 
 __all__ = ["LOWERINGS"]
 
 
-def _reshape(graph: Graph, node: Node) -> None:
+def _reshape(graph: LiteRTGraph, node: Node) -> None:
     graph.reshape(graph.input(node, 0), graph.output(node), graph.result(node).shape)
 
 
-def _transpose(graph: Graph, node: Node) -> None:
+def _transpose(graph: LiteRTGraph, node: Node) -> None:
     if node.index("perm") is None:
         order = list(range(node.tensor(0).rank))[::-1]
         graph.transpose(graph.input(node, 0), graph.output(node), order)
@@ -29,12 +29,12 @@ def _transpose(graph: Graph, node: Node) -> None:
     graph.emit("TRANSPOSE", inputs, [graph.output(node)], "TransposeOptions")
 
 
-def _slice(graph: Graph, node: Node) -> None:
+def _slice(graph: LiteRTGraph, node: Node) -> None:
     inputs = [graph.input(node, 0), *(graph.parameter(node, each) for each in ("begin", "size"))]
     graph.emit("SLICE", inputs, [graph.output(node)], "SliceOptions")
 
 
-def _strided_slice(graph: Graph, node: Node) -> None:
+def _strided_slice(graph: LiteRTGraph, node: Node) -> None:
     """With places counted from the front; a slice that ends before the first one has no end."""
     if any(node.tensor(position).value is None for position in (1, 2, 3)):
         _open_slice(graph, node)
@@ -51,14 +51,14 @@ def _strided_slice(graph: Graph, node: Node) -> None:
         if places.stop < 0:
             end_mask |= 1 << axis
     if 0 in sizes:
-        raise Unsupported("a slice without elements")
+        raise LiteRTUnsupported("a slice without elements")
     whole = graph.like(graph.result(node), tuple(sizes))
     inputs = [graph.input(node, 0), *(graph.integers(each) for each in (begins, ends, strides))]
     graph.emit("STRIDED_SLICE", inputs, [whole], "StridedSliceOptions", {"EndMask": end_mask})
     graph.reshape(whole, graph.output(node), graph.result(node).shape)
 
 
-def _open_slice(graph: Graph, node: Node) -> None:
+def _open_slice(graph: LiteRTGraph, node: Node) -> None:
     """Places that only a run tells, in the engine's reading of them, which is much the same."""
     places = [graph.parameter(node, each) for each in ("begin", "end", "strides")]
     options = {
@@ -89,12 +89,12 @@ def _place(index: int, size: int, low: int, high: int) -> int:
     return min(max(index + size if index < 0 else index, low), high)
 
 
-def _pad(graph: Graph, node: Node) -> None:
+def _pad(graph: LiteRTGraph, node: Node) -> None:
     inputs = [graph.input(node, 0), graph.parameter(node, "paddings")]
     graph.emit("PAD", inputs, [graph.output(node)], "PadOptions")
 
 
-def _pad_with(graph: Graph, node: Node) -> None:
+def _pad_with(graph: LiteRTGraph, node: Node) -> None:
     tensor = node.tensor(0)
     number = node.arguments.value(2).reshape(1)
     value = number.astype(np.int64).astype(tensor.dtype) if is_quantized(tensor.type) else number
@@ -103,15 +103,15 @@ def _pad_with(graph: Graph, node: Node) -> None:
     graph.emit("PADV2", inputs, [graph.output(node)], "PadV2Options")
 
 
-def _depth_to_space(graph: Graph, node: Node) -> None:
+def _depth_to_space(graph: LiteRTGraph, node: Node) -> None:
     _blocks_of_depth(graph, node, "DEPTH_TO_SPACE", "DepthToSpaceOptions")
 
 
-def _space_to_depth(graph: Graph, node: Node) -> None:
+def _space_to_depth(graph: LiteRTGraph, node: Node) -> None:
     _blocks_of_depth(graph, node, "SPACE_TO_DEPTH", "SpaceToDepthOptions")
 
 
-def _blocks_of_depth(graph: Graph, node: Node, name: str, table: str) -> None:
+def _blocks_of_depth(graph: LiteRTGraph, node: Node, name: str, table: str) -> None:
     size = node.integer("block_size")
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
@@ -123,7 +123,7 @@ def _blocks_of_depth(graph: Graph, node: Node, name: str, table: str) -> None:
     channels_last(graph, node, body)
 
 
-def _batch_to_space(graph: Graph, node: Node) -> None:
+def _batch_to_space(graph: LiteRTGraph, node: Node) -> None:
     if node.tensor(1).value is None and not node.flag("is_nchw"):
         crops = graph.constant(np.zeros((2, 2), np.int32))
         inputs = [graph.input(node, 0), graph.parameter(node, "block_shape"), crops]
@@ -139,7 +139,7 @@ def _batch_to_space(graph: Graph, node: Node) -> None:
     channels_last(graph, node, body)
 
 
-def _space_to_batch(graph: Graph, node: Node) -> None:
+def _space_to_batch(graph: LiteRTGraph, node: Node) -> None:
     if not node.flag("is_nchw"):
         parameters = [graph.parameter(node, each) for each in ("block_shape", "paddings")]
         inputs, output = [graph.input(node, 0), *parameters], [graph.output(node)]
@@ -155,7 +155,7 @@ def _space_to_batch(graph: Graph, node: Node) -> None:
     channels_last(graph, node, body)
 
 
-def _fill(graph: Graph, node: Node) -> None:
+def _fill(graph: LiteRTGraph, node: Node) -> None:
     value = node.arguments.value(1).reshape(())
     number = value.astype(np.float32) if value.dtype.kind == "f" else value
     inputs = [graph.parameter(node, "dims"), graph.constant(np.asarray(number))]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.lowering.channel_order import axis_last, channels_last
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.drivers.litert.operands import reshaped
 from nnasync.hal import OperationType
 from nnasync.kernels import Tensor
@@ -20,7 +20,7 @@ def _axis(node: Node) -> int:
     return node.integer("axis") if node.index("axis") is not None else -1
 
 
-def _softmax(graph: Graph, node: Node) -> None:
+def _softmax(graph: LiteRTGraph, node: Node) -> None:
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         options = {"Beta": node.number("beta")}
         graph.emit("SOFTMAX", [source], [target], "SoftmaxOptions", options)
@@ -28,7 +28,7 @@ def _softmax(graph: Graph, node: Node) -> None:
     axis_last(graph, node, _axis(node), body)
 
 
-def _log_softmax(graph: Graph, node: Node) -> None:
+def _log_softmax(graph: LiteRTGraph, node: Node) -> None:
     beta = node.number("beta")
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
@@ -42,18 +42,18 @@ def _log_softmax(graph: Graph, node: Node) -> None:
     axis_last(graph, node, _axis(node), body)
 
 
-def _l2(graph: Graph, node: Node) -> None:
+def _l2(graph: LiteRTGraph, node: Node) -> None:
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         graph.emit("L2_NORMALIZATION", [source], [target], "L2NormOptions")
 
     axis_last(graph, node, _axis(node), body)
 
 
-def _local_response(graph: Graph, node: Node) -> None:
+def _local_response(graph: LiteRTGraph, node: Node) -> None:
     """Beyond the last channel the engine adds nothing, one step at a time."""
     radius = node.integer("radius")
     if radius < 0:
-        raise Unsupported(f"a radius of {radius}")
+        raise LiteRTUnsupported(f"a radius of {radius}")
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         options = {
@@ -73,7 +73,7 @@ def _local_response(graph: Graph, node: Node) -> None:
     axis_last(graph, node, _axis(node), body)
 
 
-def _instance(graph: Graph, node: Node) -> None:
+def _instance(graph: LiteRTGraph, node: Node) -> None:
     """From means over the pixels of each channel: (x - mean) * gamma / sqrt(variance + eps)."""
     numbers = {name: node.number(name) for name in ("gamma", "beta", "epsilon")}
 

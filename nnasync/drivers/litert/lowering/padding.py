@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph
+from nnasync.drivers.litert.graph import LiteRTGraph
 from nnasync.drivers.litert.operands import reshaped
 from nnasync.hal import Array
 from nnasync.kernels import Tensor
@@ -26,7 +26,7 @@ def scheme_of(window: Window) -> int | None:
     return None
 
 
-def windowed(graph: Graph, source: int, given: Tensor, window: Window) -> tuple[int, int]:
+def windowed(graph: LiteRTGraph, source: int, given: Tensor, window: Window) -> tuple[int, int]:
     """The source of a window, padded with zeros where no scheme does, and the scheme."""
     scheme = scheme_of(window)
     if scheme is not None:
@@ -35,7 +35,7 @@ def windowed(graph: Graph, source: int, given: Tensor, window: Window) -> tuple[
 
 
 def pad_image(
-    graph: Graph, source: int, given: Tensor, window: Window, value: Array | None
+    graph: LiteRTGraph, source: int, given: Tensor, window: Window, value: Array | None
 ) -> tuple[int, Tensor]:
     """The image with its padding, of zeros where no value is given."""
     height, width = window.height, window.width

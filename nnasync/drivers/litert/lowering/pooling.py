@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.lowering.channel_order import channels_last
 from nnasync.drivers.litert.lowering.padding import VALID, pad_image, scheme_of
 from nnasync.drivers.litert.node import Node
@@ -19,7 +19,7 @@ from nnasync.kernels.windows.window import Axis, Window, read_axes
 __all__ = ["LOWERINGS"]
 
 
-def _pool(graph: Graph, node: Node) -> None:
+def _pool(graph: LiteRTGraph, node: Node) -> None:
     name = OperationType(node.type).name
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
@@ -38,7 +38,13 @@ def _pool(graph: Graph, node: Node) -> None:
 
 
 def _emit(
-    graph: Graph, node: Node, name: str, source: int, target: int, scheme: int, fused: int = -1
+    graph: LiteRTGraph,
+    node: Node,
+    name: str,
+    source: int,
+    target: int,
+    scheme: int,
+    fused: int = -1,
 ) -> None:
     options = {
         "Padding": scheme,
@@ -59,7 +65,7 @@ def _lowest(tensor: Tensor) -> Array:
 
 
 def _average(
-    graph: Graph,
+    graph: LiteRTGraph,
     node: Node,
     window: Window,
     source: int,

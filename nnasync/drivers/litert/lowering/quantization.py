@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.node import Node
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import Tensor
@@ -14,11 +14,11 @@ from nnasync.kernels import Tensor
 __all__ = ["LOWERINGS"]
 
 
-def _quantize(graph: Graph, node: Node) -> None:
+def _quantize(graph: LiteRTGraph, node: Node) -> None:
     graph.emit("QUANTIZE", graph.inputs(node, 0), [graph.output(node)], "QuantizeOptions")
 
 
-def _dequantize(graph: Graph, node: Node) -> None:
+def _dequantize(graph: LiteRTGraph, node: Node) -> None:
     """A constant is folded: the engine unpacks it for its own use, and leaves others without."""
     tensor = node.tensor(0)
     if tensor.value is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.litert_program import Copy
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperationType
 
 __all__ = ["LOWERINGS", "activation_of"]
@@ -21,7 +21,7 @@ def activation_of(node: Node) -> int:
     """The activation, where the file has a number for it."""
     activation = node.integer("activation")
     if activation == _SIGMOID:
-        raise Unsupported("a sigmoid as activation, which a file cannot say")
+        raise LiteRTUnsupported("a sigmoid as activation, which a file cannot say")
     return activation
 
 
@@ -29,23 +29,23 @@ def _lstm_activation(node: Node) -> int:
     """The activation of cells, of which the engine has no kernel without one."""
     activation = activation_of(node)
     if activation == _NONE:
-        raise Unsupported("cells without an activation")
+        raise LiteRTUnsupported("cells without an activation")
     return activation
 
 
-def _gates(graph: Graph, node: Node, outputs: Sequence[int | None]) -> list[int]:
+def _gates(graph: LiteRTGraph, node: Node, outputs: Sequence[int | None]) -> list[int]:
     """The first 20 inputs of an LSTM; `outputs` are those of the new states."""
     cells, results = node.tensor(_RECURRENT).shape
     if results > cells:
         # The engine writes beyond its scratch memory then, if not for all sizes.
-        raise Unsupported("more outputs than cells")
+        raise LiteRTUnsupported("more outputs than cells")
     inputs = graph.inputs(node, *range(18))
     for position, output in zip(_STATES, outputs, strict=True):
         inputs.append(graph.state(node, position, output, Copy.BYTES))
     return inputs
 
 
-def _norm(graph: Graph, node: Node, first: int) -> list[int]:
+def _norm(graph: LiteRTGraph, node: Node, first: int) -> list[int]:
     """The weights of layer normalization, or nothing."""
     weights = [
         graph.input(node, position) if node.arguments.has(position) else -1
@@ -58,14 +58,14 @@ def _clips(node: Node) -> dict[str, float]:
     return {"CellClip": node.number("cell_clip"), "ProjClip": node.number("projection_clip")}
 
 
-def _lstm(graph: Graph, node: Node) -> None:
+def _lstm(graph: LiteRTGraph, node: Node) -> None:
     options = {"FusedActivationFunction": _lstm_activation(node), **_clips(node)}
     graph.unwritten(node, 0)
     inputs = [*_gates(graph, node, (1, 2)), *_norm(graph, node, 23)]
     graph.emit("LSTM", inputs, [graph.output(node, 3)], "LSTMOptions", options)
 
 
-def _sequence_lstm(graph: Graph, node: Node) -> None:
+def _sequence_lstm(graph: LiteRTGraph, node: Node) -> None:
     options = {
         "FusedActivationFunction": _lstm_activation(node),
         **_clips(node),
@@ -78,15 +78,15 @@ def _sequence_lstm(graph: Graph, node: Node) -> None:
     graph.emit(name, inputs, [graph.output(node)], table, options)
 
 
-def _both_lstm(graph: Graph, node: Node) -> None:
+def _both_lstm(graph: LiteRTGraph, node: Node) -> None:
     merges, count = node.flag("merge_outputs"), len(node.outputs)
     results = 1 if merges else 2
     if any(node.arguments.has(position) for position in range(53, 61)):
-        raise Unsupported("layer normalization in both directions")
+        raise LiteRTUnsupported("layer normalization in both directions")
     if node.arguments.has(39) and not node.arguments.has(41):
-        raise Unsupported("an auxiliary input in place of the backward one")
+        raise LiteRTUnsupported("an auxiliary input in place of the backward one")
     if node.arguments.has(39) and not node.flag("is_time_major"):
-        raise Unsupported("an auxiliary input that is batch-major")
+        raise LiteRTUnsupported("an auxiliary input that is batch-major")
     options = {
         "FusedActivationFunction": _lstm_activation(node),
         **_clips(node),
@@ -103,13 +103,13 @@ def _both_lstm(graph: Graph, node: Node) -> None:
     graph.emit("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, table, options)
 
 
-def _rnn(graph: Graph, node: Node) -> None:
+def _rnn(graph: LiteRTGraph, node: Node) -> None:
     options = {"FusedActivationFunction": activation_of(node)}
     inputs = [*graph.inputs(node, *range(4)), graph.state(node, 4, 0, Copy.BYTES)]
     graph.emit("RNN", inputs, [graph.output(node, 1)], "RNNOptions", options)
 
 
-def _sequence_rnn(graph: Graph, node: Node) -> None:
+def _sequence_rnn(graph: LiteRTGraph, node: Node) -> None:
     options = {
         "FusedActivationFunction": activation_of(node),
         "TimeMajor": bool(node.integer("is_time_major")),
@@ -120,7 +120,7 @@ def _sequence_rnn(graph: Graph, node: Node) -> None:
     graph.emit("UNIDIRECTIONAL_SEQUENCE_RNN", inputs, output, "SequenceRNNOptions", options)
 
 
-def _both_rnn(graph: Graph, node: Node) -> None:
+def _both_rnn(graph: LiteRTGraph, node: Node) -> None:
     merges, count = node.flag("merge_outputs"), len(node.outputs)
     results = 1 if merges else 2
     options = {
@@ -129,7 +129,7 @@ def _both_rnn(graph: Graph, node: Node) -> None:
         "MergeOutputs": merges,
     }
     if node.arguments.has(9) and not node.arguments.has(10):
-        raise Unsupported("an auxiliary input in place of the backward one")
+        raise LiteRTUnsupported("an auxiliary input in place of the backward one")
     with_states = count > results
     inputs = graph.inputs(node, *range(4))
     inputs.append(graph.state(node, 4, results if with_states else None, Copy.BYTES))
@@ -141,7 +141,7 @@ def _both_rnn(graph: Graph, node: Node) -> None:
     graph.emit("BIDIRECTIONAL_SEQUENCE_RNN", inputs, outputs, table, options)
 
 
-def _svdf(graph: Graph, node: Node) -> None:
+def _svdf(graph: LiteRTGraph, node: Node) -> None:
     options = {
         "Rank": node.integer("rank"),
         "FusedActivationFunction": activation_of(node),

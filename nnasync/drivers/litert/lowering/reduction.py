@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nnasync.drivers.litert.flatbuffer import Options
-from nnasync.drivers.litert.graph import Graph, Lower
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.drivers.litert.operands import retyped
 from nnasync.hal import OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels import Tensor
@@ -27,11 +27,11 @@ _NAMES = {
 _INT32 = 2
 
 
-def _reduction(graph: Graph, node: Node) -> None:
+def _reduction(graph: LiteRTGraph, node: Node) -> None:
     rank = node.tensor(0).rank
     axes = sorted({axis % rank for axis in node.integers("axes")})
     if not axes:
-        raise Unsupported("no axes")
+        raise LiteRTUnsupported("no axes")
     keeps = node.integer("keep_dimensions") > 0
     inputs = [graph.input(node, 0), graph.integers(axes)]
     left = tuple(size for axis, size in enumerate(node.tensor(0).shape) if axis not in axes)
@@ -45,7 +45,7 @@ def _reduction(graph: Graph, node: Node) -> None:
         graph.reshape(target, graph.output(node), graph.result(node).shape)
 
 
-def _mean(graph: Graph, node: Node, inputs: Sequence[int], options: Options) -> None:
+def _mean(graph: LiteRTGraph, node: Node, inputs: Sequence[int], options: Options) -> None:
     """The mean of quantized numbers is cut off; sums are whole, so half of one settles doubts."""
     given, wanted = node.tensor(0), graph.result(node)
     source = inputs[0]
@@ -68,12 +68,12 @@ def _mean(graph: Graph, node: Node, inputs: Sequence[int], options: Options) -> 
     graph.emit("QUANTIZE", [result], [graph.output(node)], "QuantizeOptions")
 
 
-def _single(graph: Graph, node: Node, shape: Shape = ()) -> int:
+def _single(graph: LiteRTGraph, node: Node, shape: Shape = ()) -> int:
     """A tensor without dimensions, which the HAL does not have."""
     return graph.like(graph.result(node), shape)
 
 
-def _place(graph: Graph, node: Node) -> None:
+def _place(graph: LiteRTGraph, node: Node) -> None:
     largest = node.type == OperationType.ARGMAX
     rank = node.tensor(0).rank
     axis = graph.constant(np.asarray(node.integer("axis") % rank, np.int32))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nnasync.drivers.litert.flatbuffer import FileTensor
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.litert_program import Copy
-from nnasync.drivers.litert.node import Node, Unsupported
+from nnasync.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.drivers.litert.scales import check_scales
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import OperandType
@@ -21,23 +21,23 @@ _WEIGHTS, _NORMS = range(1, 18), range(20, 24)
 _INTERMEDIATE = ("input", "forget", "cell", "output")
 
 
-def _quantize(graph: Graph, node: Node) -> None:
+def _quantize(graph: LiteRTGraph, node: Node) -> None:
     graph.emit("QUANTIZE", graph.inputs(node, 0), [graph.output(node)], "QuantizeOptions")
 
 
-def _dequantize(graph: Graph, node: Node) -> None:
+def _dequantize(graph: LiteRTGraph, node: Node) -> None:
     graph.emit("DEQUANTIZE", graph.inputs(node, 0), [graph.output(node)], "DequantizeOptions")
 
 
-def _softmax(graph: Graph, node: Node) -> None:
+def _softmax(graph: LiteRTGraph, node: Node) -> None:
     options = {"Beta": node.number("beta")}
     graph.emit("SOFTMAX", graph.inputs(node, 0), [graph.output(node)], "SoftmaxOptions", options)
 
 
-def _svdf(graph: Graph, node: Node) -> None:
+def _svdf(graph: LiteRTGraph, node: Node) -> None:
     """Only with time weights and a state of 16 bits: of 8 bits the engine corrupts its memory."""
     if node.tensor(4).type != _WORDS:
-        raise Unsupported("a state of 8 bits")
+        raise LiteRTUnsupported("a state of 8 bits")
     options = {
         "Rank": node.integer("rank"),
         "FusedActivationFunction": node.integer("activation"),
@@ -46,15 +46,17 @@ def _svdf(graph: Graph, node: Node) -> None:
     graph.emit("SVDF", inputs, [graph.output(node, 1)], "SVDFOptions", options)
 
 
-def _lstm(graph: Graph, node: Node) -> None:
+def _lstm(graph: LiteRTGraph, node: Node) -> None:
     """The engine adds up constant weights before the first run, and takes others for those too."""
     for position in (*_WEIGHTS, *_NORMS):
         tensor = node.arguments.optional(position)
         if tensor is not None and tensor.value is None:
-            raise Unsupported(f"input {position} is only known in a run")
+            raise LiteRTUnsupported(f"input {position} is only known in a run")
     outputs, cells = node.tensor(_STATE).shape[-1], node.tensor(_CELLS).shape[-1]
     if outputs > cells:
-        raise Unsupported("a projection to more numbers than there are cells: memory is short")
+        raise LiteRTUnsupported(
+            "a projection to more numbers than there are cells: memory is short"
+        )
     inputs = graph.inputs(node, *range(18))
     inputs.append(graph.state(node, _STATE, 1, Copy.BYTES))
     inputs.append(graph.state(node, _CELLS, 2, Copy.BYTES))
@@ -76,7 +78,7 @@ def _lstm(graph: Graph, node: Node) -> None:
     )
 
 
-def _intermediates(graph: Graph, node: Node) -> list[int]:
+def _intermediates(graph: LiteRTGraph, node: Node) -> list[int]:
     """Tensors without values, whose scales are those of the gates' sums and the hidden state."""
     gates = [
         FileTensor("INT16", (), (node.number(f"{name}_intermediate_scale"),), (0,))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from nnasync.drivers.litert.graph import Graph, Lower
+from nnasync.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync.drivers.litert.lowering.channel_order import channels_last
 from nnasync.drivers.litert.lowering.padding import VALID, windowed
 from nnasync.drivers.litert.node import Node
@@ -39,7 +39,7 @@ def data_type(node: Node) -> OperandType | None:
     return OperandType(filter.type)
 
 
-def _weights(graph: Graph, node: Node, type: OperandType | None) -> int:
+def _weights(graph: LiteRTGraph, node: Node, type: OperandType | None) -> int:
     """The tensor of the weights in a form that goes with data of this type."""
     filter = node.tensor(1)
     if type is None or filter.type in (type, _QPC):
@@ -50,7 +50,7 @@ def _weights(graph: Graph, node: Node, type: OperandType | None) -> int:
     return graph.quantized(graph.input(node, 1), other)
 
 
-def _bias(graph: Graph, node: Node) -> int:
+def _bias(graph: LiteRTGraph, node: Node) -> int:
     """The tensor of the bias, with the scales that the engine wants to see."""
     bias, filter = node.tensor(2), node.tensor(1)
     if filter.channel_quant is None or bias.value is None:
@@ -67,14 +67,14 @@ def scaled_bias(data: Tensor, filter: Tensor, bias: Tensor) -> Tensor:
     return msgspec.structs.replace(bias, channel_quant=ChannelQuant(scales, 0))
 
 
-def converted(graph: Graph, source: int, given: Tensor, type: OperandType | None) -> int:
+def converted(graph: LiteRTGraph, source: int, given: Tensor, type: OperandType | None) -> int:
     """A value as the other 8-bit type where that is wanted."""
     if type is None or given.type == type:
         return source
     return graph.quantized(source, reshaped(retyped(given, type), given.shape))
 
 
-def _convolution(graph: Graph, node: Node) -> None:
+def _convolution(graph: LiteRTGraph, node: Node) -> None:
     depthwise = node.type == OperationType.DEPTHWISE_CONV_2D
     type = data_type(node)
     filter = node.tensor(1)
@@ -107,7 +107,7 @@ def _convolution(graph: Graph, node: Node) -> None:
 
 
 def result_of(
-    graph: Graph, target: int, wanted: Tensor, type: OperandType | None
+    graph: LiteRTGraph, target: int, wanted: Tensor, type: OperandType | None
 ) -> tuple[int, bool]:
     """Where to write, and whether that is to be converted to the target."""
     if type is None or wanted.type == type:
@@ -115,7 +115,7 @@ def result_of(
     return graph.like(retyped(wanted, type)), True
 
 
-def _transpose_convolution(graph: Graph, node: Node) -> None:
+def _transpose_convolution(graph: LiteRTGraph, node: Node) -> None:
     """The whole result, of which padding leaves a part; where it adds, the image gets zeros."""
     type = data_type(node)
     filter, activation = node.tensor(1), node.integer("activation")
@@ -164,7 +164,7 @@ def _transpose_convolution(graph: Graph, node: Node) -> None:
     channels_last(graph, node, body)
 
 
-def _extended(graph: Graph, source: int, given: Tensor, sizes: Sequence[int]) -> int:
+def _extended(graph: LiteRTGraph, source: int, given: Tensor, sizes: Sequence[int]) -> int:
     """An image with zeros behind it, up to this height and width."""
     shape = (given.shape[0], *sizes, given.shape[3])
     if shape == given.shape:
@@ -190,7 +190,7 @@ def _heads(node: Node, size: tuple[int, ...], stride: tuple[int, int]) -> tuple[
     return found[0], found[1]
 
 
-def _dense(graph: Graph, node: Node) -> None:
+def _dense(graph: LiteRTGraph, node: Node) -> None:
     inputs = [graph.input(node, 0), graph.input(node, 1), _bias(graph, node)]
     options = {"FusedActivationFunction": node.integer("activation")}
     output = [graph.output(node)]
@@ -203,7 +203,7 @@ _RESIZES = {
 }
 
 
-def _resize(graph: Graph, node: Node) -> None:
+def _resize(graph: LiteRTGraph, node: Node) -> None:
     """Quantized pixels are mixed as real numbers and cut off, where the engine would round."""
     type = OperationType(node.type)
     options = {

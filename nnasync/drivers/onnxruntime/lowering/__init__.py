@@ -10,7 +10,7 @@ import importlib.util
 
 from nnasync import hal
 from nnasync.drivers.onnxruntime.lowering import elementwise, movement, windows
-from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported, read_calls
+from nnasync.drivers.onnxruntime.lowering.call import OperationCall, OrtUnsupported, read_calls
 from nnasync.drivers.onnxruntime.lowering.emitter import Emitter
 from nnasync.drivers.onnxruntime.lowering.windows import Lower
 from nnasync.errors import ModelError
@@ -18,7 +18,7 @@ from nnasync.formats.onnx import ELEMENTS
 from nnasync.hal import Model, OperandType
 from nnasync.kernels import NotConstant, Tensor
 
-__all__ = ["LOWERINGS", "Unsupported", "lower", "reason", "reasons"]
+__all__ = ["LOWERINGS", "OrtUnsupported", "lower", "reason", "reasons"]
 
 LOWERINGS: dict[int, Lower] = {
     **windows.LOWERINGS,
@@ -57,9 +57,9 @@ def lower(model: Model) -> bytes:
     for position, call in enumerate(calls):
         try:
             if isinstance(call, str):
-                raise Unsupported(call)
+                raise OrtUnsupported(call)
             LOWERINGS[call.type](emitter, call)
-        except Unsupported as error:
+        except OrtUnsupported as error:
             raise ModelError(f"operation {position}: {error}") from error
     names = [f"output{place}" for place in range(len(main.output_indexes))]
     for name, index in zip(names, main.output_indexes, strict=True):
@@ -71,7 +71,7 @@ def lower(model: Model) -> bytes:
     return emitter.finish(inputs, outputs, model.name)
 
 
-def _reason(call: Call, tensors: list[Tensor | None]) -> str | None:
+def _reason(call: OperationCall, tensors: list[Tensor | None]) -> str | None:
     """Why a call is not taken; its inputs are taken to be at hand."""
     name = hal.operation_name(call.type)
     if call.type not in LOWERINGS:
@@ -83,7 +83,7 @@ def _reason(call: Call, tensors: list[Tensor | None]) -> str | None:
             emitter.add_input(index, f"operand{index}")
     try:
         LOWERINGS[call.type](emitter, call)
-    except (Unsupported, ModelError, NotConstant) as error:
+    except (OrtUnsupported, ModelError, NotConstant) as error:
         return f"{name}: {error}"
     return None
 

@@ -14,14 +14,14 @@ from nnasync.kernels import Operation as Kernels
 from nnasync.kernels.windows.window import position
 from nnasync.validation import find_operation, subgraph_tensors
 
-__all__ = ["Call", "Unsupported", "read_calls"]
+__all__ = ["OperationCall", "OrtUnsupported", "read_calls"]
 
 
-class Unsupported(Exception):
+class OrtUnsupported(Exception):
     """Why an operation is not taken."""
 
 
-class Call:
+class OperationCall:
     """One operation with its operands; all shapes are known."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Call:
         """The value of an argument; Unsupported where it is computed."""
         value = self.tensor(position).value
         if value is None:
-            raise Unsupported(f"input {position} is computed")
+            raise OrtUnsupported(f"input {position} is computed")
         return value
 
     def shape(self, position: int) -> Shape:
@@ -87,45 +87,47 @@ class Call:
         )
 
 
-def read_calls(model: Model) -> tuple[list[Call | str], list[Tensor | None]]:
+def read_calls(model: Model) -> tuple[list[OperationCall | str], list[Tensor | None]]:
     """For each operation of the main subgraph a call, or why there is none; and all operands."""
     tensors = subgraph_tensors(model, model.main)
-    found: list[Call | str] = []
+    found: list[OperationCall | str] = []
     for operation in model.main.operations:
         try:
             found.append(_read(model, operation, tensors))
-        except (Unsupported, ModelError, NotConstant) as error:
+        except (OrtUnsupported, ModelError, NotConstant) as error:
             found.append(str(error) or "a shape depends on values that are computed")
     return found, tensors
 
 
-def _read(model: Model, operation: Operation, tensors: list[Tensor | None]) -> Call:
+def _read(model: Model, operation: Operation, tensors: list[Tensor | None]) -> OperationCall:
     known = find_operation(model, operation.type)
     if known is None or hal.is_extension(operation.type):
-        raise Unsupported("is not translated to ONNX")
+        raise OrtUnsupported("is not translated to ONNX")
     operands = model.main.operands
     inputs = [tensors[index] for index in operation.inputs]
     types = [operands[index].type for index in operation.outputs]
     if not all(tensor is None or tensor.is_known for tensor in inputs):
-        raise Unsupported("a shape is not known before the run")
+        raise OrtUnsupported("a shape is not known before the run")
     outputs = []
     for index, rule in zip(operation.outputs, known.infer(inputs, types), strict=True):
         given = tensors[index]
         if given is None or not rule.is_known:
-            raise Unsupported("the shape of an output is not known before the run")
+            raise OrtUnsupported("the shape of an output is not known before the run")
         if not given.is_known:
             given = msgspec.structs.replace(given, shape=rule.shape)
             tensors[index] = given
         outputs.append(given)
     if any(0 in t.shape for t in [*inputs, *outputs] if t is not None):
-        raise Unsupported("a tensor is empty")
+        raise OrtUnsupported("a tensor is empty")
     omitted = [operands[i].lifetime == OperandLifeTime.NO_VALUE for i in operation.inputs]
     given_types = [
         None if gone else operands[i].type
         for gone, i in zip(omitted, operation.inputs, strict=True)
     ]
     signature = _signature(known, given_types, types, inputs)
-    return Call(operation.type, operation, Arguments(known.name, inputs, signature), outputs)
+    return OperationCall(
+        operation.type, operation, Arguments(known.name, inputs, signature), outputs
+    )
 
 
 def _signature(

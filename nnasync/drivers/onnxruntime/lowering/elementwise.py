@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported
+from nnasync.drivers.onnxruntime.lowering.call import OperationCall, OrtUnsupported
 from nnasync.drivers.onnxruntime.lowering.emitter import AXIS_FIRST, Emitter
 from nnasync.drivers.onnxruntime.lowering.windows import Lower
 from nnasync.hal import OperandType, OperationType, is_quantized
@@ -27,7 +27,7 @@ _LARGEST_SCALE = 8
 def _unary(*types: str) -> Lower:
     """Nodes one behind the other, in the layout of the input."""
 
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         index = call.inputs[0]
         first = emitter.is_first(index)
         name = emitter.real(index, first=first)
@@ -42,10 +42,10 @@ def _curve(type: str) -> Lower:
     """A node whose fixed-point rule makes the lowest result of 0 itself from a scale of 8 on."""
     plain = _unary(type)
 
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         source = call.tensor(0)
         if is_quantized(source.type) and source.scale >= _LARGEST_SCALE:
-            raise Unsupported(
+            raise OrtUnsupported(
                 f"has an input of scale {source.scale}, which the rule saturates at 0"
             )
         plain(emitter, call)
@@ -54,7 +54,7 @@ def _curve(type: str) -> Lower:
 
 
 def _rectifier(activation: int) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         index = call.inputs[0]
         first = emitter.is_first(index)
         name = emitter.real(index, first=first)
@@ -64,20 +64,20 @@ def _rectifier(activation: int) -> Lower:
     return lower
 
 
-def _elu(emitter: Emitter, call: Call) -> None:
+def _elu(emitter: Emitter, call: OperationCall) -> None:
     name = emitter.node("Elu", [emitter.real(call.inputs[0])], alpha=call.number(1))
     emitter.give_real(call.outputs[0], name)
 
 
-def _is_first(emitter: Emitter, call: Call, count: int) -> bool:
+def _is_first(emitter: Emitter, call: OperationCall, count: int) -> bool:
     """Whether channels come first in what is combined, broadcast to the result."""
     return call.result.rank == 4 and emitter.is_first(*call.inputs[:count])
 
 
 def _arithmetic(type: str) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         if call.result.type == OperandType.TENSOR_INT32 and (type == "Div" or call.integer(2) != 0):
-            raise Unsupported("divides integers, or fuses an activation to them")
+            raise OrtUnsupported("divides integers, or fuses an activation to them")
         first = _is_first(emitter, call, 2)
         names = [emitter.real(index, first=first) for index in call.inputs[:2]]
         name = emitter.activated(emitter.node(type, names), call.integer(2), call.result)
@@ -89,10 +89,10 @@ def _arithmetic(type: str) -> Lower:
 def _binary(type: str, *after: str) -> Lower:
     """A function or comparison of two numbers."""
 
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         ordered = type not in ("Equal", "And", "Or")
         if ordered and call.tensor(0).type == OperandType.TENSOR_BOOL8:
-            raise Unsupported("takes truth values")
+            raise OrtUnsupported("takes truth values")
         first = _is_first(emitter, call, 2)
         names = [emitter.real(index, first=first) for index in call.inputs[:2]]
         name = emitter.node(type, names)
@@ -103,20 +103,20 @@ def _binary(type: str, *after: str) -> Lower:
     return lower
 
 
-def _prelu(emitter: Emitter, call: Call) -> None:
+def _prelu(emitter: Emitter, call: OperationCall) -> None:
     if call.result.shape != call.shape(0):
-        raise Unsupported("is broadcast to the slopes")
+        raise OrtUnsupported("is broadcast to the slopes")
     call.array(1)  # a slope that is computed would square what rounding did to its input
     _binary("PRelu")(emitter, call)
 
 
-def _select(emitter: Emitter, call: Call) -> None:
+def _select(emitter: Emitter, call: OperationCall) -> None:
     names = [emitter.real(index) for index in call.inputs]
     emitter.give_real(call.outputs[0], emitter.node("Where", names))
 
 
 def _softmax(type: str) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         rank = call.tensor(0).rank
         axis = call.integer(2) if call.has(2) else -1
         axis = axis % rank
@@ -134,7 +134,7 @@ def _scalar(emitter: Emitter, number: float) -> str:
 
 
 def _reduce(type: str, *, axes_as_input: bool = False) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         rank = call.tensor(0).rank
         axes = sorted({axis % rank for axis in call.integers(1)})
         keeps = int(call.flag(2))
@@ -154,7 +154,7 @@ def _reduce(type: str, *, axes_as_input: bool = False) -> Lower:
 
 
 def _extreme(type: str) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         axis = call.integer(1) % call.tensor(0).rank
         name = emitter.node(type, [emitter.real(call.inputs[0])], axis=axis, keepdims=0)
         name = emitter.node("Cast", [name], to=_ELEMENTS[OperandType.TENSOR_INT32])
@@ -165,26 +165,26 @@ def _extreme(type: str) -> Lower:
     return lower
 
 
-def _quantize(emitter: Emitter, call: Call) -> None:
+def _quantize(emitter: Emitter, call: OperationCall) -> None:
     index = call.inputs[0]
     first = emitter.is_first(index)
     name = emitter.real(index, first=first)
     emitter.give_real(call.outputs[0], name, first=first)
 
 
-def _dequantize(emitter: Emitter, call: Call) -> None:
+def _dequantize(emitter: Emitter, call: OperationCall) -> None:
     index = call.inputs[0]
     first = emitter.is_first(index)
     name = emitter.real(index, first=first)
     emitter.give_real(call.outputs[0], name, first=first)
 
 
-def _cast(emitter: Emitter, call: Call) -> None:
+def _cast(emitter: Emitter, call: OperationCall) -> None:
     source, result = call.tensor(0), call.result
     if source.type not in _ELEMENTS or result.type not in _ELEMENTS:
-        raise Unsupported("casts a type that ONNX has not")
+        raise OrtUnsupported("casts a type that ONNX has not")
     if OperandType.TENSOR_QUANT8_ASYMM == result.type != source.type:
-        raise Unsupported("casts to bytes, which does not saturate in ONNX")
+        raise OrtUnsupported("casts to bytes, which does not saturate in ONNX")
     name = emitter.whole(call.inputs[0])
     if source.type != result.type:
         name = emitter.node("Cast", [name], to=_ELEMENTS[OperandType(result.type)])
@@ -193,7 +193,7 @@ def _cast(emitter: Emitter, call: Call) -> None:
     emitter.give(call.outputs[0], name)
 
 
-def _l2_normalization(emitter: Emitter, call: Call) -> None:
+def _l2_normalization(emitter: Emitter, call: OperationCall) -> None:
     axis = call.integer(1) if call.has(1) else -1
     name = emitter.node(
         "LpNormalization", [emitter.real(call.inputs[0])], axis=axis % call.tensor(0).rank, p=2
@@ -201,22 +201,22 @@ def _l2_normalization(emitter: Emitter, call: Call) -> None:
     emitter.give_real(call.outputs[0], name)
 
 
-def _response_normalization(emitter: Emitter, call: Call) -> None:
+def _response_normalization(emitter: Emitter, call: OperationCall) -> None:
     """ONNX sums over the channels of an image, divides by the width of the window, and adds."""
     axis = call.integer(5) if call.has(5) else -1
     if call.tensor(0).rank != 4 or axis % 4 not in (1, 3):
-        raise Unsupported("normalizes over another axis than the channels of images")
+        raise OrtUnsupported("normalizes over another axis than the channels of images")
     first = axis % 4 == 3
     size = 2 * call.integer(1) + 1
     if size > _WIDEST:
-        raise Unsupported(f"sums over {size} channels")
+        raise OrtUnsupported(f"sums over {size} channels")
     bias, alpha, beta = (call.number(place) for place in (2, 3, 4))
     name = emitter.real(call.inputs[0], first=first)
     name = emitter.node("LRN", [name], size=size, bias=bias, alpha=alpha * size, beta=beta)
     emitter.give_real(call.outputs[0], name, first=first)
 
 
-def _instance_normalization(emitter: Emitter, call: Call) -> None:
+def _instance_normalization(emitter: Emitter, call: OperationCall) -> None:
     first = not call.flag(4)
     channels = call.shape(0)[3 if first else 1]
     gamma, beta = (np.full(channels, call.number(place), np.float32) for place in (1, 2))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.drivers.onnxruntime.lowering.call import Unsupported
+from nnasync.drivers.onnxruntime.lowering.call import OrtUnsupported
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape, is_quantized
 from nnasync.kernels import Tensor
@@ -79,7 +79,7 @@ class Emitter:
         """What is known of an operand."""
         tensor = self.tensors[index]
         if tensor is None:
-            raise Unsupported("an input is omitted")
+            raise OrtUnsupported("an input is omitted")
         return tensor
 
     def add_input(self, index: int, name: str) -> None:
@@ -122,7 +122,7 @@ class Emitter:
             return self.node("Cast", [name], to=_FLOAT32)
         if is_quantized(tensor.type) or tensor.type == _SYMMETRIC:
             return self.dequantized(name, tensor)
-        raise Unsupported(f"takes {OperandType(tensor.type).name}")
+        raise OrtUnsupported(f"takes {OperandType(tensor.type).name}")
 
     def give(self, index: int, name: str, *, first: bool = False) -> None:
         """Make a value that is an operand's as it is, in a layout, the operand's."""
@@ -136,7 +136,7 @@ class Emitter:
         elif tensor.type == _HALF:
             name = self.node("Cast", [name], to=_FLOAT16)
         elif tensor.type not in _PLAIN:
-            raise Unsupported(f"gives {OperandType(tensor.type).name}")
+            raise OrtUnsupported(f"gives {OperandType(tensor.type).name}")
         self.give(index, name, first=first)
 
     def scale_of(self, tensor: Tensor) -> list[str]:
@@ -158,7 +158,7 @@ class Emitter:
             return self.node("Relu", [name])
         bounds = {FusedActivationFunc.RELU1: (-1, 1), FusedActivationFunc.RELU6: (0, 6)}
         if activation not in bounds:
-            raise Unsupported(f"has activation {activation}")
+            raise OrtUnsupported(f"has activation {activation}")
         limits = bounds[FusedActivationFunc(activation)]
         names = [self.constant(np.asarray(limit, np.float32)) for limit in limits]
         return self.node("Clip", [name, *names])
@@ -196,7 +196,7 @@ class Emitter:
             return self.constant(value)
         other = self._whole.get((index, not first))
         if other is None:
-            raise Unsupported("an input is computed by an operation that is not taken")
+            raise OrtUnsupported("an input is computed by an operation that is not taken")
         if first and tensor.rank != 4:
             return other
         return self._moved(other, tensor.shape, first)

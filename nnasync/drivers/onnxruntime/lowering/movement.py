@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported
+from nnasync.drivers.onnxruntime.lowering.call import OperationCall, OrtUnsupported
 from nnasync.drivers.onnxruntime.lowering.emitter import AXIS_FIRST, FIRST, Emitter
 from nnasync.drivers.onnxruntime.lowering.windows import Lower
 from nnasync.hal import OperandType, OperationType, is_quantized
@@ -26,28 +26,28 @@ _WHOLE = (
 )
 
 
-def _take(emitter: Emitter, call: Call, *, first: bool = False) -> str:
+def _take(emitter: Emitter, call: OperationCall, *, first: bool = False) -> str:
     """Input 0 as it is; Unsupported where it is requantized on the way."""
     if call.tensor(0).type not in _WHOLE:
-        raise Unsupported(f"moves {OperandType(call.tensor(0).type).name}")
+        raise OrtUnsupported(f"moves {OperandType(call.tensor(0).type).name}")
     if not call.keeps_numbers:
-        raise Unsupported("requantizes what it moves")
+        raise OrtUnsupported("requantizes what it moves")
     return emitter.whole(call.inputs[0], first=first)
 
 
-def _reshape(emitter: Emitter, call: Call) -> None:
+def _reshape(emitter: Emitter, call: OperationCall) -> None:
     name = emitter.reshaped(_take(emitter, call), call.result.shape)
     emitter.give(call.outputs[0], name)
 
 
-def _transpose(emitter: Emitter, call: Call) -> None:
+def _transpose(emitter: Emitter, call: OperationCall) -> None:
     rank = call.tensor(0).rank
     order = call.integers(1) if call.has(1) else list(range(rank))[::-1]
     name = emitter.node("Transpose", [_take(emitter, call)], perm=order)
     emitter.give(call.outputs[0], name)
 
 
-def _concatenation(emitter: Emitter, call: Call) -> None:
+def _concatenation(emitter: Emitter, call: OperationCall) -> None:
     count = len(call.inputs) - 1
     axis = call.integer(count) % call.result.rank
     first = call.result.rank == 4 and emitter.is_first(*call.inputs[:count])
@@ -67,7 +67,7 @@ def _is_alike(a: Tensor, b: Tensor) -> bool:
     return (a.type, a.scale, a.zero_point) == (b.type, b.scale, b.zero_point)
 
 
-def _pad(emitter: Emitter, call: Call) -> None:
+def _pad(emitter: Emitter, call: OperationCall) -> None:
     source = call.tensor(0)
     amounts = call.array(1)
     first = emitter.is_first(call.inputs[0])
@@ -92,13 +92,13 @@ def _cut(emitter: Emitter, name: str, begin: Sequence[int], end: Sequence[int]) 
     return emitter.node("Slice", [name, emitter.integers(begin), emitter.integers(end)])
 
 
-def _slice(emitter: Emitter, call: Call) -> None:
+def _slice(emitter: Emitter, call: OperationCall) -> None:
     begin = call.integers(1)
     end = [a + n for a, n in zip(begin, call.result.shape, strict=True)]
     emitter.give(call.outputs[0], _cut(emitter, _take(emitter, call), begin, end))
 
 
-def _strided_slice(emitter: Emitter, call: Call) -> None:
+def _strided_slice(emitter: Emitter, call: OperationCall) -> None:
     begins, ends, strides = (call.integers(place) for place in (1, 2, 3))
     begin_mask, end_mask = call.integer(4), call.integer(5)
     for axis, stride in enumerate(strides):
@@ -119,7 +119,7 @@ def _strided_slice(emitter: Emitter, call: Call) -> None:
     emitter.give(call.outputs[0], emitter.reshaped(name, call.result.shape))
 
 
-def _channel_shuffle(emitter: Emitter, call: Call) -> None:
+def _channel_shuffle(emitter: Emitter, call: OperationCall) -> None:
     shape, groups = call.shape(0), call.integer(1)
     axis = call.integer(2) % len(shape)
     parts = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
@@ -130,7 +130,7 @@ def _channel_shuffle(emitter: Emitter, call: Call) -> None:
     emitter.give(call.outputs[0], emitter.reshaped(name, shape))
 
 
-def _split(emitter: Emitter, call: Call) -> None:
+def _split(emitter: Emitter, call: OperationCall) -> None:
     axis = call.integer(1) % call.tensor(0).rank
     name = _take(emitter, call)
     names = emitter.nodes_of("Split", [name], len(call.outputs), axis=axis)
@@ -141,25 +141,25 @@ def _split(emitter: Emitter, call: Call) -> None:
         emitter.give(index, each)
 
 
-def _tile(emitter: Emitter, call: Call) -> None:
+def _tile(emitter: Emitter, call: OperationCall) -> None:
     repeats = call.integers(1)
     name = emitter.node("Tile", [_take(emitter, call), emitter.integers(repeats)])
     emitter.give(call.outputs[0], name)
 
 
-def _gather(emitter: Emitter, call: Call) -> None:
+def _gather(emitter: Emitter, call: OperationCall) -> None:
     axis = call.integer(1) % call.tensor(0).rank
     indices = call.array(2)
     size = call.shape(0)[axis]
     if ((indices < 0) | (indices >= size)).any():
-        raise Unsupported("gathers beyond the end")
+        raise OrtUnsupported("gathers beyond the end")
     places = emitter.constant(indices.astype(np.int64))
     name = emitter.node("Gather", [_take(emitter, call), places], axis=axis)
     emitter.give(call.outputs[0], name)
 
 
 def _block(type: str) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         nchw = is_nchw(call.arguments)
         name = emitter.real(call.inputs[0], first=not nchw)
         name = emitter.node(type, [name], blocksize=call.integer(1))

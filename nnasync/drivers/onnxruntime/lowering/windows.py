@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.drivers.onnxruntime.lowering.call import Call, Unsupported
+from nnasync.drivers.onnxruntime.lowering.call import OperationCall, OrtUnsupported
 from nnasync.drivers.onnxruntime.lowering.emitter import Emitter, shifted
 from nnasync.hal import OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels import Tensor
@@ -22,14 +22,14 @@ from nnasync.kernels.windows.window import (
 
 __all__ = ["LOWERINGS", "Lower"]
 
-Lower = Callable[[Emitter, Call], None]
+Lower = Callable[[Emitter, OperationCall], None]
 """Adds the nodes of an operation; raises Unsupported for a form that is not taken."""
 
 _CONVOLUTION, _DEPTHWISE = (0, 3, 1, 2), (3, 0, 1, 2)
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
 
-def _image(emitter: Emitter, call: Call) -> str:
+def _image(emitter: Emitter, call: OperationCall) -> str:
     """Input 0 with channels first: as they come, or moved."""
     index = call.inputs[0]
     if is_nchw(call.arguments):
@@ -37,7 +37,7 @@ def _image(emitter: Emitter, call: Call) -> str:
     return emitter.real(index, first=True)
 
 
-def _give_image(emitter: Emitter, call: Call, name: str) -> None:
+def _give_image(emitter: Emitter, call: OperationCall, name: str) -> None:
     emitter.give_real(call.outputs[0], name, first=not is_nchw(call.arguments))
 
 
@@ -87,7 +87,7 @@ def _bias(emitter: Emitter, index: int, source: Tensor, weights: Tensor) -> str:
 
 
 def _convolution(order: tuple[int, ...]) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         shape, weights = image_shape(call.arguments), call.tensor(1)
         window = read_axes(
             call.arguments, (shape[1], shape[2]), (weights.shape[1], weights.shape[2])
@@ -110,7 +110,7 @@ def _convolution(order: tuple[int, ...]) -> Lower:
     return lower
 
 
-def _transposed(emitter: Emitter, call: Call) -> None:
+def _transposed(emitter: Emitter, call: OperationCall) -> None:
     """A transposed convolution: its padding is taken from what it would give without."""
     shape, weights, result = image_shape(call.arguments), call.tensor(1), call.result.shape
     sizes = result[2:] if is_nchw(call.arguments) else result[1:3]
@@ -126,7 +126,7 @@ def _transposed(emitter: Emitter, call: Call) -> None:
         extra[axis] = max(-tail, 0)
         pads[0][axis], pads[1][axis] = head, max(tail, 0)
         if extra[axis] >= strides[axis]:
-            raise Unsupported("gives more rows or columns than its windows reach")
+            raise OrtUnsupported("gives more rows or columns than its windows reach")
     names = [
         _image(emitter, call),
         _weights(emitter, call.inputs[1], (3, 0, 1, 2)),
@@ -144,7 +144,7 @@ def _transposed(emitter: Emitter, call: Call) -> None:
     _give_image(emitter, call, emitter.activated(name, activation, call.result))
 
 
-def _heads(call: Call) -> tuple[int, int] | None:
+def _heads(call: OperationCall) -> tuple[int, int] | None:
     """Padding at top and left; None where it is half of what there is."""
     if is_implicit(call.arguments):
         return None if is_same(call.arguments) else (0, 0)
@@ -152,7 +152,7 @@ def _heads(call: Call) -> tuple[int, int] | None:
     return call.integer(first + 2), call.integer(first)
 
 
-def _l2_pool(emitter: Emitter, call: Call) -> None:
+def _l2_pool(emitter: Emitter, call: OperationCall) -> None:
     """The root of the mean of squares."""
     _, height, width, _ = image_shape(call.arguments)
     first = call.place("filter_width")
@@ -167,7 +167,7 @@ def _l2_pool(emitter: Emitter, call: Call) -> None:
     _give_image(emitter, call, emitter.activated(roots, activation, call.result))
 
 
-def _dense(emitter: Emitter, call: Call) -> None:
+def _dense(emitter: Emitter, call: OperationCall) -> None:
     source, weights = call.tensor(0), call.tensor(1)
     rows = (source.size // weights.shape[1], weights.shape[1])
     quantized, index = is_quantized(source.type), call.inputs[0]
@@ -187,7 +187,7 @@ def _dense(emitter: Emitter, call: Call) -> None:
 
 
 def _pool(type: str) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         _, height, width, _ = image_shape(call.arguments)
         first = call.place("filter_width")
         filters = (call.integer(first + 1), call.integer(first))
@@ -203,7 +203,7 @@ def _pool(type: str) -> Lower:
 
 
 def _resize(mode: str) -> Lower:
-    def lower(emitter: Emitter, call: Call) -> None:
+    def lower(emitter: Emitter, call: OperationCall) -> None:
         first = call.place("align_corners")
         corners, half = call.flag(first), call.flag(first + 1)
         shape = image_shape(call.arguments)
@@ -213,7 +213,7 @@ def _resize(mode: str) -> Lower:
         rounding = "floor"
         if mode == "nearest":
             if half:
-                raise Unsupported("takes the nearest pixel of half pixel centers")
+                raise OrtUnsupported("takes the nearest pixel of half pixel centers")
             rounding = "round_prefer_ceil" if corners else "floor"
         target: Shape = (shape[0], shape[3], *sizes)
         name = emitter.node(

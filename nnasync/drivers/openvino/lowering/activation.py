@@ -13,9 +13,9 @@ from nnasync.drivers.openvino.lowered import (
     REALS,
     Build,
     Lower,
+    OpenVinoUnsupported,
     Rule,
     Rules,
-    Unsupported,
     one,
 )
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of, pointwise
@@ -40,13 +40,13 @@ def check_scale(output: Tensor, scale: float, zero_point: int) -> None:
         return
     zero = zero_point - (0 if output.type == OperandType.TENSOR_QUANT8_ASYMM else 128)
     if (output.scale, output.zero_point) != (scale, zero):
-        raise Unsupported(f"an output of scale {output.scale}, not {scale}, is not lowered")
+        raise OpenVinoUnsupported(f"an output of scale {output.scale}, not {scale}, is not lowered")
 
 
 def _check_source_scale(source: Tensor) -> None:
     """Raise Unsupported for an input that the rule saturates at 0."""
     if is_quantized(source.type) and source.scale >= _LARGEST_SCALE:
-        raise Unsupported(f"a scale of {source.scale}, at which the rule saturates 0")
+        raise OpenVinoUnsupported(f"a scale of {source.scale}, at which the rule saturates 0")
 
 
 def _clamp(fused: int) -> Lower:
@@ -141,11 +141,11 @@ def _cast(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     source, output = arguments.tensor(0), outputs[0]
     known = (*REALS, *INTEGERS, *BYTES, *BOOLEANS)
     if output.type not in known:
-        raise Unsupported(f"{hal.type_name(output.type)} is not lowered")
+        raise OpenVinoUnsupported(f"{hal.type_name(output.type)} is not lowered")
     if source.type == output.type:
         return one(lambda scope: _requantized(scope, source, output))
     if is_quantized(source.type) and is_quantized(output.type):
-        raise Unsupported("bytes to bytes of another sign are not lowered")
+        raise OpenVinoUnsupported("bytes to bytes of another sign are not lowered")
 
     def build(scope: Scope) -> Result:
         node = scope.value(0)

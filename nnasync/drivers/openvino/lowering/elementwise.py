@@ -14,9 +14,9 @@ from nnasync.drivers.openvino.lowered import (
     REALS,
     Build,
     Lower,
+    OpenVinoUnsupported,
     Rule,
     Rules,
-    Unsupported,
     one,
 )
 from nnasync.drivers.openvino.lowering.requantization import rescale
@@ -56,11 +56,11 @@ def _arithmetic(name: str) -> Lower:
     def lower(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         output, fused = outputs[0], arguments.integer(2)
         if output.type in INTEGERS and fused != FusedActivationFunc.NONE:
-            raise Unsupported("a fused activation of integers is not lowered")
+            raise OpenVinoUnsupported("a fused activation of integers is not lowered")
         if output.type in INTEGERS and name == "divide":
-            raise Unsupported("OpenVINO divides integers otherwise than the HAL")
+            raise OpenVinoUnsupported("OpenVINO divides integers otherwise than the HAL")
         if output.type in INTEGERS and name == "multiply":
-            raise Unsupported("OpenVINO multiplies integers in float32")
+            raise OpenVinoUnsupported("OpenVINO multiplies integers in float32")
         if is_quantized(output.type):
             return one(lambda scope: _quantized(scope, name, output, fused))
 
@@ -126,7 +126,7 @@ def _extreme(name: str) -> Lower:
 def _comparison(name: str) -> Lower:
     def lower(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         if arguments.tensor(0).type in BOOLEANS and name not in ("equal", "not_equal"):
-            raise Unsupported("an order of booleans is not lowered")
+            raise OpenVinoUnsupported("an order of booleans is not lowered")
         return one(
             lambda scope: pointwise(
                 scope, (0, 1), lambda nodes: getattr(scope.op, name)(*nodes), real=True

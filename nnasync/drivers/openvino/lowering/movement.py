@@ -13,9 +13,9 @@ from nnasync.drivers.openvino.lowered import (
     REALS,
     Build,
     Lower,
+    OpenVinoUnsupported,
     Rule,
     Rules,
-    Unsupported,
     one,
 )
 from nnasync.hal import OperationType, is_quantized
@@ -46,7 +46,7 @@ def _transpose(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     rank = arguments.tensor(0).rank
     order = arguments.integers(1) if arguments.has(1) else tuple(reversed(range(rank)))
     if sorted(order) != list(range(rank)):
-        raise Unsupported("an order with repeated dimensions is not lowered")
+        raise OpenVinoUnsupported("an order with repeated dimensions is not lowered")
     return one(lambda scope: scope.transpose(scope.value(0), order))
 
 
@@ -106,7 +106,7 @@ def _strided_slice(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
         for axis, size in enumerate(shape)
     ]
     if not all(walks):
-        raise Unsupported("an empty slice is not lowered")
+        raise OpenVinoUnsupported("an empty slice is not lowered")
     result = outputs[0].shape
     return one(lambda scope: scope.reshape(_walked(scope, walks), result))
 
@@ -169,7 +169,7 @@ def _gather(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     axis = arguments.axis(1, arguments.tensor(0).rank)
     indices = arguments.value(2)
     if indices.min() < 0 or indices.max() >= arguments.tensor(0).shape[axis]:
-        raise Unsupported("an index is out of range")
+        raise OpenVinoUnsupported("an index is out of range")
     return one(lambda scope: scope.op.gather(scope.value(0), scope.value(2), _axis(scope, axis)))
 
 

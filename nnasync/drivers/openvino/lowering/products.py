@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnasync.drivers.openvino.graph_scope import Node, Planar, Result, Scope, is_float, zero_point
-from nnasync.drivers.openvino.lowered import BYTES, Build, Rule, Rules, Unsupported, one
+from nnasync.drivers.openvino.lowered import BYTES, Build, OpenVinoUnsupported, Rule, Rules, one
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
 from nnasync.drivers.openvino.lowering.requantization import rescale
 from nnasync.drivers.openvino.saturation import adds_in_16_bits, fits_16_bits
@@ -106,9 +106,9 @@ def _check_types(arguments: Arguments) -> None:
         *BYTES,
         OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL,
     ):
-        raise Unsupported("filters of this type are not lowered")
+        raise OpenVinoUnsupported("filters of this type are not lowered")
     if 0 in (*source.shape, *filter.shape, *bias.shape):
-        raise Unsupported("images without elements are not lowered")
+        raise OpenVinoUnsupported("images without elements are not lowered")
 
 
 def _finish(
@@ -153,7 +153,9 @@ def _image(
 ) -> Build:
     """A product over images, in either layout; a separate one comes in another shape."""
     if is_quantized(output.type) and arguments.tensor(2).value is None:
-        raise Unsupported("OpenVINO adds a variable bias to the wrong channels of narrow images")
+        raise OpenVinoUnsupported(
+            "OpenVINO adds a variable bias to the wrong channels of narrow images"
+        )
     fused = activation(arguments, position(arguments, "activation"))
     nchw = is_nchw(arguments)
 
@@ -190,7 +192,7 @@ def _check_pixels(arguments: Arguments, output: Tensor) -> None:
     """Raise Unsupported for quantized groups of channels of which a single pixel comes out."""
     pixels = output.shape[2:] if is_nchw(arguments) else output.shape[1:3]
     if is_quantized(output.type) and pixels == (1, 1):
-        raise Unsupported("OpenVINO scales groups of single pixels wrong")
+        raise OpenVinoUnsupported("OpenVINO scales groups of single pixels wrong")
 
 
 def _convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
@@ -241,9 +243,9 @@ def _transposed(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     heads, tails = _cut(arguments, strides, outputs[0])
     extra = [max(-tail, 0) for tail in tails]
     if any(size >= stride for size, stride in zip(extra, strides, strict=True)):
-        raise Unsupported("padding below 0 by a stride or more is not lowered")
+        raise OpenVinoUnsupported("padding below 0 by a stride or more is not lowered")
     if any(head >= size for head, size in zip(heads, filter[1:3], strict=True)):
-        raise Unsupported("padding by a filter or more is not lowered")
+        raise OpenVinoUnsupported("padding by a filter or more is not lowered")
     after = [max(tail, 0) for tail in tails]
 
     def product(scope: Scope, image: Node, weights: Node) -> Node:

@@ -15,9 +15,9 @@ from nnasync.drivers.openvino.lowered import (
     REALS,
     Build,
     Lower,
+    OpenVinoUnsupported,
     Rule,
     Rules,
-    Unsupported,
     one,
 )
 from nnasync.drivers.openvino.lowering.activation import check_scale
@@ -34,7 +34,7 @@ def _reduction(name: str, *, cuts: bool = False) -> Lower:
         output, source = outputs[0], arguments.tensor(0)
         axes = sorted({arguments.checked_axis(1, a, source.rank) for a in arguments.integers(1)})
         if not axes:
-            raise Unsupported("a reduction along no axis is not lowered")
+            raise OpenVinoUnsupported("a reduction along no axis is not lowered")
 
         def build(scope: Scope) -> Result:
             planar = scope.prefers_planar((0,))

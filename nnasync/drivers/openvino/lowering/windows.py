@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnasync.drivers.openvino.graph_scope import Node, Planar, Result, Scope
-from nnasync.drivers.openvino.lowered import REALS, Build, Lower, Rule, Rules, Unsupported, one
+from nnasync.drivers.openvino.lowered import (
+    REALS,
+    Build,
+    Lower,
+    OpenVinoUnsupported,
+    Rule,
+    Rules,
+    one,
+)
 from nnasync.drivers.openvino.lowering.elementwise import bounds_of
 from nnasync.hal import Array, FusedActivationFunc, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
@@ -24,7 +32,7 @@ _FINE = 4096
 def _in_layout(arguments: Arguments, build: Callable[[Scope, Node], Node]) -> Build:
     """A build from the NCHW form of the input to that of the output, in either layout."""
     if 0 in arguments.tensor(0).shape:
-        raise Unsupported("images without elements are not lowered")
+        raise OpenVinoUnsupported("images without elements are not lowered")
     nchw = is_nchw(arguments)
 
     def whole(scope: Scope) -> Result:
