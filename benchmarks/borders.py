@@ -26,11 +26,11 @@ from benchmarks._report import (
     spread,
     table,
 )
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.partition import CompositeEngine, cut, operation_weights_ns, segments
+from nnasync._core.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, dtype_of
-from nnasync.partition import CompositeEngine, cut, operation_weights_ns, segments
-from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 
 NETWORKS = ("dtln_noise_suppression", "mobilenet_v1_0.25_128")
 PARTS = (2, 8)

@@ -36,11 +36,11 @@ from benchmarks._report import (
     spread,
     table,
 )
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.wakeup import Wakeup
+from nnasync._core.workers import StopFlag
 from nnasync.fences import Fence
 from nnasync.hal import Array, ExecutionPreference, Operand, dtype_of
-from nnasync.wakeup import Wakeup
-from nnasync.workers import StopFlag
 
 CHAIN = 8
 BARE, AWAIT, TIMED, BURST = "bare plan (p)", "await net(x)", "await net(x, deadline=)", "burst(x)"

@@ -31,17 +31,17 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, table
+from nnasync._core.drivers.service import connect
+from nnasync._core.engine_device.caching import library_version
+from nnasync._core.message_queue import QueueReader, QueueWriter
+from nnasync._core.wire import messages
+from nnasync._core.wire.connection import Connection, close_all
+from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
+from nnasync._core.wire.model_transfer import Offer
 from nnasync.burst import BurstArguments, BurstRequest
-from nnasync.drivers.service import connect
-from nnasync.engine_device.caching import library_version
 from nnasync.errors import NNError
 from nnasync.hal import DataLocation, ExecutionConfig, Priority, RequestArgument
 from nnasync.memory import Pool
-from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.wire import messages
-from nnasync.wire.connection import Connection, close_all
-from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
-from nnasync.wire.model_transfer import Offer
 
 ROWS, WIDTH = 16, 512
 DEVICE = "nnasync-reference"

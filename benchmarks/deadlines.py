@@ -18,8 +18,8 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
-from nnasync.clock import Deadline, now_ns
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.drivers.null import NullEngine
 from nnasync.hal import ExecutionPreference, Model
 
 LOOPS: dict[str, dict[str, Any]] = {

@@ -43,9 +43,9 @@ Call = Callable[[], Awaitable[object]]
 
 def bare(path: Path) -> Call:
     """The reference plan of the model, bound to arrays of its own."""
-    from nnasync.drivers.cpu import ReferenceEngine
+    from nnasync._core.drivers.cpu import ReferenceEngine
+    from nnasync._core.workers import StopFlag
     from nnasync.hal import ExecutionPreference, dtype_of
-    from nnasync.workers import StopFlag
 
     model = nn.load(path)
     inputs, outputs = (

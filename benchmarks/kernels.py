@@ -17,9 +17,9 @@ import threadpoolctl
 
 import nnasync as nn
 from benchmarks._report import arguments, interleave, median, models_folder, publish, spread, table
-from nnasync.drivers.cpu.plan import ReferencePlan
+from nnasync._core.drivers.cpu.plan import ReferencePlan
+from nnasync._core.workers import StopFlag
 from nnasync.hal import Array, Model, OperationType, dtype_of
-from nnasync.workers import StopFlag
 
 MODELS = (
     "mobilenet_v1_0.25_128",

@@ -22,8 +22,8 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
+from nnasync._core.model import ModelBuilder
 from nnasync.hal import Array, Model
-from nnasync.model import ModelBuilder
 
 PERIOD_S = 0.001
 CLIENTS = 2

@@ -23,8 +23,8 @@ import numpy as np
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
 from benchmarks.loop_lag import few_large, many_small, tick
+from nnasync._core.model import ModelBuilder
 from nnasync.hal import Array, Model
-from nnasync.model import ModelBuilder
 
 DEVICE = "nnasync-reference"
 PERIOD_S = 0.005

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks._report import arguments, cores, interleave, median, percentile, publish, table
+from nnasync._core.message_queue import Handover, QueueReader, QueueWriter
 from nnasync.errors import DeviceDied
-from nnasync.message_queue import Handover, QueueReader, QueueWriter
 
 SIZES = (16, 256, 4096)
 CAPACITY = 1 << 14

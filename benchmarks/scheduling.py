@@ -22,14 +22,14 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
-from nnasync.clock import Watchdog, now_ns
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import Watchdog, now_ns
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.workers import StopFlag, Task, Workers
 from nnasync.engine import Given
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer, vlog
-from nnasync.workers import StopFlag, Task, Workers
 
 SIZES = (100, 1_000, 10_000, 100_000)
 HOUR_NS = 3600 * 10**9

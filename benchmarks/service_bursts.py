@@ -36,10 +36,12 @@ from benchmarks._report import (
     table,
 )
 from benchmarks.message_queue import round_trips
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import connect, remote_bursts
+from nnasync._core.model import ModelBuilder
+from nnasync._core.service import Limits, listening, serve
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.device import Device
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import connect, remote_bursts
 from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -52,8 +54,6 @@ from nnasync.hal import (
     RequestArgument,
 )
 from nnasync.memory import Pool
-from nnasync.model import ModelBuilder
-from nnasync.service import Limits, listening, serve
 
 NETWORKS = ("tts_float", "micro_speech_quantized")
 SIZES = {"1 KB": 1 << 10, "64 KB": 1 << 16, "1 MB": 1 << 20, "4 MB": 1 << 22}

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import nnasync as nn
-from nnasync.importers.onnx import wrap
+from nnasync._core.importers.onnx import wrap
 
 
 def write_network(path: Path) -> None:

@@ -22,7 +22,8 @@ import numpy as np
 from nncache import BlobCache, BlobLimits, load_blobs, save_blobs
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.validation import operand_value
 from nnasync.hal import (
     Array,
     Capabilities10,
@@ -39,7 +40,6 @@ from nnasync.hal import (
     RequestArgument,
     dtype_of,
 )
-from nnasync.validation import operand_value
 
 KNOWN = (OperationType.ADD, OperationType.MUL, OperationType.FULLY_CONNECTED)
 LIMITS = BlobLimits(max_key=64, max_value=1 << 20, max_total=1 << 22)
@@ -86,7 +86,7 @@ def signing_key(path: Path) -> bytes:
 
 
 class Driver:
-    """The device: what `nnasync.versions.interfaces` lists for HAL 1.0."""
+    """The device: what `nnasync._core.versions.interfaces` lists for HAL 1.0."""
 
     name = "hal-1.0-example"
     feature_level = HalVersion.V1_0

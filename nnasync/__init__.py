@@ -39,10 +39,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nnasync.clock import Deadline as Deadline
-    from nnasync.clock import now_ns as now_ns
-    from nnasync.clock import within as within
-    from nnasync.drivers.service import connect as connect
+    from nnasync._core.clock import Deadline as Deadline
+    from nnasync._core.clock import now_ns as now_ns
+    from nnasync._core.clock import within as within
+    from nnasync._core.drivers.service import connect as connect
+    from nnasync._core.execution import Burst as Burst
+    from nnasync._core.execution import Execution as Execution
+    from nnasync._core.execution import Net as Net
+    from nnasync._core.execution.buffer import Buffer as Buffer
+    from nnasync._core.importers import describe as describe
+    from nnasync._core.importers import load as load
+    from nnasync._core.model import ModelBuilder as ModelBuilder
+    from nnasync._core.model import save as save
+    from nnasync._core.runtime import Options as Options
+    from nnasync._core.runtime import Runtime as Runtime
+    from nnasync._core.runtime import open_runtime as open_runtime
+    from nnasync._core.runtime import run as run
     from nnasync.errors import BadState as BadState
     from nnasync.errors import CallerError as CallerError
     from nnasync.errors import Cancelled as Cancelled
@@ -61,10 +73,6 @@ if TYPE_CHECKING:
     from nnasync.errors import ResourceExhausted as ResourceExhausted
     from nnasync.errors import ResourceExhaustedPersistent as ResourceExhaustedPersistent
     from nnasync.errors import ResourceExhaustedTransient as ResourceExhaustedTransient
-    from nnasync.execution import Burst as Burst
-    from nnasync.execution import Execution as Execution
-    from nnasync.execution import Net as Net
-    from nnasync.execution.buffer import Buffer as Buffer
     from nnasync.fences import Fence as Fence
     from nnasync.fences import merge as merge
     from nnasync.hal import ErrorStatus as ErrorStatus
@@ -74,14 +82,6 @@ if TYPE_CHECKING:
     from nnasync.hal import OperationType as OperationType
     from nnasync.hal import Priority as Priority
     from nnasync.hal import Timing as Timing
-    from nnasync.importers import describe as describe
-    from nnasync.importers import load as load
-    from nnasync.model import ModelBuilder as ModelBuilder
-    from nnasync.model import save as save
-    from nnasync.runtime import Options as Options
-    from nnasync.runtime import Runtime as Runtime
-    from nnasync.runtime import open_runtime as open_runtime
-    from nnasync.runtime import run as run
 
     __version__: str
 
@@ -133,16 +133,16 @@ __all__ = [
 
 _HOMES: dict[str, str] = {
     "BadState": "errors:BadState",
-    "Buffer": "execution.buffer:Buffer",
-    "Burst": "execution:Burst",
+    "Buffer": "_core.execution.buffer:Buffer",
+    "Burst": "_core.execution:Burst",
     "CallerError": "errors:CallerError",
     "Cancelled": "errors:Cancelled",
-    "Deadline": "clock:Deadline",
+    "Deadline": "_core.clock:Deadline",
     "DeviceDied": "errors:DeviceDied",
     "DeviceError": "errors:DeviceError",
     "DeviceUnavailable": "errors:DeviceUnavailable",
     "ErrorStatus": "hal:ErrorStatus",
-    "Execution": "execution:Execution",
+    "Execution": "_core.execution:Execution",
     "Fence": "fences:Fence",
     "GeneralFailure": "errors:GeneralFailure",
     "InvalidArgument": "errors:InvalidArgument",
@@ -150,13 +150,13 @@ _HOMES: dict[str, str] = {
     "MissedDeadlinePersistent": "errors:MissedDeadlinePersistent",
     "MissedDeadlineTransient": "errors:MissedDeadlineTransient",
     "Model": "hal:Model",
-    "ModelBuilder": "model:ModelBuilder",
+    "ModelBuilder": "_core.model:ModelBuilder",
     "ModelError": "errors:ModelError",
     "NNError": "errors:NNError",
-    "Net": "execution:Net",
+    "Net": "_core.execution:Net",
     "OperandType": "hal:OperandType",
     "OperationType": "hal:OperationType",
-    "Options": "runtime:Options",
+    "Options": "_core.runtime:Options",
     "OutputInsufficientSize": "errors:OutputInsufficientSize",
     "Preference": "hal:ExecutionPreference",
     "Priority": "hal:Priority",
@@ -164,17 +164,17 @@ _HOMES: dict[str, str] = {
     "ResourceExhausted": "errors:ResourceExhausted",
     "ResourceExhaustedPersistent": "errors:ResourceExhaustedPersistent",
     "ResourceExhaustedTransient": "errors:ResourceExhaustedTransient",
-    "Runtime": "runtime:Runtime",
+    "Runtime": "_core.runtime:Runtime",
     "Timing": "hal:Timing",
-    "connect": "drivers.service:connect",
-    "describe": "importers:describe",
-    "load": "importers:load",
+    "connect": "_core.drivers.service:connect",
+    "describe": "_core.importers:describe",
+    "load": "_core.importers:load",
     "merge": "fences:merge",
-    "now_ns": "clock:now_ns",
-    "open_runtime": "runtime:open_runtime",
-    "run": "runtime:run",
-    "save": "model:save",
-    "within": "clock:within",
+    "now_ns": "_core.clock:now_ns",
+    "open_runtime": "_core.runtime:open_runtime",
+    "run": "_core.runtime:run",
+    "save": "_core.model:save",
+    "within": "_core.clock:within",
 }
 """Where each name is, as "module:name"."""
 
@@ -186,7 +186,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _imported(f"nnasync.{name}")
     if name == "__version__":
-        return _imported("nnasync.packages").VERSION
+        return _imported("nnasync._core.packages").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")

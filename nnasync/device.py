@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from nnasync.clock import Deadline
+from nnasync._core.clock import Deadline
 from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import (

@@ -26,9 +26,9 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from nnasync import errors
-from nnasync.callbacks import after_raise
-from nnasync.deferred import deferred
-from nnasync.wakeup import Waiter
+from nnasync._core.callbacks import after_raise
+from nnasync._core.deferred import deferred
+from nnasync._core.wakeup import Waiter
 
 if TYPE_CHECKING:
     import copy

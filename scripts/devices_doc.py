@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nnasync._core.drivers import DRIVERS, built_in, is_installed
 from nnasync.conformance.random_graphs import KINDS, Size, generate, generated_operations, model_of
-from nnasync.drivers import DRIVERS, built_in, is_installed
 from nnasync.engine import Engine
 from nnasync.hal import Model, OperationType
 

@@ -23,10 +23,10 @@ import msgspec
 import numpy as np
 
 import nnasync as nn
+from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.conformance import Runner
 from nnasync.conformance.cases import Case, case_files, parse_case, read_cases
 from nnasync.conformance.results import CaseOutcome
-from nnasync.drivers import DRIVERS, is_installed
 from scripts.vectors.drawing import CaseLine, control_flow_lines, drawn_lines, wanted
 from scripts.vectors.networks import digits, words
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nnasync.importers.tflite.folding import FOLDS
-from nnasync.importers.tflite.operators import OPERATORS
-from nnasync.importers.tflite.wrapping import CUSTOM_OPERATORS
+from nnasync._core.importers.tflite.folding import FOLDS
+from nnasync._core.importers.tflite.operators import OPERATORS
+from nnasync._core.importers.tflite.wrapping import CUSTOM_OPERATORS
 
 __all__ = ["main", "page"]
 

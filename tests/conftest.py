@@ -20,7 +20,7 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 from nnasync import memory
-from nnasync.compilation import contest_process
+from nnasync._core.compilation import contest_process
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target
 from nnasync.hal import Array, DeviceType, ExecutionPreference, Extension, Model
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.drivers.entry_points import GROUP
+from nnasync._core.drivers.entry_points import GROUP
 
 __all__ = ["EXAMPLE", "install", "install_example", "installing"]
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.clock import Alarm, Deadline, Watchdog
-from nnasync.drivers.null import Gate, NullEngine
+from nnasync._core.clock import Alarm, Deadline, Watchdog
+from nnasync._core.drivers.null import Gate, NullEngine
+from nnasync._core.workers import StopFlag
 from nnasync.errors import BadState
 from nnasync.fences import Fence
 from nnasync.hal import Array
-from nnasync.workers import StopFlag
 
 SHAPE = (1, 4)
 POOL = nn.Options(cores=2, inline_budget_us=0, competition_budget_ms=0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
-from nnasync.accuracy import (
+from nnasync._core.accuracy import (
     Criterion,
     compare,
     compare_distribution,

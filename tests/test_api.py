@@ -16,7 +16,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.runtime.pending import PendingNet
+from nnasync._core.runtime.pending import PendingNet
 from tests.rigs import ROW, SHAPE, calculator, doubler
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -257,26 +257,26 @@ NOT_NEEDED = {
     "pathlib",
     "random",
     "importlib.metadata",
-    "nnasync.engine_device.buffers",
+    "nnasync._core.engine_device.buffers",
     "nnasync.burst",
-    "nnasync.cache.eviction",
-    "nnasync.cache.handles",
-    "nnasync.cache.writing",
-    "nnasync.compilation.compiler",
-    "nnasync.compilation.trials",
-    "nnasync.drivers.cpu.engine",
-    "nnasync.drivers.litert.litert_programs",
-    "nnasync.drivers.service",
-    "nnasync.execution.burst",
-    "nnasync.execution.flexible",
+    "nnasync._core.cache.eviction",
+    "nnasync._core.cache.handles",
+    "nnasync._core.cache.writing",
+    "nnasync._core.compilation.compiler",
+    "nnasync._core.compilation.trials",
+    "nnasync._core.drivers.cpu.engine",
+    "nnasync._core.drivers.litert.litert_programs",
+    "nnasync._core.drivers.service",
+    "nnasync._core.execution.burst",
+    "nnasync._core.execution.flexible",
     "nnasync.extensions",
     "nnasync.hal.operations",
-    "nnasync.importers.tflite",
+    "nnasync._core.importers.tflite",
     "nnasync.kernels",
     "nnasync.memory.image",
-    "nnasync.partition",
-    "nnasync.service",
-    "nnasync.versions",
+    "nnasync._core.partition",
+    "nnasync._core.service",
+    "nnasync._core.versions",
 }
 """What a network out of the cache answers without."""
 

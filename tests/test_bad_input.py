@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.clock import now_ns
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import now_ns
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import (
     BadState,
     DeviceError,

@@ -12,11 +12,11 @@ import pytest
 import uvloop
 
 import nnasync as nn
-from nnasync.clock import Watchdog
+from nnasync._core.clock import Watchdog
+from nnasync._core.wakeup import Waiter, Wakeup
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.tracing import Instrument, Tracer
-from nnasync.wakeup import Waiter, Wakeup
 from tests.rigs import GUARD_S, POOL, ROW, doubler
 
 FATAL = [KeyboardInterrupt, SystemExit]

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync import clock, errors
+from nnasync import errors
+from nnasync._core import clock
 
 MS = 1_000_000
 HOUR = 3600 * 1_000_000_000
@@ -192,7 +193,7 @@ def test_a_raising_callback_is_logged_and_the_next_one_fires(
     def broken() -> None:
         raise ValueError("broken callback")
 
-    with caplog.at_level(logging.ERROR, logger="nnasync.clock"):
+    with caplog.at_level(logging.ERROR, logger="nnasync._core.clock"):
         watchdog.arm(0, broken)
         watchdog.arm(1, firings.callback)
         firings.wait_for(1)

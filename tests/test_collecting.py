@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from nnasync.collecting import collecting_later
+from nnasync._core.collecting import collecting_later
 
 
 @pytest.fixture(autouse=True)

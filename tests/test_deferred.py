@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from nnasync.deferred import deferred
+from nnasync._core.deferred import deferred
 
 
 def test_imported_when_used_and_no_sooner(monkeypatch: pytest.MonkeyPatch) -> None:

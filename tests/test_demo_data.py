@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.model import load_nnm
+from nnasync._core.workers import StopFlag
 from nnasync.cli import demo_data
 from nnasync.cli.recognition import (
     NONE,
@@ -20,10 +23,7 @@ from nnasync.cli.recognition import (
     digit_accuracy,
     word_accuracy,
 )
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.hal import Array, ExecutionPreference, Model, Operand, StatePair
-from nnasync.model import load_nnm
-from nnasync.workers import StopFlag
 
 av = pytest.importorskip("av", reason="the clips are decoded with PyAV: the extra `media`")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nnasync as nn
-from nnasync.drivers import DRIVERS, is_installed
+from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 from tests import test_golden

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from nnasync.device import Device, LoweringDevice, PreparedModel
-from nnasync.device_helpers import (
+from nnasync._core.device_helpers import (
     Answers,
     ForwardingDevice,
     ForwardingLoweringDevice,
@@ -17,6 +16,7 @@ from nnasync.device_helpers import (
     PlainExecutions,
     begun_at,
 )
+from nnasync.device import Device, LoweringDevice, PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.hal import (
     DEFAULT_CONFIG,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.drivers import DRIVERS, Driver, cpu
+from nnasync._core.drivers import DRIVERS, Driver, cpu
 from nnasync.hal import Model, OperationType
 from scripts import devices_doc
 

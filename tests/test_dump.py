@@ -9,10 +9,10 @@ import re
 import numpy as np
 import pytest
 
-from nnasync.compilation.choice import Choice, Part, spread
-from nnasync.compilation.pins import pin_of
-from nnasync.drivers.cpu.plan import memory_plan
-from nnasync.dump import (
+from nnasync._core.compilation.choice import Choice, Part, spread
+from nnasync._core.compilation.pins import pin_of
+from nnasync._core.drivers.cpu.plan import memory_plan
+from nnasync._core.dump import (
     graph_dump,
     memory_text,
     model_dot,
@@ -21,11 +21,11 @@ from nnasync.dump import (
     plan_dot,
     plan_text,
 )
+from nnasync._core.model import ModelBuilder
+from nnasync._core.partition import INTERPRETER, distribute
 from nnasync.engine.arena import MemoryPlan, PlannedBlock
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ChannelQuant, Model, OperandType, OperationType
-from nnasync.model import ModelBuilder
-from nnasync.partition import INTERPRETER, distribute
 from tests.partition.control_flow_models import RandomNest, counting, everything
 from tests.partition.control_flow_models import branching as shared_branches
 from tests.partition.models import summed

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from nnasync import endings
-from nnasync.runtime.tasks import tasks_of_this_loop
+from nnasync._core import endings
+from nnasync._core.runtime.tasks import tasks_of_this_loop
 
 ENGINES = {
     "onnxruntime-cpu": "onnxruntime",

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync import hal
+from nnasync._core.model import ModelBuilder
+from nnasync._core.validation import validate_extension, validate_model
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import (
     MAX_PREFIX,
@@ -28,8 +30,6 @@ from nnasync.hal import (
     OperationType,
 )
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation, Tensor
-from nnasync.model import ModelBuilder
-from nnasync.validation import validate_extension, validate_model
 
 PLAIN = Extension(
     "org.vendor.thing", (ExtensionOperandType(7, True, 3), ExtensionOperandType(1, False, 8))

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync import clock, errors, fences, hal
+from nnasync import errors, fences, hal
+from nnasync._core import clock
+from nnasync._core.wakeup import Wakeup
 from nnasync.fences import Fence, FenceStatus, merge, signaled
-from nnasync.wakeup import Wakeup
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 

@@ -18,8 +18,8 @@ import anyio
 import pytest
 
 from nnasync import errors, fences
+from nnasync._core.wakeup import yield_now
 from nnasync.fences import Fence, FenceStatus, merge, signaled
-from nnasync.wakeup import yield_now
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 

@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 
-from nnasync import endings
+from nnasync._core import endings
+from nnasync._core.wakeup import Wakeup
 from nnasync.errors import BadState
-from nnasync.wakeup import Wakeup
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.plan import ReferencePlan
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu.plan import ReferencePlan
+from nnasync._core.workers import StopFlag
 from nnasync.hal import Array
-from nnasync.workers import StopFlag
 
 STEPS = {"mobilenet_v2_1.0_224_quant": 4}
 """Steps that a quantized output may be off; LiteRT's own fixed-point kernels are off by as many."""

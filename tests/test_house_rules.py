@@ -22,9 +22,9 @@ WORDS = {"errors.py"}
 PUT_OFF = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 READS_ENVIRONMENT = {
-    PACKAGE / "compilation" / "state_files.py",
+    PACKAGE / "_core" / "compilation" / "state_files.py",
     PACKAGE / "tracing" / "verbose.py",
-    PACKAGE / "drivers" / "onnxruntime" / "providers.py",
+    PACKAGE / "_core" / "drivers" / "onnxruntime" / "providers.py",
     PACKAGE / "streaming" / "sources" / "alsa.py",
 }
 
@@ -136,7 +136,9 @@ def relative_imports(path: Path, source: str, module: ast.Module) -> list[str]:
 
 def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
     """A public module lists its names: each once, bound, and none of them private."""
-    private = any(part.startswith("_") and part != "__init__.py" for part in path.parts)
+    private = any(
+        part.startswith("_") and part not in ("__init__.py", "_core") for part in path.parts
+    )
     if path.name in WORDS or private or path == PACKAGE / "__main__.py":
         return []
     names = public_names(module)

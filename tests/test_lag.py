@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnasync._core.lag import Lag
 from nnasync.errors import MissedDeadlinePersistent
 from nnasync.hal import Priority
-from nnasync.lag import Lag
 from nnasync.scheduler import Estimate, Job, Scheduler
 
 MS = 1_000_000

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nnasync"
+CORE = "_core"
 
 LAYERS = [  # from the top; a module may import modules of the rows below its own
     {"cli"},
@@ -47,9 +48,14 @@ FACADE = {"__init__", "__main__"}
 def modules() -> Iterator[tuple[str, Path]]:
     """Each file of the package with the name of its layer's module."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        parts = without_core(path.relative_to(PACKAGE).with_suffix("").parts)
         if parts[0] not in FACADE:
             yield parts[0], path
+
+
+def without_core(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """A module is known by its name, whether it is public or in `_core`."""
+    return parts[1:] if parts[0] == CORE and len(parts) > 1 else parts
 
 
 def imported(source: str) -> Iterator[tuple[str, ...]]:
@@ -57,15 +63,15 @@ def imported(source: str) -> Iterator[tuple[str, ...]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             parts = (node.module or "").split(".")
-            if parts == ["nnasync"]:
+            if parts == ["nnasync"] or parts == ["nnasync", CORE]:
                 yield from ((alias.name,) for alias in node.names)
             elif parts[0] == "nnasync":
                 for alias in node.names:
-                    yield (*parts[1:], alias.name)
+                    yield without_core((*parts[1:], alias.name))
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "nnasync":
-                    yield tuple(alias.name.split(".")[1:]) or ("__init__",)
+                    yield without_core(tuple(alias.name.split(".")[1:]) or ("__init__",))
 
 
 def wrong_imports(layer: str, source: str) -> list[str]:
@@ -108,9 +114,9 @@ def test_imports_point_down(layer: str) -> None:
 def test_plug_ins_of_a_family_do_not_know_each_other(family: str) -> None:
     """A driver may import parts of its own package, never another driver."""
     for layer, path in modules():
-        if layer != family or path.relative_to(PACKAGE / family).name == "__init__.py":
+        if layer != family or path.relative_to(PACKAGE / CORE / family).name == "__init__.py":
             continue
-        own = path.relative_to(PACKAGE / family).with_suffix("").parts[0]
+        own = path.relative_to(PACKAGE / CORE / family).with_suffix("").parts[0]
         others = [
             ".".join(names)
             for names in imported(path.read_text())
@@ -132,7 +138,7 @@ def files_in_circles() -> set[str]:
     """Files that import one another, directly or not, those imported for their types included."""
     files = {}
     for _, path in modules():
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        parts = without_core(path.relative_to(PACKAGE).with_suffix("").parts)
         files[parts[:-1] if parts[-1] == "__init__" else parts] = path
     needs = {
         name: {
@@ -213,8 +219,8 @@ def test_the_picture_in_the_readme_names_every_module_in_this_order() -> None:
     [
         ("fences", "from nnasync.errors import BadState", []),
         ("fences", "from nnasync.memory import Pool", ["memory.Pool"]),
-        ("fences", "import nnasync.runtime", ["runtime"]),
-        ("fences", "from nnasync import hal, runtime", ["runtime"]),
+        ("fences", "import nnasync._core.runtime", ["runtime"]),
+        ("fences", "from nnasync import hal; from nnasync._core import runtime", ["runtime"]),
         ("fences", "def f():\n    from nnasync.cli import main", ["cli.main"]),
         ("fences", "import nnasync", ["__init__"]),
         ("fences", "import numpy, nnasynchronous", []),

@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnasync import memory
+from nnasync._core.model import ModelBuilder, fingerprint, load_nnm, save
+from nnasync._core.validation import operand_value, validate_model
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import (
     ChannelQuant,
@@ -26,8 +28,6 @@ from nnasync.hal import (
     StatePair,
 )
 from nnasync.kernels.operation import Tensor
-from nnasync.model import ModelBuilder, fingerprint, load_nnm, save
-from nnasync.validation import operand_value, validate_model
 
 
 def digits(bias: float = 0.0) -> Model:
@@ -291,7 +291,7 @@ def test_saved_models_come_back(tmp_path: Path) -> None:
 
 
 def test_only_constants_of_a_pool_are_saved(tmp_path: Path, shared: Path) -> None:
-    from nnasync import importers
+    from nnasync._core import importers
 
     model = importers.load(shared / "models" / "mobilenet_v1_0.25_128_quant.tflite")
     path = tmp_path / "mobilenet.nnm"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from nnasync.os_threads import demote, ran_ns, threads_of_others
+from nnasync._core.os_threads import demote, ran_ns, threads_of_others
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells this")
 
@@ -53,7 +53,7 @@ def test_an_unknown_thread_has_no_time() -> None:
 def test_nothing_is_known_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert ran_ns(threading.get_native_id()) is None
-    monkeypatch.setattr("nnasync.os_threads._TASKS", "/nowhere")
+    monkeypatch.setattr("nnasync._core.os_threads._TASKS", "/nowhere")
     assert threads_of_others() == frozenset()
 
 

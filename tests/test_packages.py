@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nnasync.packages import EntryPoint, entry_points, is_importable, version_of
+from nnasync._core.packages import EntryPoint, entry_points, is_importable, version_of
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import pytest
 import threadpoolctl
 
 import nnasync as nn
-from nnasync.drivers import default_devices
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device import EngineDevice, EnginePreparedModel
+from nnasync._core.drivers import default_devices
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
+from nnasync._core.wakeup import Wakeup
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Request
 from nnasync.tracing import Instrument, Layer, Mark, vlog
-from nnasync.wakeup import Wakeup
 from tests.engine_device.rig import Rig
 from tests.rigs import (
     GUARD_S,
@@ -292,7 +292,7 @@ async def test_closing_ends_everything_in_flight() -> None:
 async def test_closing_does_not_wait_for_a_device_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nnasync.runtime.runtime.CLOSE_GRACE_S", 0.01)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.CLOSE_GRACE_S", 0.01)
     engine = NullEngine()
     engine.hang()
     try:
@@ -431,7 +431,7 @@ async def test_a_plan_that_hangs_when_it_is_tried_holds_nothing_up(
         let_go.wait(GUARD_S)
 
     monkeypatch.setattr(EnginePreparedModel, "bind", hang)
-    monkeypatch.setattr("nnasync.runtime.runtime.READY_PATIENCE_S", 0.05)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.READY_PATIENCE_S", 0.05)
     try:
         async with runtime() as rt:
             net = await rt.compile(doubler())

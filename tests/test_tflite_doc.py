@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from nnasync.importers.tflite.operators import OPERATORS
+from nnasync._core.importers.tflite.operators import OPERATORS
 from scripts import tflite_doc
 
 

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from nnasync import timeslice
-from nnasync.timeslice import Promptness, set_time_slice
+from nnasync._core import timeslice
+from nnasync._core.timeslice import Promptness, set_time_slice
 
 
 def in_thread(slices_ns: list[int]) -> list[int | None]:

@@ -19,16 +19,16 @@ import pytest
 import trio
 
 from nnasync import errors
-from nnasync import wakeup as wakeups
-from nnasync.lag import Lag
-from nnasync.tracing import Timeline, Tracer
-from nnasync.wakeup import (
+from nnasync._core import wakeup as wakeups
+from nnasync._core.lag import Lag
+from nnasync._core.wakeup import (
     Waiter,
     Wakeup,
     cancellation_pending,
     checkpoint_if_cancelled,
     yield_now,
 )
+from nnasync.tracing import Timeline, Tracer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
@@ -124,7 +124,7 @@ async def test_a_raising_callback_is_logged_and_the_next_one_runs(
     def broken() -> None:
         raise ValueError("broken callback")
 
-    with caplog.at_level(logging.ERROR, logger="nnasync.wakeup"):
+    with caplog.at_level(logging.ERROR, logger="nnasync._core.wakeup"):
         Wakeup.current().post(broken)
         Wakeup.current().post(done.set)
         await done.wait()

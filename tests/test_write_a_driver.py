@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync.cli import main
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import CachingEngine, LoweringEngine, StopFlag
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Model

@@ -11,7 +11,7 @@ import numpy as np
 import nnasync as nn
 from benchmarks.peers import mobilenet
 from benchmarks.peers.conversion import to_onnx
-from nnasync.execution.ports import Port, ports_of
+from nnasync._core.execution.ports import Port, ports_of
 from nnasync.hal import Array
 
 __all__ = ["Entry", "catalog", "input_arrays", "onnx_bytes"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.validation.tensors import operand_value
 from nnasync.hal import (
     Array,
     ChannelQuant,
@@ -25,7 +26,6 @@ from nnasync.hal import (
     dtype_of,
     operation_name,
 )
-from nnasync.validation.tensors import operand_value
 
 __all__ = ["NoConversion", "to_onnx"]
 

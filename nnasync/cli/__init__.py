@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from nnasync._core.packages import VERSION
 from nnasync.cli import (
     bench,
     calibrate,
@@ -25,7 +26,6 @@ from nnasync.cli import (
     trace,
 )
 from nnasync.errors import NNError
-from nnasync.packages import VERSION
 
 __all__ = ["main"]
 

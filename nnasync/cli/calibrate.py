@@ -13,20 +13,26 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
-from nnasync.cli.text import table
-from nnasync.compilation import (
+from nnasync._core.compilation import (
     REFERENCE,
     figures_in,
     read_calibration,
     state_folder,
     write_calibration,
 )
-from nnasync.drivers import DRIVERS, default_devices, foreign_devices, is_installed, need_known
+from nnasync._core.drivers import (
+    DRIVERS,
+    default_devices,
+    foreign_devices,
+    is_installed,
+    need_known,
+)
+from nnasync._core.execution import Net
+from nnasync._core.runtime import Options, Runtime, open_runtime, run
+from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
+from nnasync.cli.text import table
 from nnasync.errors import DeviceError, NNError, Refused
-from nnasync.execution import Net
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
-from nnasync.runtime import Options, Runtime, open_runtime, run
 
 __all__ = ["Measurement", "add_parser", "deviations", "figures_of"]
 

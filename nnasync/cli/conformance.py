@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from nnasync._core.runtime import Options, run
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
@@ -21,7 +22,6 @@ from nnasync.conformance.parallel import run_parallel
 from nnasync.conformance.result_counts import Counts, Failure
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion
-from nnasync.runtime import Options, run
 
 __all__ = ["add_parser"]
 

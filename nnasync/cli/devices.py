@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
+from nnasync._core.compilation import REFERENCE
+from nnasync._core.drivers import DRIVERS, check_installed, default_devices, foreign_offers
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.runtime import open_runtime, run
 from nnasync.cli.text import table
-from nnasync.compilation import REFERENCE
 from nnasync.device import Device
-from nnasync.drivers import DRIVERS, check_installed, default_devices, foreign_offers
-from nnasync.engine_device import EngineDevice
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Capabilities, HalVersion, PerformanceInfo, type_name
-from nnasync.runtime import open_runtime, run
 
 __all__ = ["add_parser", "describe"]
 

@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nnasync._core.execution import Port
+from nnasync._core.wakeup import in_thread
 from nnasync.errors import InvalidArgument, NNError
-from nnasync.execution import Port
 from nnasync.hal import Array
 from nnasync.streaming import audio_file, video_file
-from nnasync.wakeup import in_thread
 
 __all__ = ["read_input"]
 

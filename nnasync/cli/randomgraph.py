@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnasync._core.drivers import driver_facts
+from nnasync._core.runtime import Options, open_runtime, run
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
@@ -34,10 +36,8 @@ from nnasync.conformance.random_graphs import (
     survey,
 )
 from nnasync.conformance.random_graphs.examination import REFERENCE
-from nnasync.drivers import driver_facts
 from nnasync.errors import InvalidArgument
 from nnasync.hal import OperationType
-from nnasync.runtime import Options, open_runtime, run
 
 __all__ = ["add_parser"]
 

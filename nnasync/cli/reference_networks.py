@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.compilation import RELAXED
+from nnasync._core.compilation import RELAXED
+from nnasync._core.model import ModelBuilder, Value
 from nnasync.hal import Array, Model, OperandType, Struct
-from nnasync.model import ModelBuilder, Value
 
 __all__ = ["ReferenceNetwork", "reference_networks"]
 

@@ -15,18 +15,18 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
+from nnasync._core.clock import now_ns, within
+from nnasync._core.execution import Net
+from nnasync._core.importers import load
+from nnasync._core.runtime import Runtime, open_runtime, run
+from nnasync._core.wakeup import in_thread
 from nnasync.cli.argument_types import positive
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
 from nnasync.cli.text import milliseconds, table
-from nnasync.clock import now_ns, within
 from nnasync.errors import InvalidArgument, MissedDeadline
-from nnasync.execution import Net
 from nnasync.hal import Array, Model, Priority, Struct
-from nnasync.importers import load
-from nnasync.runtime import Runtime, open_runtime, run
 from nnasync.tracing import Layer, Phase, Timeline, Tracer, write_trace
-from nnasync.wakeup import in_thread
 
 __all__ = ["add_parser"]
 

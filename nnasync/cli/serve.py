@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nnasync._core.compilation import state_folder
+from nnasync._core.runtime import Options, open_runtime, run
+from nnasync._core.service import Limits, for_service, listening, serve
 from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible
-from nnasync.compilation import state_folder
-from nnasync.runtime import Options, open_runtime, run
-from nnasync.service import Limits, for_service, listening, serve
 
 __all__ = ["add_parser"]
 
@@ -20,7 +20,7 @@ _EXAMPLES = """examples:
   nnasync serve --device nnasync-reference --socket ~/run/reference.socket --cores 1
 
 In another process of the same user:
-  device = await nnasync.drivers.service.connect(path)
+  device = await nnasync._core.drivers.service.connect(path)
   async with nnasync.open_runtime(devices=[device]) as rt: ...
 """
 

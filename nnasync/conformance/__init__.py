@@ -7,6 +7,7 @@ processes, `report` counts.
 
 from __future__ import annotations
 
+from nnasync._core.drivers import driver_facts as driver_facts
 from nnasync.conformance.cases import Case as Case
 from nnasync.conformance.cases import Selection as Selection
 from nnasync.conformance.cases import case_files as case_files
@@ -20,7 +21,6 @@ from nnasync.conformance.results import CaseOutcome as CaseOutcome
 from nnasync.conformance.results import CaseResult as CaseResult
 from nnasync.conformance.results import Variant as Variant
 from nnasync.conformance.runner import Runner as Runner
-from nnasync.drivers import driver_facts as driver_facts
 
 __all__ = [
     "Case",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nnasync._core.device_helpers import ForwardingDevice
 from nnasync.device import Device, Lowering, LoweringDevice, PreparedModel
-from nnasync.device_helpers import ForwardingDevice
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference, Model
 

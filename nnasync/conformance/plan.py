@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 
+from nnasync._core.drivers import driver_facts
+from nnasync._core.runtime import Options, open_runtime
 from nnasync.conformance.cases import Case, Selection, case_files, read_cases
 from nnasync.conformance.paths import Path
 from nnasync.conformance.results import CaseResult
 from nnasync.conformance.runner import Runner
-from nnasync.drivers import driver_facts
 from nnasync.hal import Struct
-from nnasync.runtime import Options, open_runtime
 
 __all__ = ["Plan", "run_plan"]
 

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 import anyio
 from msgspec import structs
 
-from nnasync.accuracy import compare, computes_in_half, golden_criterion
-from nnasync.clock import now_ns
+from nnasync._core.accuracy import compare, computes_in_half, golden_criterion
+from nnasync._core.clock import now_ns
+from nnasync._core.engine_device.reasons import explained
+from nnasync._core.runtime import Runtime
 from nnasync.conformance.cases import Case
 from nnasync.conformance.lowerings import InLowering, ways
 from nnasync.conformance.paths import CaseBuffers, Path, execute
@@ -25,11 +27,9 @@ from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
 from nnasync.conformance.trial import CaseTrial, Fault, Outputs, error_text
 from nnasync.conformance.variants import shifted, signed_twin, with_dynamic_outputs
 from nnasync.device import Device, PreparedModel
-from nnasync.engine_device.reasons import explained
 from nnasync.errors import InvalidArgument, MissedDeadline, NNError
 from nnasync.extensions import operation_label
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, ExecutionConfig, OperandType, OperationType, Timing
-from nnasync.runtime import Runtime
 
 __all__ = ["Runner"]
 

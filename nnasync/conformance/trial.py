@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from nnasync import hal
-from nnasync.accuracy import compare, compare_distribution, computes_in_half, golden_criterion
+from nnasync._core.accuracy import compare, compare_distribution, computes_in_half, golden_criterion
 from nnasync.conformance.cases import Case
 from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.results import CaseOutcome, Run, Variant

@@ -14,11 +14,11 @@ import sys
 
 import msgspec
 
+from nnasync._core.runtime import run
 from nnasync.conformance.cases import Case
 from nnasync.conformance.plan import Plan, run_plan
 from nnasync.conformance.progress_lines import Begun, CaseDone, Ended, Message, Stopped
 from nnasync.errors import NNError
-from nnasync.runtime import run
 
 __all__ = ["main"]
 

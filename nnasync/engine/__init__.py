@@ -2,7 +2,7 @@
 
 An engine says which operations it supports, compiles a model to a `Plan`, and binds a plan to
 arrays; a `BoundCall` runs. It knows nothing of coroutines, fences, deadlines or threads:
-`nnasync.engine_device` gives it all of them.
+`nnasync._core.engine_device` gives it all of them.
 
 An engine may say what it spends time on: `with span(Phase.TRANSFORMATION, "pack the weights"):` is
 in the traces of its runtime, and does nothing where nobody traces.
@@ -10,7 +10,8 @@ in the traces of its runtime, and does nothing where nobody traces.
 
 from typing import TYPE_CHECKING
 
-from nnasync.deferred import names
+from nnasync._core.deferred import names
+from nnasync._core.workers import StopFlag as StopFlag
 from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import CacheFiles as CacheFiles
 from nnasync.engine.contract import CachingEngine as CachingEngine
@@ -30,7 +31,6 @@ from nnasync.engine.problems import problems as problems
 from nnasync.tracing import Layer as Layer
 from nnasync.tracing import Phase as Phase
 from nnasync.tracing import span as span
-from nnasync.workers import StopFlag as StopFlag
 
 if TYPE_CHECKING:
     from nnasync.engine.reading import Argument as Argument

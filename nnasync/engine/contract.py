@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from nnasync._core.workers import Given, StopFlag
 from nnasync.device import Lowering
 from nnasync.errors import OutputInsufficientSize
 from nnasync.hal import (
@@ -20,7 +21,6 @@ from nnasync.hal import (
     Shape,
     Struct,
 )
-from nnasync.workers import Given, StopFlag
 
 __all__ = [
     "BoundCall",

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from nnasync import hal
+from nnasync._core.validation import find_operation, operand_tensor, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, Operation, Struct
 from nnasync.kernels import Tensor
-from nnasync.validation import find_operation, operand_tensor, subgraph_tensors
 
 __all__ = ["Argument", "arguments", "resolved"]
 

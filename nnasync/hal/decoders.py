@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from nnasync.endings import renewed_in_child
+from nnasync._core.endings import renewed_in_child
 
 __all__ = ["json_decoder", "msgpack_decoder"]
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from nnasync.deferred import deferred
+from nnasync._core.deferred import deferred
 from nnasync.hal.enums import OperandType
 from nnasync.hal.structs import (
     Capabilities,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnasync.deferred import deferred
+from nnasync._core.deferred import deferred
 from nnasync.hal.enums import HalVersion, OperandLifeTime, OperandType
 from nnasync.hal.structs import Memory, Operand, RequestArgument, Shape
 

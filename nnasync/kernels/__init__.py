@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnasync.deferred import names
+from nnasync._core.deferred import names
 from nnasync.kernels.operation import (
     MEMORY_BYTES,
     Arguments,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnasync.deferred import names
+from nnasync._core.deferred import names
 from nnasync.memory.layout import ALIGNMENT, layout
 from nnasync.memory.mapping import MemoryStatistics, count_copied, statistics
 from nnasync.memory.pool import IMAGE, Pool, Region, Unusable, mapped, to_rgb

@@ -17,7 +17,7 @@ import weakref
 
 import msgspec
 
-from nnasync.endings import renewed_in_child
+from nnasync._core.endings import renewed_in_child
 from nnasync.errors import InvalidArgument, ResourceExhaustedTransient
 
 __all__ = [

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from nnasync.deferred import deferred
+from nnasync._core.deferred import deferred
 from nnasync.errors import BadState, CallerError, DeviceError, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Memory, Shape
 from nnasync.memory.mapping import (

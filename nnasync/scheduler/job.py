@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnasync.clock import Deadline
+from nnasync._core.clock import Deadline
 from nnasync.hal import NEVER_NS, Priority
 
 __all__ = ["NEVER_NS", "Estimate", "Job", "at_ns"]

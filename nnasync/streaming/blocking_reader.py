@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
 from nnasync.errors import DeviceUnavailable, InvalidArgument
 
 __all__ = ["DEVICE_PATIENCE_S", "PATIENCE_S", "Pipe", "Reading", "is_pipe", "readable"]

@@ -19,9 +19,9 @@ from typing import Generic, TypeVar
 
 import anyio
 
+from nnasync._core.wakeup import Waiter
 from nnasync.errors import ResourceExhaustedTransient
 from nnasync.streaming.blocking_reader import Reading
-from nnasync.wakeup import Waiter
 
 __all__ = ["LookAhead"]
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.lowlevel
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.item import Pace
 

@@ -30,7 +30,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from nnasync.clock import Deadline, now_ns
+from nnasync._core.clock import Deadline, now_ns
 from nnasync.errors import BadState, Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics

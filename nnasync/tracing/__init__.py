@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnasync.deferred import names
+from nnasync._core.deferred import names
 from nnasync.tracing.instruments import Hooks as Hooks
 from nnasync.tracing.instruments import Instrument as Instrument
 from nnasync.tracing.instruments import Traced as Traced

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nnasync import errors
-from nnasync.callbacks import after_raise
+from nnasync._core.callbacks import after_raise
 from nnasync.hal import Priority
 from nnasync.tracing.marks import Layer, Mark, Phase
 from nnasync.tracing.spans import listens

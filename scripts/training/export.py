@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnasync._core.model import ModelBuilder, Value
 from nnasync.hal import Model, OperationType
-from nnasync.model import ModelBuilder, Value
 from training.features import HOP, WINDOW
 from training.scenes import SIDE
 

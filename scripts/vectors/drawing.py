@@ -11,6 +11,7 @@ import numpy as np
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.validation import operand_value
 from nnasync.conformance.case_files import CaseLine, OperandLine, OperationLine, SubgraphLine
 from nnasync.conformance.random_graphs.graph import RandomGraph, model_of
 from nnasync.conformance.random_graphs.reference import evaluate, execute, outputs_of
@@ -18,7 +19,6 @@ from nnasync.conformance.random_graphs.samplers import SAMPLERS
 from nnasync.conformance.random_graphs.sketch import GraphLimits, Sketch, TooLarge
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Signature
-from nnasync.validation import operand_value
 
 __all__ = ["CaseLine", "control_flow_lines", "drawn_lines", "wanted"]
 

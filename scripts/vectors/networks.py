@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.model import load_nnm
+from nnasync._core.validation import operand_value
 from nnasync.cli import demo_data
 from nnasync.hal import Array, Model, Operation
-from nnasync.model import load_nnm
-from nnasync.validation import operand_value
 
 __all__ = ["digits", "words"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.cache import Store
+from nnasync._core.cache import Store
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, Writing, fill, view
+from nnasync._core.cache import CacheKey, Contents, Hit, Miss, Store, Writing, fill, view
 
 KEY = CacheKey(bytes(range(32)), "device", "1.0", "0.1")
 OTHER_KEY = msgspec.structs.replace(KEY, step=1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nnasync.cache import Store, eviction, fill
+from nnasync._core.cache import Store, eviction, fill
 from nnasync.errors import InvalidArgument
 from tests.cache.entries import FILES, KEY, MODEL, OTHER_KEY, cache_files, read, write, written
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.cache.entry_records import (
+from nnasync._core.cache.entry_records import (
     FORMAT,
     HEADER_BYTES,
     FileRecord,
@@ -21,8 +21,8 @@ from nnasync.cache.entry_records import (
     file_header,
     sign,
 )
-from nnasync.cache.keys import FileKind
-from nnasync.cache.outcome import Rejected
+from nnasync._core.cache.keys import FileKind
+from nnasync._core.cache.outcome import Rejected
 from tests.cache.entries import KEY, MODEL
 
 FILE = FileRecord(10, b"d" * 32)

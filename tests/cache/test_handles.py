@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.cache import HandleCache, Hit, Miss
-from nnasync.cache import handles as handle_module
+from nnasync._core.cache import HandleCache, Hit, Miss
+from nnasync._core.cache import handles as handle_module
 from nnasync.errors import InvalidArgument
 from tests.cache.entries import Files, contents
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.cache import Contents, Hit, Store
-from nnasync.cache.directory import Directory
-from nnasync.cache.entry_records import HEADER_BYTES, Record
-from nnasync.cache.ledger import DirectoryRows
+from nnasync._core.cache import Contents, Hit, Store
+from nnasync._core.cache.directory import Directory
+from nnasync._core.cache.entry_records import HEADER_BYTES, Record
+from nnasync._core.cache.ledger import DirectoryRows
 from tests.cache import entries
 from tests.cache.entries import (
     FILES,

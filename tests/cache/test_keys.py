@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.cache.keys import (
+from nnasync._core.cache.keys import (
     CacheKey,
     FileKind,
     check_counts,

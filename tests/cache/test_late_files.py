@@ -7,8 +7,8 @@ import gc
 import os
 import signal
 
-from nnasync.cache import Hit, Store
-from nnasync.cache.late_files import Amender, SharedEntries, SharedEntry
+from nnasync._core.cache import Hit, Store
+from nnasync._core.cache.late_files import Amender, SharedEntries, SharedEntry
 from tests.cache import writers
 from tests.cache.entries import FILES, KEY, MODEL, Files, read, written
 

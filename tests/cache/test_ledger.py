@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.cache import Store
-from nnasync.cache import ledger as ledger_module
-from nnasync.cache.entry_records import FORMAT, FileRecord, Record
-from nnasync.cache.installation import Installation
-from nnasync.cache.ledger import CacheLedger
-from nnasync.cache.outcome import Rejected
+from nnasync._core.cache import Store
+from nnasync._core.cache import ledger as ledger_module
+from nnasync._core.cache.entry_records import FORMAT, FileRecord, Record
+from nnasync._core.cache.installation import Installation
+from nnasync._core.cache.ledger import CacheLedger
+from nnasync._core.cache.outcome import Rejected
 from tests.cache.entries import FILES, OTHER_KEY, read, write, written
 
 RECORD = Record(FORMAT, "0.1", "device", "1.0", b"m", b"g" * 16, False, (FileRecord(1, b"d"),), ())

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnasync.cache import CacheKey, Contents, Hit, Miss, Store, fill, view
-from nnasync.cache.keys import derive_token, file_names, spare_token
+from nnasync._core.cache import CacheKey, Contents, Hit, Miss, Store, fill, view
+from nnasync._core.cache.keys import derive_token, file_names, spare_token
 from nnasync.errors import InvalidArgument
 from tests.cache.entries import (
     FILES,

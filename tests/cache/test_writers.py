@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.cache import Store
+from nnasync._core.cache import Store
 from tests.cache import writers
 from tests.cache.entries import FILES, Files, cache_files, read, written
 

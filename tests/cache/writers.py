@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from nnasync.cache import Store, fill
+from nnasync._core.cache import Store, fill
 from tests.cache.entries import KEY, MODEL, Files, read, write
 
 COUNTED = ("open", "write", "fsync", "replace", "link", "unlink", "pwrite", "close", "ftruncate")

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers import DRIVERS
 from nnasync.cli import main
 from nnasync.cli.bench.contestant import Contestant
-from nnasync.drivers import DRIVERS
 from tests.rigs import calculator, doubler
 
 REFERENCE = "nnasync-reference"
@@ -59,7 +59,7 @@ def test_all_installed_devices_and_their_competition(
 ) -> None:
     names = (REFERENCE, "null")
     known = {name: msgspec.structs.replace(DRIVERS[name], computes=True) for name in names}
-    monkeypatch.setattr("nnasync.drivers.DRIVERS", known)
+    monkeypatch.setattr("nnasync._core.drivers.DRIVERS", known)
     assert bench(model) == 0
     told = capsys.readouterr().out
     rows = [line.split("  ")[0] for line in told.splitlines()]
@@ -105,7 +105,7 @@ def test_no_device_runs_it(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refuse: Any = lambda self, model: [False]  # noqa: E731
-    monkeypatch.setattr("nnasync.drivers.null.NullEngine.supported_operations", refuse)
+    monkeypatch.setattr("nnasync._core.drivers.null.NullEngine.supported_operations", refuse)
     assert bench(model, "--device", "null") == 1
     told = capsys.readouterr().err
     assert told.startswith(f"nnasync: error: no device runs {model}: null: ")
@@ -116,7 +116,7 @@ def test_a_device_that_refuses_is_named_beside_the_others(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refuse: Any = lambda self, model: [False]  # noqa: E731
-    monkeypatch.setattr("nnasync.drivers.null.NullEngine.supported_operations", refuse)
+    monkeypatch.setattr("nnasync._core.drivers.null.NullEngine.supported_operations", refuse)
     assert bench(model, "--device", REFERENCE, "--device", "null") == 0
     assert "null does not run it: " in capsys.readouterr().out
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nnasync._core.compilation import RELAXED, read_calibration
 from nnasync.cli import main
 from nnasync.cli.calibrate import Measurement, deviations, figures_of
 from nnasync.cli.reference_networks import reference_networks
-from nnasync.compilation import RELAXED, read_calibration
 from nnasync.hal import OperandType, OperationType, PerformanceInfo
 
 REFERENCE = "nnasync-reference"

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from nnasync import validation
+from nnasync._core import validation
+from nnasync._core.drivers import DRIVERS
 from nnasync.cli import conformance, main
-from nnasync.drivers import DRIVERS
 from tests.conformance.small_cases import addition, impossible, quantized_sum, rectified, write
 
 REFERENCE = "nnasync-reference"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.null import NullEngine
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter
 from nnasync.cli.bench.figures import Figures, figures_of
 from nnasync.cli.bench.pinned_lowerings import lowering_settings
 from nnasync.cli.bench.rounds import run_rounds
-from nnasync.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import FakeEngine, ManualClock, way
 from tests.rigs import ROW, double, doubler, runtime

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nnasync import drivers
+from nnasync._core import drivers
+from nnasync._core.drivers import DRIVERS, Driver, is_installed
 from nnasync.cli import devices, main
 from nnasync.cli.text import milliseconds, table
-from nnasync.drivers import DRIVERS, Driver, is_installed
 from tests.installing import install, installing
 
 MODULE = """
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 
 def good():
     return NullEngine("acme-good")
@@ -71,7 +71,7 @@ def test_a_device_that_was_measured_is_not_estimated() -> None:
 def test_devices_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = Driver("nnasync.drivers.litert:LiteRTEngine", "no_such_package", "litert")
+    missing = Driver("nnasync._core.drivers.litert:LiteRTEngine", "no_such_package", "litert")
     known = {name: driver for name, driver in DRIVERS.items() if is_installed(name)}
     for module in (drivers, devices):
         monkeypatch.setattr(module, "DRIVERS", known | {"litert-cpu": missing})

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.clock import now_ns
+from nnasync._core.drivers import default_devices
 from nnasync.cli import main
 from nnasync.cli import run as run_command
-from nnasync.clock import now_ns
-from nnasync.drivers import default_devices
 from nnasync.hal import Array
 
 

@@ -7,7 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, cast
 
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.workers import Workers
 from nnasync.engine import (
     BoundCall,
     CacheFiles,
@@ -16,10 +18,8 @@ from nnasync.engine import (
     Plan,
     Target,
 )
-from nnasync.engine_device import EngineDevice
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionPreference, Model
-from nnasync.workers import Workers
 from tests.rigs import doubler
 
 FIRST = CacheFiles((b"interpreted",), (b"",))

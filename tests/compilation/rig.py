@@ -16,9 +16,9 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.compilation import competition, contest, recalling, trials
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.compilation import competition, contest, recalling, trials
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import BoundCall, EngineBase, Given, Lowering, Plan, StopFlag
 from tests.rigs import GUARD_S
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation.agreement import Judgment, judge, wants_moved
+from nnasync._core.compilation.agreement import Judgment, judge, wants_moved
 from nnasync.hal import Array
 from tests.compilation.rig import chain
 from tests.rigs import calculator, doubler, quantized

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nnasync.compilation.beside import let_go
+from nnasync._core.compilation.beside import let_go
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import doubler
@@ -80,7 +80,8 @@ class Spy(importlib.abc.MetaPathFinder):
             found.append(name)
         return None
 
-WATCHED = ('nnasync.compilation.compiler.', 'nnasync.compilation.contest.', 'anyio._backends.')
+OURS = 'nnasync._core.compilation.'
+WATCHED = (OURS + 'compiler.', OURS + 'contest.', 'anyio._backends.')
 import nnasync as nn
 
 async def main():

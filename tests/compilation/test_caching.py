@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync import cache as caches
-from nnasync.compilation import Report
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core import cache as caches
+from nnasync._core.compilation import Report
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.engine_device import EngineDevice
 from nnasync.engine import CacheFiles, Lowering, Plan, StopFlag
-from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -88,7 +88,7 @@ async def test_a_file_is_not_loaded_when_its_compilation_is_kept(
     nn.save(doubler(), path)
     first = await reported(tmp_path / "cache", model=path)
     assert not first.cache_hit
-    monkeypatch.setattr("nnasync.importers.LOADERS", {".nnm": "none:none"})
+    monkeypatch.setattr("nnasync._core.importers.LOADERS", {".nnm": "none:none"})
     second = await reported(tmp_path / "cache", model=path)
     assert second.cache_hit
     assert second.partitions == first.partitions
@@ -173,7 +173,7 @@ async def test_refused_directories_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place without directories")
 async def test_a_directory_that_cannot_be_made_fails_nothing() -> None:
-    report = await reported(Path("/proc/nnasync/cache"))
+    report = await reported(Path("/proc/nnasync/_core/cache"))
     assert not report.cache_hit
     assert "not kept" in report.cache_reason
 
@@ -191,7 +191,7 @@ async def test_a_directory_that_does_not_answer_delays_for_a_while_only(
 ) -> None:
     release = threading.Event()
     monkeypatch.setattr(caches.Store, "read", lambda *_, **__: release.wait(GUARD_S))
-    monkeypatch.setattr("nnasync.compilation.caching._PATIENCE_S", 0.05)
+    monkeypatch.setattr("nnasync._core.compilation.caching._PATIENCE_S", 0.05)
     try:
         report = await reported(tmp_path)
     finally:
@@ -517,7 +517,7 @@ async def test_optimize_after_answers_at_once_and_chooses_later(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long loading takes here: no quick plan is kept before the best one.
-    monkeypatch.setattr("nnasync.compilation.keeping._SOON_NS", 10**12)
+    monkeypatch.setattr("nnasync._core.compilation.keeping._SOON_NS", 10**12)
     first = KeepingEngine("first", clock, way(us=30))
     better = KeepingEngine("better", clock, way(us=10))
     model, x = chain(4), np.ones((1, 64), np.float32)

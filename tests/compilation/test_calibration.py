@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import nnasync as nn
-from nnasync.compilation.calibration import (
+from nnasync._core.compilation.calibration import (
     RELAXED,
     calibrated,
     figures_in,
     read_calibration,
     write_calibration,
 )
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.hal import OperandType, PerformanceInfo, lookup
 
 FIGURES = {

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
-from nnasync.compilation.choice import Choice, Part, spread, tell_lowering
-from nnasync.compilation.pins import parse_pin, pin_of
+from nnasync._core.compilation.choice import Choice, Part, spread, tell_lowering
+from nnasync._core.compilation.pins import parse_pin, pin_of
 from nnasync.engine import Lowering
 from nnasync.errors import InvalidArgument
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing, way

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import contest
+from nnasync._core.compilation import contest
 from nnasync.engine import StopFlag
 from tests.compilation.rig import FakeEngine, ManualClock, competing, verdict_of, way
 from tests.compilation.rig import clock as clock

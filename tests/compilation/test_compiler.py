@@ -11,7 +11,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import (
     DeviceError,
     GeneralFailure,

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import CompileSpec, compile_model
-from nnasync.compilation.samples import samples_of
+from nnasync._core.compilation import CompileSpec, compile_model
+from nnasync._core.compilation.samples import samples_of
 from nnasync.engine import StopFlag
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import (

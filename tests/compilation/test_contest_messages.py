@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.contest_messages import (
+from nnasync._core.compilation.choice import Choice, Part
+from nnasync._core.compilation.contest_messages import (
     Ask,
     Held,
     Talk,
@@ -19,8 +19,8 @@ from nnasync.compilation.contest_messages import (
     read_answer,
     read_ask,
 )
-from nnasync.compilation.report import Rejection
-from nnasync.compilation.verdicts import Question
+from nnasync._core.compilation.report import Rejection
+from nnasync._core.compilation.verdicts import Question
 from nnasync.errors import DeviceDied, GeneralFailure
 from nnasync.hal import ErrorStatus, Priority
 

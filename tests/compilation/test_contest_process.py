@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import contest_process
+from nnasync._core.compilation import contest_process
+from nnasync._core.runtime import Runtime
 from nnasync.errors import DeviceUnavailable
-from nnasync.runtime import Runtime
 from tests.conftest import BACKENDS
 from tests.installing import install, installing
 from tests.rigs import GUARD_S, ROW, doubler, until
@@ -31,7 +31,7 @@ ENGINE = """
 import os
 import signal
 
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
 
 HERE = os.path.dirname(__file__)
 

@@ -9,10 +9,10 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors, hal
-from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.pins import pin_of
+from nnasync._core.compilation.choice import Choice, Part
+from nnasync._core.compilation.pins import pin_of
+from nnasync._core.model import fingerprint
 from nnasync.errors import DeviceDied, GeneralFailure
-from nnasync.model import fingerprint
 from nnasync.tracing.metrics import Durations, render
 from tests.faulty import Faulty
 from tests.rigs import (
@@ -269,7 +269,7 @@ async def shared(rt: nn.Runtime, *devices: str) -> nn.Net:
 
 async def test_it_is_logged_counted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     engine, durations = Faulty(), Durations()
-    caplog.set_level(logging.DEBUG, "nnasync.compilation.fallback")
+    caplog.set_level(logging.DEBUG, "nnasync._core.compilation.fallback")
     async with nn.open_runtime(
         devices=[engine, REFERENCE], options=POOL, instruments=[durations]
     ) as rt:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.cache import late_files
-from nnasync.drivers.service import isolate
+from nnasync._core.cache import late_files
+from nnasync._core.drivers.service import isolate
+from nnasync._core.engine_device import EngineDevice
 from nnasync.engine import CacheFiles, LateFiles
-from nnasync.engine_device import EngineDevice
 from tests.compilation.just_in_time import FIRST, LATER, Foreign, LateEngine
 from tests.rigs import GUARD_S, ROW, doubler
 from tests.service.rig import served
@@ -125,7 +125,7 @@ async def test_a_full_disk_leaves_the_older_files(
     async with started(tmp_path, engine) as start:
         await start.compile()
         with monkeypatch.context() as full:
-            full.setattr("nnasync.cache.transfer.write_all", no_room)
+            full.setattr("nnasync._core.cache.transfer.write_all", no_room)
             engine.plans[0].compile()
             device = start.runtime.device("null")
             assert isinstance(device, EngineDevice)
@@ -168,7 +168,7 @@ async def test_closing_does_not_wait_for_a_directory_that_does_not_answer(
         answers.wait(GUARD_S)
         return ""
 
-    monkeypatch.setattr("nnasync.runtime.runtime.CLOSE_GRACE_S", 0.01)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.CLOSE_GRACE_S", 0.01)
     monkeypatch.setattr(late_files.Amender, "replace", silent)
     engine = LateEngine()
     try:
@@ -207,7 +207,7 @@ async def test_a_device_completes_its_entry_after_the_call(tmp_path: Path) -> No
 async def test_what_was_written_late_is_kept_while_the_runtime_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnasync.runtime.runtime.IDLE_PERIOD_S", 0.01)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.IDLE_PERIOD_S", 0.01)
     async with started(tmp_path) as start:
         device = start.foreign(b"begin")
         await start.compile(device)

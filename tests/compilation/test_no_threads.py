@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.hal import OperationType
-from nnasync.workers.anyio_threads import in_helper_thread
 from tests.rigs import ONES, REFERENCE, ROW, calculator, runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]

@@ -13,15 +13,15 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.plans.guarded import TOLERATED_FAILURES
 from nnasync.burst import BurstResult, Channel, LocalChannel
 from nnasync.device import FencedExecution, PreparedModel
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
 from nnasync.errors import DeviceDied, DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_CONFIG, DataLocation, ErrorStatus, Request, RequestArgument
 from nnasync.memory import Pool
-from nnasync.plans.guarded import TOLERATED_FAILURES
 from tests.engine_device.rig import Rig, Row
 from tests.rigs import REFERENCE, ROW, count, counter, doubler, failure, runtime, total
 from tests.service.rig import served

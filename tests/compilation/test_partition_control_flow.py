@@ -10,9 +10,9 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.partitioning import INTERPRETER_NAME
-from nnasync.compilation.pins import parse_pin, pin_of
+from nnasync._core.compilation.choice import Choice, Part
+from nnasync._core.compilation.partitioning import INTERPRETER_NAME
+from nnasync._core.compilation.pins import parse_pin, pin_of
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import OperationType
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing, way
@@ -36,7 +36,7 @@ def device(name: str, clock: ManualClock, *types: OperationType, **options: Any)
     return FakeEngine(name, clock, way(us=1, **options), takes=lambda type: type in types)
 
 
-def told(partitions: Iterable[nn.compilation.Partition]) -> list[Any]:
+def told(partitions: Iterable[nn._core.compilation.Partition]) -> list[Any]:
     """Device and operations of each step, with those of bodies."""
     return [
         (each.device, each.operations, *map(told, each.bodies))

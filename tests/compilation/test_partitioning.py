@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.workers import StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.workers import StopFlag
 from tests.compilation.rig import (
     REFERENCE,
     FakeEngine,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import provenance
-from nnasync.compilation.provenance import fingerprints
+from nnasync._core.compilation import provenance
+from nnasync._core.compilation.provenance import fingerprints
 from tests.compilation.rig import ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import doubler

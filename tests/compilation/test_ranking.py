@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.compilation.choice import Choice, Part
-from nnasync.compilation.ranking import close, crowding, near, rule_out, winner
-from nnasync.compilation.report import Fate
-from nnasync.compilation.standing import Standing
-from nnasync.compilation.trials import TurnTimes
+from nnasync._core.compilation.choice import Choice, Part
+from nnasync._core.compilation.ranking import close, crowding, near, rule_out, winner
+from nnasync._core.compilation.report import Fate
+from nnasync._core.compilation.standing import Standing
+from nnasync._core.compilation.trials import TurnTimes
 from nnasync.hal import ExecutionPreference
 from tests.compilation.rig import REFERENCE
 

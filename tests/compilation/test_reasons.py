@@ -12,9 +12,9 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers import built_in, is_installed
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device.reasons import LONGEST
+from nnasync._core.drivers import built_in, is_installed
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device.reasons import LONGEST
 from nnasync.errors import GeneralFailure
 from nnasync.extensions import ONNX, TFLITE, GraphOperation, TfliteOperation
 from nnasync.hal import OperandType, OperationType

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import nnasync as nn
-from nnasync.compilation import Candidate, Rejection, Report
-from nnasync.compilation.report import Fallback, Partition, ranges
-from nnasync.drivers.null import NullEngine
+from nnasync._core.compilation import Candidate, Rejection, Report
+from nnasync._core.compilation.report import Fallback, Partition, ranges
+from nnasync._core.drivers.null import NullEngine
 from tests.rigs import REFERENCE, calculator, runtime
 
 REPORT = Report(

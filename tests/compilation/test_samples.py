@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.compilation.samples import SampleMemory, can_sample, disturbed, sample, samples_of
+from nnasync._core.compilation.samples import (
+    SampleMemory,
+    can_sample,
+    disturbed,
+    sample,
+    samples_of,
+)
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
 from tests.rigs import calculator, counter, doubler, quantized

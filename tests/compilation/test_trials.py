@@ -7,9 +7,9 @@ import threading
 import pytest
 
 import nnasync as nn
-from nnasync.compilation.samples import sample
-from nnasync.compilation.trials import EngineTrial, OutsideTrial
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.compilation.samples import sample
+from nnasync._core.compilation.trials import EngineTrial, OutsideTrial
+from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync.engine import StopFlag
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import FakeEngine, ManualClock, way

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.validation import operand_value
 from nnasync.conformance.cases import Case, parse_case
 from nnasync.hal import Array
-from nnasync.validation import operand_value
 
 Line = dict[str, Any]
 

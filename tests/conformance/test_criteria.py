@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nnasync.accuracy import Criterion, compare
+from nnasync._core.accuracy import Criterion, compare
 from nnasync.conformance.random_graphs import Size, generate, generated_operations
 from nnasync.conformance.random_graphs.graph_criteria import class_criterion, criterion_class
 from nnasync.conformance.random_graphs.reference import execute

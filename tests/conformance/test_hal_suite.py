@@ -12,6 +12,9 @@ import anyio
 import msgspec
 import pytest
 
+from nnasync._core.drivers import DRIVERS, is_installed
+from nnasync._core.runtime import Options, open_runtime, run
+from nnasync._core.validation import validate_model
 from nnasync.burst import BurstResult
 from nnasync.conformance.hal_suite import (
     GROUPS,
@@ -26,7 +29,6 @@ from nnasync.conformance.hal_suite import (
 from nnasync.conformance.hal_suite.mutations import KINDS, mutants
 from nnasync.conformance.hal_suite.subjects import random_models, subjects
 from nnasync.device import Device
-from nnasync.drivers import DRIVERS, is_installed
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -45,8 +47,6 @@ from nnasync.hal import (
     PerformanceInfo,
     Timing,
 )
-from nnasync.runtime import Options, open_runtime, run
-from nnasync.validation import validate_model
 
 REFERENCE = "nnasync-reference"
 COMPUTING = [name for name in DRIVERS if DRIVERS[name].computes]

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device.reasons import explained
 from nnasync.cli import main
 from nnasync.conformance import Path as Way
 from nnasync.conformance.lowerings import ALL, InLowering, names_of, ways
 from nnasync.conformance.random_graphs import GraphVerdict, Inspector, Size, generate
 from nnasync.conformance.results import CaseOutcome
 from nnasync.conformance.runner import Runner
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device.reasons import explained
 from nnasync.errors import InvalidArgument
 from tests.compilation.rig import FakeEngine, ManualClock, way
 from tests.conformance.small_cases import addition, case

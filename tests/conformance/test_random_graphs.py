@@ -15,6 +15,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.model import fingerprint
+from nnasync._core.runtime import Options, open_runtime
+from nnasync._core.validation import validate_model
 from nnasync.conformance.random_graphs import (
     KINDS,
     Examination,
@@ -40,14 +44,10 @@ from nnasync.conformance.random_graphs.examination import REFERENCE
 from nnasync.conformance.random_graphs.graph import Origin, graph_of
 from nnasync.conformance.random_graphs.inspector import Inspector, operation_names
 from nnasync.conformance.random_graphs.reference import evaluate, outputs_of
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.facts import CriterionClass
-from nnasync.model import fingerprint
-from nnasync.runtime import Options, open_runtime
-from nnasync.validation import validate_model
 
 MANY = len(OPERATIONS)
 
@@ -149,7 +149,7 @@ def test_a_seed_gives_the_same_graph_again() -> None:
 def test_a_seed_gives_the_same_graph_in_another_process() -> None:
     script = (
         "from nnasync.conformance.random_graphs import Size, generate, model_of\n"
-        "from nnasync.model import fingerprint\n"
+        "from nnasync._core.model import fingerprint\n"
         "for size in Size:\n"
         "    print(fingerprint(model_of(generate(size, 7))).hex())\n"
     )

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from nnasync._core.drivers import DRIVERS, Driver, driver_facts
 from nnasync.conformance.paths import Path
 from nnasync.conformance.result_counts import Counts, Report, _gap_of
 from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
-from nnasync.drivers import DRIVERS, Driver, driver_facts
 from nnasync.errors import InvalidArgument
 
 PASSED = Run(Variant.AS_GIVEN, CaseOutcome.PASSED, Path.SYNC)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.null import NullEngine
 from nnasync.conformance import runner as runner_module
 from nnasync.conformance.cases import Case
 from nnasync.conformance.paths import Path
 from nnasync.conformance.results import CaseOutcome, CaseResult, Variant
 from nnasync.conformance.runner import Runner
 from nnasync.device import Device, PreparedModel
-from nnasync.drivers.null import NullEngine
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,

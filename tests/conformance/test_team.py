@@ -7,6 +7,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync.conformance.random_graphs import (
     TEAM,
     GraphVerdict,
@@ -15,7 +16,6 @@ from nnasync.conformance.random_graphs import (
     examine,
     generate,
 )
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.errors import GeneralFailure
 from nnasync.hal import ExecutionPreference, OperationType
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nnasync._core.validation import validate_model
 from nnasync.conformance.variants import UNCOUPLED, shifted, signed_twin, with_dynamic_outputs
 from nnasync.hal import HalVersion, OperandType, OperationType
-from nnasync.validation import validate_model
 from tests.conformance.small_cases import (
     addition,
     case,

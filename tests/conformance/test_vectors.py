@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.cli import demo_data
 from nnasync.conformance import Report, Runner, driver_facts
 from nnasync.conformance.cases import Case, parse_case, read_cases
-from nnasync.drivers import DRIVERS, is_installed
 from nnasync.hal import Array, OperandLifeTime, OperationType
 from nnasync.kernels import OPERATIONS
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.cache import fill, view
-from nnasync.cache.sealed import memory_file, seal
-from nnasync.drivers import built_in, is_installed
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.cache import fill, view
+from nnasync._core.cache.sealed import memory_file, seal
+from nnasync._core.drivers import built_in, is_installed
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.model import Value
 from nnasync.engine import (
     BoundCall,
     CacheFiles,
@@ -35,7 +36,6 @@ from nnasync.hal import (
     Shape,
     dtype_of,
 )
-from nnasync.model import Value
 
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER
 QUANT8 = {

@@ -13,10 +13,10 @@ from pathlib import Path as FilePath
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.conformance import Path, Report, Runner, driver_facts
 from nnasync.conformance.case_files import decoded_head, read_lines
 from nnasync.conformance.cases import case_files, parse_case
-from nnasync.drivers import DRIVERS, is_installed
 
 FOLDER = FilePath(__file__).resolve().parents[3] / "shared" / "cts"
 COMPUTING = [name for name in DRIVERS if DRIVERS[name].computes and is_installed(name)]

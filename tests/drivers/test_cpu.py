@@ -12,11 +12,11 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.plan import ReferenceCall, ReferencePlan
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu.plan import ReferenceCall, ReferencePlan
+from nnasync._core.workers import StopFlag
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Array, ExecutionPreference, OperandLifeTime, OperationType
-from nnasync.workers import StopFlag
 
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER
 SHAPE = (1, 12, 12, 3)

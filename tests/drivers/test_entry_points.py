@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import nnasync as nn
-from nnasync import drivers
-from nnasync.drivers import default_devices, driver_facts, foreign_devices, foreign_offers
-from nnasync.drivers.entry_points import DriverOffer, make, offers
+from nnasync._core import drivers
+from nnasync._core.drivers import default_devices, driver_facts, foreign_devices, foreign_offers
+from nnasync._core.drivers.entry_points import DriverOffer, make, offers
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from tests.installing import install, installing
 
 MODULE = """
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import DeviceUnavailable
 
 KNOWN_GAPS = {"hard_*": "too hard"}
@@ -181,7 +181,7 @@ def test_metadata_that_cannot_be_read(
 
 
 def test_what_a_driver_says_of_itself(tmp_path: Path) -> None:
-    assert driver_facts("null").target == "nnasync.drivers.null:NullEngine"
+    assert driver_facts("null").target == "nnasync._core.drivers.null:NullEngine"
     with offering(tmp_path, {"acme-one": "acme:one", "acme-no": "no_such_module:factory"}):
         assert driver_facts("acme-one").known_gaps == {"hard_*": "too hard"}
         with pytest.raises(GeneralFailure, match="No module named 'no_such_module'"):
@@ -191,14 +191,14 @@ def test_what_a_driver_says_of_itself(tmp_path: Path) -> None:
 
 
 def test_an_offer_is_made_by_itself() -> None:
-    made = make(DriverOffer("null", "nnasync.drivers.null:NullEngine", "somebody 1.0"))
+    made = make(DriverOffer("null", "nnasync._core.drivers.null:NullEngine", "somebody 1.0"))
     assert made.name == "null"
 
 
 @pytest.mark.anyio
 async def test_a_factory_may_be_named_where_nothing_is_installed(tmp_path: Path) -> None:
     (tmp_path / "loose.py").write_text(
-        "from nnasync.drivers.null import NullEngine\n"
+        "from nnasync._core.drivers.null import NullEngine\n"
         "def make(): return NullEngine('loose-one')\n"
         "def nothing(): return 5\n"
     )

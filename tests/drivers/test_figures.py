@@ -11,7 +11,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers import built_in, is_installed
+from nnasync._core.drivers import built_in, is_installed
 from nnasync.errors import ModelError
 from nnasync.hal import ChannelQuant, Model, OperandType, OperationType
 from nnasync.kernels import Tensor

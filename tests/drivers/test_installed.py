@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnasync import drivers
-from nnasync.drivers import (
+from nnasync._core import drivers
+from nnasync._core.drivers import (
     DRIVERS,
     Driver,
     built_in,
@@ -21,7 +21,7 @@ from nnasync.drivers import (
     is_installed,
     late,
 )
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import LateEngine
 from nnasync.errors import InvalidArgument
 
@@ -35,7 +35,7 @@ def test_reference_is_always_there_and_last() -> None:
 def test_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    driver = Driver("nnasync.drivers.elsewhere:Engine", "no_such_package", "elsewhere")
+    driver = Driver("nnasync._core.drivers.elsewhere:Engine", "no_such_package", "elsewhere")
     monkeypatch.setitem(DRIVERS, "elsewhere-cpu", driver)
     assert not is_installed("elsewhere-cpu")
     with pytest.raises(InvalidArgument, match=r"pip install 'nnasync\[elsewhere\]'"):
@@ -46,7 +46,7 @@ def test_missing_package_is_named_with_the_command_that_installs_it(
 def added(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """A driver that is added to the table, and nowhere else."""
     driver = Driver(
-        "nnasync.drivers.null:NullEngine",
+        "nnasync._core.drivers.null:NullEngine",
         "anyio",
         "trio",
         "anyio",

@@ -10,8 +10,8 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.plan import FlexibleCall, ReferenceCall
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu.plan import FlexibleCall, ReferenceCall
 from nnasync.engine import OutputBuffer, StopFlag
 from nnasync.errors import (
     GeneralFailure,

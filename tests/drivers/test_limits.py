@@ -9,14 +9,14 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.execution_limits import MAX_NESTING, MAX_OPERATIONS, check_nesting
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu.execution_limits import MAX_NESTING, MAX_OPERATIONS, check_nesting
+from nnasync._core.model import Value
+from nnasync._core.validation import validate_model
 from nnasync.engine import OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Model, OperandType, OperationType, Subgraph
 from nnasync.kernels import Tensor
-from nnasync.model import Value
-from nnasync.validation import validate_model
 from tests.validation.models import BOOL8, operand, reference, subgraph
 
 FAST = hal.ExecutionPreference.FAST_SINGLE_ANSWER

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.plan import memory_plan
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu.plan import memory_plan
 from nnasync.engine import Plan, StopFlag
 from nnasync.hal import ExecutionPreference, Model
 

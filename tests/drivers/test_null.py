@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from nnasync import errors, hal
-from nnasync.drivers.null import Gate, NullEngine
+from nnasync._core.drivers.null import Gate, NullEngine
+from nnasync._core.workers import StopFlag
 from nnasync.engine import BoundCall, Engine
-from nnasync.workers import StopFlag
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

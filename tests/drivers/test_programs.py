@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from nnasync.drivers.cpu.program import Program, Unresolved
-from nnasync.drivers.cpu.programs import Programs, Shapes
+from nnasync._core.drivers.cpu.program import Program, Unresolved
+from nnasync._core.drivers.cpu.programs import Programs, Shapes
 from nnasync.errors import ModelError
 
 

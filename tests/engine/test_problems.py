@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import EngineBase, problems
 from nnasync.errors import GeneralFailure, InvalidArgument
 from tests.rigs import REFERENCE, ROW, doubler, runtime

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import nnasync as nn
+from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync.engine import CacheFiles
-from nnasync.engine_device import EngineDevice, EnginePreparedModel
 from nnasync.hal import Model, OperationType
 
 TOKEN = bytes(range(32))

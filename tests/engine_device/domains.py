@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.clock import now_ns
+from nnasync._core.engine_device import EnginePreparedModel
+from nnasync._core.engine_device.engine_buffer import EngineBuffer
 from nnasync.burst import LocalChannel
-from nnasync.clock import now_ns
-from nnasync.engine_device import EnginePreparedModel
-from nnasync.engine_device.engine_buffer import EngineBuffer
 from nnasync.hal import (
     BufferDesc,
     BufferRole,

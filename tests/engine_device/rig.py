@@ -12,17 +12,17 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 
-from nnasync.clock import Watchdog, now_ns
+from nnasync._core.clock import Watchdog, now_ns
+from nnasync._core.drivers.null import Counters, Gate, NullEngine
+from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
+from nnasync._core.engine_device.launched import Launched
+from nnasync._core.workers import Task, Workers
 from nnasync.device import PreparedModel
-from nnasync.drivers.null import Counters, Gate, NullEngine
 from nnasync.engine import Engine
-from nnasync.engine_device import EngineDevice, EnginePreparedModel
-from nnasync.engine_device.launched import Launched
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Model, Priority, Request, RequestArgument
 from nnasync.memory import Pool
 from nnasync.tracing import Tracer
-from nnasync.workers import Task, Workers
 from tests.rigs import SHAPE, doubler, set_free
 
 PATIENCE_S = 60

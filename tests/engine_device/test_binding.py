@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from nnasync import hal
+from nnasync._core.engine_device.binding import Binding, array_of
+from nnasync._core.validation import validate_request
+from nnasync._core.workers import StopFlag
 from nnasync.engine import BoundCall, Given
-from nnasync.engine_device.binding import Binding, array_of
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -24,8 +26,6 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool
 from nnasync.scheduler import NEVER_NS
-from nnasync.validation import validate_request
-from nnasync.workers import StopFlag
 from tests.engine_device.rig import (
     Rig,
     Row,
@@ -58,7 +58,7 @@ def validations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(id(request))
         validate_request(model, request, **options)
 
-    monkeypatch.setattr("nnasync.engine_device.prepared.validate_request", validate)
+    monkeypatch.setattr("nnasync._core.engine_device.prepared.validate_request", validate)
     return seen
 
 

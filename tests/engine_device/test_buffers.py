@@ -11,11 +11,13 @@ import anyio.lowlevel
 import numpy as np
 import pytest
 
-from nnasync.clock import Deadline, now_ns, within
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine_device import EnginePreparedModel
-from nnasync.engine_device.engine_buffer import INLINE_COPY_BYTES
-from nnasync.engine_device.tokens import SteadyCall
+from nnasync._core.clock import Deadline, now_ns, within
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.engine_device import EnginePreparedModel
+from nnasync._core.engine_device.engine_buffer import INLINE_COPY_BYTES
+from nnasync._core.engine_device.tokens import SteadyCall
+from nnasync._core.model import ModelBuilder
+from nnasync._core.workers import ABORT, YIELD, StopFlag
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -36,8 +38,6 @@ from nnasync.hal import (
     Request,
 )
 from nnasync.memory import Pool
-from nnasync.model import ModelBuilder
-from nnasync.workers import ABORT, YIELD, StopFlag
 from tests.engine_device.domains import (
     PATHS,
     ROW,

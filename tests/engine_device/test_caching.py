@@ -15,13 +15,13 @@ import anyio.to_thread
 import pytest
 
 import nnasync as nn
+from nnasync._core.clock import within
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice, caching
+from nnasync._core.engine_device.caching import skeleton_of
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.clock import within
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
 from nnasync.engine import CacheFiles, Lowering, Plan
-from nnasync.engine_device import EngineDevice, caching
-from nnasync.engine_device.caching import skeleton_of
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, MissedDeadline, NNError
 from nnasync.fences import Fence
 from nnasync.hal import (

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from nnasync import hal
-from nnasync.clock import within
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import within
+from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import Engine, Plan
 from nnasync.errors import (
     DeviceUnavailable,

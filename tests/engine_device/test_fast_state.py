@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nnasync.clock import Watchdog
-from nnasync.engine_device.fast_state import FAST_STATE_LOOKS, FastState
+from nnasync._core.clock import Watchdog
+from nnasync._core.engine_device.fast_state import FAST_STATE_LOOKS, FastState
+from nnasync._core.workers import Workers
 from nnasync.tracing import Tracer
-from nnasync.workers import Workers
 
 
 class Owner:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
+from nnasync._core.workers import StopFlag, Task, Workers
 from nnasync.engine import Given
-from nnasync.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -19,7 +20,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job
-from nnasync.workers import StopFlag, Task, Workers
 from tests.engine_device.rig import PATIENCE_S, Rig, null
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.clock import Watchdog
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import Watchdog
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.workers import Workers
 from nnasync.engine import Engine, LateEngine, Lowering
-from nnasync.engine_device import EngineDevice
 from nnasync.hal import DeviceType, ExecutionPreference, Model
 from nnasync.tracing import Tracer
-from nnasync.workers import Workers
 from tests.engine_device.rig import PATIENCE_S
 from tests.rigs import doubler
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from nnasync.clock import now_ns, within
-from nnasync.engine_device.launched import Launched
+from nnasync._core.clock import now_ns, within
+from nnasync._core.engine_device.launched import Launched
+from nnasync._core.wakeup import Wakeup
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -29,7 +30,6 @@ from nnasync.hal import (
     RequestArgument,
     Timing,
 )
-from nnasync.wakeup import Wakeup
 from tests.engine_device.rig import (
     MS,
     Rig,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.model import ModelBuilder
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -26,7 +27,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels import Tensor
 from nnasync.memory import Pool
-from nnasync.model import ModelBuilder
 from tests.engine_device.domains import OUT, allocated, execute, filled, held
 from tests.engine_device.rig import (
     BYTES,

@@ -10,11 +10,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from nnasync._core.clock import Deadline, now_ns, within
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.engine_device import EnginePreparedModel
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.clock import Deadline, now_ns, within
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import BoundCall, Engine, Given, StopFlag
-from nnasync.engine_device import EnginePreparedModel
 from nnasync.errors import (
     Cancelled,
     GeneralFailure,

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.clock import Deadline, now_ns
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device import EngineDevice, EnginePreparedModel
-from nnasync.engine_device.launched import Launched
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
+from nnasync._core.engine_device.launched import Launched
+from nnasync._core.workers import Task, Workers
 from nnasync.errors import (
     Cancelled,
     DeviceUnavailable,
@@ -27,7 +28,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, ExecutionPreference, Priority
 from nnasync.tracing import Tracer
-from nnasync.workers import Task, Workers
 from tests.engine_device.rig import PATIENCE_S, Row, null
 from tests.rigs import ManualWatchdog, doubler, set_free
 from tests.workers.steering import until

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from nnasync._core.engine_device import warmup
+from nnasync._core.workers import StopFlag
 from nnasync.engine import BoundCall, Given
-from nnasync.engine_device import warmup
 from nnasync.scheduler import Estimate
-from nnasync.workers import StopFlag
 from tests.rigs import ManualWatchdog
 
 

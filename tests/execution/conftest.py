@@ -11,5 +11,5 @@ from tests.rigs import ManualWatchdog
 def watchdog(monkeypatch: pytest.MonkeyPatch) -> ManualWatchdog:
     """The watchdog of the next runtime, which the test rings."""
     made = ManualWatchdog()
-    monkeypatch.setattr("nnasync.runtime.runtime.Watchdog", lambda: made)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.Watchdog", lambda: made)
     return made

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice
 from nnasync.burst import BurstController, LocalChannel
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     BadState,
     DeviceUnavailable,

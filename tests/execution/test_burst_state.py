@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import (
     BadState,
     GeneralFailure,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.execution.carrying import carried
 from nnasync.errors import Cancelled, GeneralFailure
-from nnasync.execution.carrying import carried
 from nnasync.fences import Fence, FenceStatus, signaled
 from tests.rigs import (
     GUARD_S,

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device import EngineDevice
-from nnasync.engine_device.fast_state import FAST_STATE_LOOKS
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device.fast_state import FAST_STATE_LOOKS
 from nnasync.errors import Cancelled, DeviceUnavailable
 from nnasync.fences import Fence
 from tests.conftest import open_descriptors, our_threads

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import nnasync as nn
+from nnasync._core.runtime.pending import PendingNet
 from nnasync.errors import BadState
-from nnasync.runtime.pending import PendingNet
 from tests.rigs import REFERENCE, ROW, doubler, runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]

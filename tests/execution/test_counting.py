@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.tracing.metrics import render

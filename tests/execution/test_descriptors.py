@@ -19,7 +19,7 @@ from collections import Counter
 import numpy as np
 
 import nnasync as nn
-from nnasync.drivers.null import Gate, NullEngine
+from nnasync._core.drivers.null import Gate, NullEngine
 from tests import rigs
 
 CALLS = 2000

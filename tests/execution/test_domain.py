@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.execution.domain import allocate
 from nnasync.errors import (
     BadState,
     GeneralFailure,
@@ -18,7 +19,6 @@ from nnasync.errors import (
     ResourceExhaustedPersistent,
     ResourceExhaustedTransient,
 )
-from nnasync.execution.domain import allocate
 from tests.rigs import REFERENCE, ROW, SHAPE, double, doubler, runtime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("One loop: nothing here depends on it.")]

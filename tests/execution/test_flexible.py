@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnasync.hal import OperationType
 from tests.rigs import INLINE, POOL, both, runtime

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.clock import now_ns
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import now_ns
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.wakeup import Wakeup
 from nnasync.errors import MissedDeadlinePersistent
-from nnasync.wakeup import Wakeup
 from tests.rigs import INLINE, POOL, ROW, compiled, double, doubler, runtime, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -405,7 +405,7 @@ async def test_a_duration_counts_from_the_last_fence(watchdog: ManualWatchdog) -
         ready = Fence()
         execution = await net.launch(ROW, wait_for=[ready], duration=3600)
         armed = [alarm.at_ns for alarm in watchdog.alarms]
-        before_ns = nn.clock.now_ns()
+        before_ns = nn._core.clock.now_ns()
         ready.signal()
         await engine.when(lambda c: c.waiting == 1)
         limit = max(alarm.at_ns for alarm in watchdog.alarms)

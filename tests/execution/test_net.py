@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import (
     BadState,
     GeneralFailure,
@@ -53,7 +53,7 @@ class Jump:
 
     def __init__(self) -> None:
         self.ahead_ns = 0
-        self._now_ns: Callable[[], int] = nn.clock.now_ns
+        self._now_ns: Callable[[], int] = nn._core.clock.now_ns
 
     def __call__(self) -> int:
         return self._now_ns() + self.ahead_ns
@@ -316,7 +316,7 @@ async def test_an_inline_run_is_judged_at_its_end(
     async with runtime(engine, options=INLINE) as rt:
         net = await rt.compile(doubler())
         await until_inline(rt, net, ROW)
-        monkeypatch.setattr("nnasync.workers.inline.now_ns", clock)
+        monkeypatch.setattr("nnasync._core.workers.inline.now_ns", clock)
         deadline = nn.within(**HOUR)
         threads = []
 

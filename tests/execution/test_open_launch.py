@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.engine_device.gates import DependencyFailed
+from nnasync._core.engine_device.gates import DependencyFailed
 from nnasync.errors import (
     BadState,
     Cancelled,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import nnasync as nn
+from nnasync._core.execution.ports import Port, as_array, check_out, copy_in, in_order, ports_of
 from nnasync.errors import InvalidArgument
-from nnasync.execution.ports import Port, as_array, check_out, copy_in, in_order, ports_of
 from tests.rigs import ROW, SHAPE, calculator, counter, doubler, quantized
 
 FLOAT = ports_of(doubler()).inputs[0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import GeneralFailure, InvalidArgument
 from tests.rigs import INLINE, ROW, attempt, both, double, doubler, gated, runtime, until_inline
 

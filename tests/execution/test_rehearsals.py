@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.clock import Deadline
-from nnasync.drivers.null import Gate, NullEngine
-from nnasync.engine_device import warmup
+from nnasync._core.clock import Deadline
+from nnasync._core.drivers.null import Gate, NullEngine
+from nnasync._core.engine_device import warmup
 from nnasync.tracing import Instrument
 from tests.rigs import POOL, ROW, attempt, double, doubler, runtime
 

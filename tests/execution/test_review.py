@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.errors import BadState
 from nnasync.fences import Fence
 from tests.rigs import ROW, double, doubler, floats, runtime, until_inline

@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
+from nnasync._core.execution.ports import ports_of
+from nnasync._core.execution.slots import Holding, Lease, Slot, Slots
 from nnasync.errors import GeneralFailure, InvalidArgument, ResourceExhaustedTransient
-from nnasync.execution.ports import ports_of
-from nnasync.execution.slots import Holding, Lease, Slot, Slots
 from nnasync.fences import Fence
 from nnasync.memory import Pool
 from tests.rigs import GUARD_S, ROW, SHAPE, calculator, counter, floats

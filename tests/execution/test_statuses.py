@@ -18,10 +18,10 @@ import anyio.to_thread
 import pytest
 
 import nnasync as nn
-from nnasync.clock import Deadline
+from nnasync._core.clock import Deadline
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EnginePreparedModel
 from nnasync.device import Device
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device import EnginePreparedModel
 from nnasync.errors import (
     MissedDeadlinePersistent,
     MissedDeadlineTransient,

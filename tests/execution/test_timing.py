@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.clock import now_ns
-from nnasync.drivers.null import NullEngine
+from nnasync._core.clock import now_ns
+from nnasync._core.drivers.null import NullEngine
 from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, ExecutionConfig, Timing
 from tests.rigs import INLINE, POOL, ROW, attempt, compiled, double, doubler, gated, runtime

@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine_device import EnginePreparedModel
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.engine_device import EnginePreparedModel
+from nnasync._core.model import fingerprint, load_nnm, save
+from nnasync._core.validation import minimum_version, validate_model
 from nnasync.errors import CallerError, GeneralFailure, MissedDeadline, ModelError, NNError
 from nnasync.hal import ExecutionConfig, Model, Request
-from nnasync.model import fingerprint, load_nnm, save
-from nnasync.validation import minimum_version, validate_model
 from tests.engine_device.rig import Rig
 from tests.fuzz.building import built
 from tests.fuzz.mutations import Mutator

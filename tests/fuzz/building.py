@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.model import ModelBuilder, Value
 from nnasync.errors import CallerError
 from nnasync.hal import ChannelQuant, OperandType, OperationType
 from nnasync.kernels import EXTENSION_OPERATIONS
 from nnasync.kernels.operation import Tensor
-from nnasync.model import ModelBuilder, Value
 from tests.fuzz.edits import FLOATS, SMALL, Editor
 from tests.fuzz.samples import Sample
 

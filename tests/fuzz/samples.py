@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.model import ModelBuilder, Value
 from nnasync.errors import CallerError, InvalidArgument
 from nnasync.extensions import TFLITE
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, Struct
@@ -24,7 +25,6 @@ from nnasync.kernels import (
     Signature,
     Tensor,
 )
-from nnasync.model import ModelBuilder, Value
 from tests.validation.models import branching, example, looping, one_of_each
 
 __all__ = ["Sample", "official_samples", "own_samples", "random_array", "without_samples"]

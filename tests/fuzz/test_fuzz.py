@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.cpu.plan import ReferencePlan
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu.plan import ReferencePlan
 from nnasync.hal import ExecutionPreference, Model
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation
 from tests.fuzz.attempts import MEMORY_LIMIT_BYTES, MOST_BYTES, Finding, Outcome, Session

@@ -14,7 +14,9 @@ import tflite
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from nnasync import importers
+from nnasync._core import importers
+from nnasync._core.importers.tflite import translate
+from nnasync._core.validation import operand_value, validate_model
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import (
     ChannelQuant,
@@ -24,8 +26,6 @@ from nnasync.hal import (
     OperandType,
     OperationType,
 )
-from nnasync.importers.tflite import translate
-from nnasync.validation import operand_value, validate_model
 from tests.importers.tflite_files import (
     Op,
     T,

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync import importers
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core import importers
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.model import load_nnm, save
+from nnasync._core.validation import operand_value, validate_model
 from nnasync.engine import StopFlag
 from nnasync.errors import ModelError
 from nnasync.extensions import TFLITE, TfliteOperation, extension_of
@@ -22,8 +24,6 @@ from nnasync.hal import (
     OperandType,
 )
 from nnasync.kernels import EXTENSION_OPERATIONS
-from nnasync.model import load_nnm, save
-from nnasync.validation import operand_value, validate_model
 from tests.importers.tflite_files import Op, T, floats, load_parts, q8, translate_parts
 
 WORDS = OperandType.TENSOR_QUANT16_SYMM

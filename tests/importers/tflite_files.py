@@ -11,9 +11,9 @@ import flatbuffers
 import numpy as np
 import tflite
 
-from nnasync import importers
+from nnasync._core import importers
+from nnasync._core.importers.tflite import translate
 from nnasync.hal import Model, Struct
-from nnasync.importers.tflite import translate
 
 
 class T(Struct, frozen=True):

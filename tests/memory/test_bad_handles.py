@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnasync._core.drivers.service import isolate
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.drivers.service import isolate
 from nnasync.errors import DeviceUnavailable, GeneralFailure
 from nnasync.hal import BufferDesc, BufferRole, Memory
 from nnasync.memory import Pool
@@ -45,7 +45,7 @@ def name(request: pytest.FixtureRequest) -> str:
         need(name)
     if name == "onnxruntime-cpu":
         pytest.importorskip("tests.importers.onnx.files")
-        pytest.importorskip("nnasync.importers.onnx")
+        pytest.importorskip("nnasync._core.importers.onnx")
     return name
 
 
@@ -92,7 +92,7 @@ def subject_for(name: str, folder: Path) -> Subject:
         [("y", files.FLOAT, row.shape)],
         {"w": row + 1},
     )
-    wrap = import_module("nnasync.importers.onnx").wrap
+    wrap = import_module("nnasync._core.importers.onnx").wrap
     return Subject(wrap(files.written(folder, graph)), row, row * (row + 1), (False,))
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnasync._core.wire.messages import OfferModel, PoolForm, decode, encode
+from nnasync._core.wire.model_transfer import Offer, model_of, pool_of
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, Unusable
-from nnasync.wire.messages import OfferModel, PoolForm, decode, encode
-from nnasync.wire.model_transfer import Offer, model_of, pool_of
 from tests.memory.handles import dense
 
 SIZE = 8192

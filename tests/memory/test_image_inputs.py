@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.validation import validate_request
+from nnasync._core.wire.messages import Launch, OfferMemory, PoolForm, encode
 from nnasync.burst import BurstArguments
-from nnasync.drivers.null import NullEngine
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, DataLocation, ExecutionConfig, OperandType, Request, RequestArgument
 from nnasync.memory import IMAGE, ImageFormat, ImageLayout, Pool, statistics
-from nnasync.validation import validate_request
-from nnasync.wire.messages import Launch, OfferMemory, PoolForm, encode
 from tests import rigs
 from tests.memory.engines import need
 from tests.memory.handles import dense
@@ -131,7 +131,9 @@ async def test_onnxruntime(stride: int | None, tmp_path: Path) -> None:
         [("x", files.UINT8, shape)],
         [("y", files.UINT8, shape)],
     )
-    wrapped = pytest.importorskip("nnasync.importers.onnx").wrap(files.written(tmp_path, graph))
+    wrapped = pytest.importorskip("nnasync._core.importers.onnx").wrap(
+        files.written(tmp_path, graph)
+    )
     async with rigs.runtime("onnxruntime-cpu") as runtime:
         net = await runtime.compile(wrapped)
         with picture(stride) as image:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import isolate
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import isolate
 from nnasync.memory import Pool, statistics
 from tests import rigs
 from tests.service.rig import served

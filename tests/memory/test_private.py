@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from nnasync import memory
+from nnasync._core.wire.model_transfer import handle_of
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 from nnasync.memory import ALIGNMENT, Pool, SharedArena, mapped
-from nnasync.wire.model_transfer import handle_of
 from tests.conftest import open_descriptors
 
 

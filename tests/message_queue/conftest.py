@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nnasync.message_queue import QueueReader, QueueWriter
+from nnasync._core.message_queue import QueueReader, QueueWriter
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import functools
 
 import pytest
 
+from nnasync._core.message_queue import QueueReader, QueueWriter
+from nnasync._core.message_queue.ring import Consumer
 from nnasync.errors import (
     BadState,
     DeviceDied,
     InvalidArgument,
 )
-from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.message_queue.ring import Consumer
 from tests.message_queue.waiting import (
     PARKED_S,
     Queue,

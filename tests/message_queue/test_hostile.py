@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from nnasync._core.message_queue import Handover, QueueReader, QueueWriter
+from nnasync._core.message_queue.ring import HEADER_BYTES, MAGIC
 from nnasync.errors import (
     BadState,
     DeviceDied,
@@ -19,8 +21,6 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
 )
 from nnasync.memory import Pool
-from nnasync.message_queue import Handover, QueueReader, QueueWriter
-from nnasync.message_queue.ring import HEADER_BYTES, MAGIC
 from tests.message_queue.waiting import (
     Queue,
     in_thread,
@@ -222,7 +222,7 @@ def test_a_queue_of_no_fitting_size_is_refused(capacity: int) -> None:
 
 
 def test_a_queue_without_order_of_memory_never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnasync.message_queue.reader.ORDERED", False)
+    monkeypatch.setattr("nnasync._core.message_queue.reader.ORDERED", False)
     writer, handover = QueueWriter.create(64)
     reader = QueueReader.attach(handover)
     reader.polling_ns = 10**9

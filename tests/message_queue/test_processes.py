@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from nnasync._core.message_queue import Handover, QueueReader, QueueWriter
 from nnasync.errors import DeviceDied, GeneralFailure
-from nnasync.message_queue import Handover, QueueReader, QueueWriter
 from tests.message_queue.waiting import in_thread, outcome, until_parked, write
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PEER = """
 import os, random, sys
-from nnasync.message_queue import Handover, QueueReader, QueueWriter
+from nnasync._core.message_queue import Handover, QueueReader, QueueWriter
 
 what, polling_ns, *fds = sys.argv[1:]
 fds = list(map(int, fds))

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.message_queue import ring
-from nnasync.message_queue.ring import (
+from nnasync._core.message_queue import ring
+from nnasync._core.message_queue.ring import (
     CLOSED,
     HEADER_BYTES,
     LENGTH_BYTES,
@@ -23,6 +22,7 @@ from nnasync.message_queue.ring import (
     prepare,
     read_capacity,
 )
+from nnasync.errors import GeneralFailure, InvalidArgument
 
 WRITTEN, READ = 16, 32
 WORD = st.one_of(

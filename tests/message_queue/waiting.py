@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio.lowlevel
 
-from nnasync.message_queue import QueueReader, QueueWriter
+from nnasync._core.message_queue import QueueReader, QueueWriter
 
 __all__ = ["PARKED_S", "Queue", "in_thread", "outcome", "read", "until_parked", "write"]
 

@@ -10,8 +10,20 @@ import msgspec
 import numpy as np
 
 import nnasync as nn
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.model.graph import Value
+from nnasync._core.partition import (
+    Assignment,
+    Border,
+    PartitionedModel,
+    Support,
+    all_steps,
+    distribute,
+    find_control_flow,
+    split,
+)
+from nnasync._core.partition.control_flow import view
 from nnasync.conformance.random_graphs import RandomGraph, model_of
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.hal import (
     Array,
     DataLocation,
@@ -23,18 +35,6 @@ from nnasync.hal import (
     OperationType,
     Subgraph,
 )
-from nnasync.model.graph import Value
-from nnasync.partition import (
-    Assignment,
-    Border,
-    PartitionedModel,
-    Support,
-    all_steps,
-    distribute,
-    find_control_flow,
-    split,
-)
-from nnasync.partition.control_flow import view
 from tests.partition.models import SHAPE
 
 BOOL8 = OperandType.TENSOR_BOOL8

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.partition import CompositeEngine, PartitionedModel
 from nnasync.engine import Engine, Plan, StopFlag
 from nnasync.hal import Array, ExecutionPreference, Model, dtype_of
-from nnasync.partition import CompositeEngine, PartitionedModel
 
 SHAPE = (1, 4)
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from nnasync._core.partition import Border, assign, crossing_bytes
 from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.partition import Border, assign, crossing_bytes
 from tests.partition.models import chain
 
 T = TypeVar("T")

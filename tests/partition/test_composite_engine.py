@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.partition import CompositeEngine, split
 from nnasync.engine import Lowering, Plan
-from nnasync.engine_device import EngineDevice
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -32,7 +33,6 @@ from nnasync.hal import (
     dtype_of,
     type_performance,
 )
-from nnasync.partition import CompositeEngine, split
 from tests.engine_device.rig import Rig, Row, finished, reached, until_inline
 from tests.partition.models import FAST, chain, in_parts, on_reference, row, run, summed, zeros
 from tests.rigs import POOL, counter, floats, gated, runtime, until

@@ -10,21 +10,10 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.null import NullEngine
-from nnasync.engine import Engine, Lowering, Plan
-from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.hal import (
-    Capabilities,
-    ExecutionPreference,
-    Model,
-    OperandType,
-    OperationType,
-    PerformanceInfo,
-    uniform_performance,
-)
-from nnasync.model.graph import Value
-from nnasync.partition import (
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.model.graph import Value
+from nnasync._core.partition import (
     INTERPRETER,
     Assignment,
     Border,
@@ -43,7 +32,18 @@ from nnasync.partition import (
     reported_costs,
     split,
 )
-from nnasync.validation import validate_model
+from nnasync._core.validation import validate_model
+from nnasync.engine import Engine, Lowering, Plan
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import (
+    Capabilities,
+    ExecutionPreference,
+    Model,
+    OperandType,
+    OperationType,
+    PerformanceInfo,
+    uniform_performance,
+)
 from tests.partition.control_flow_models import (
     BOOL8,
     RandomNest,

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.model.graph import Value
+from nnasync._core.partition import multiply_adds, operation_weights_ns, reported_costs
 from nnasync.hal import (
     Capabilities,
     ExecutionPreference,
@@ -17,8 +19,6 @@ from nnasync.hal import (
     PerformanceInfo,
     uniform_performance,
 )
-from nnasync.model.graph import Value
-from nnasync.partition import multiply_adds, operation_weights_ns, reported_costs
 from tests.partition.models import chain
 
 

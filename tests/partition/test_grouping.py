@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnasync._core.partition import Group, grouped
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
-from nnasync.partition import Group, grouped
 from tests.partition.models import chain, diamond, summed
 
 

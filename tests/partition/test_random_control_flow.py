@@ -12,15 +12,9 @@ import numpy as np
 import pytest
 
 from nnasync import hal
-from nnasync.accuracy import compare, golden_criterion
-from nnasync.conformance.cases import Case, Selection, case_files, read_cases
-from nnasync.conformance.random_graphs import RandomGraph, Size, generate
-from nnasync.conformance.random_graphs.reference import strict
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import OutputBuffer, Plan, StopFlag, Target
-from nnasync.errors import MissedDeadlineTransient
-from nnasync.hal import Array, Model
-from nnasync.partition import (
+from nnasync._core.accuracy import compare, golden_criterion
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.partition import (
     INTERPRETER,
     Assignment,
     CompositeEngine,
@@ -29,7 +23,13 @@ from nnasync.partition import (
     find_control_flow,
     split,
 )
-from nnasync.validation import validate_model
+from nnasync._core.validation import validate_model
+from nnasync.conformance.cases import Case, Selection, case_files, read_cases
+from nnasync.conformance.random_graphs import RandomGraph, Size, generate
+from nnasync.conformance.random_graphs.reference import strict
+from nnasync.engine import OutputBuffer, Plan, StopFlag, Target
+from nnasync.errors import MissedDeadlineTransient
+from nnasync.hal import Array, Model
 from tests.engine_device.rig import in_threads
 from tests.partition.control_flow_models import (
     RandomNest,

@@ -14,15 +14,8 @@ import numpy as np
 import pytest
 
 from nnasync import hal
-from nnasync.conformance.random_graphs import RandomGraph, Size, generate, model_of
-from nnasync.conformance.random_graphs.equivalents import Form, in_form
-from nnasync.conformance.random_graphs.graph_criteria import difference
-from nnasync.conformance.random_graphs.reference import evaluate, outputs_of, strict
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.engine import BoundCall, OutputBuffer, Plan, StopFlag, Target
-from nnasync.errors import OutputInsufficientSize
-from nnasync.hal import Array, Model
-from nnasync.partition import (
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.partition import (
     Border,
     CompositeEngine,
     Group,
@@ -34,7 +27,14 @@ from nnasync.partition import (
     segments,
     split,
 )
-from nnasync.validation import validate_model
+from nnasync._core.validation import validate_model
+from nnasync.conformance.random_graphs import RandomGraph, Size, generate, model_of
+from nnasync.conformance.random_graphs.equivalents import Form, in_form
+from nnasync.conformance.random_graphs.graph_criteria import difference
+from nnasync.conformance.random_graphs.reference import evaluate, outputs_of, strict
+from nnasync.engine import BoundCall, OutputBuffer, Plan, StopFlag, Target
+from nnasync.errors import OutputInsufficientSize
+from nnasync.hal import Array, Model
 from tests.engine_device.rig import in_threads
 from tests.partition.models import FAST
 from tests.rigs import LateStop

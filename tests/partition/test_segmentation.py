@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
+from nnasync._core.partition import crossing_bytes, cut, segments
+from nnasync._core.partition.segmentation import _BORDER_BYTES, _best_starts
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
-from nnasync.partition import crossing_bytes, cut, segments
-from nnasync.partition.segmentation import _BORDER_BYTES, _best_starts
 from tests.partition.models import chain, in_parts, on_reference, row, summed
 
 

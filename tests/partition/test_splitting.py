@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.partition import Group, PartitionedModel, cut, split, with_inferred_shapes
+from nnasync._core.plans.composite import Wire, WireEnd
+from nnasync._core.validation import validate_model
 from nnasync.errors import InvalidArgument
 from nnasync.extensions import TFLITE, encode
 from nnasync.hal import (
@@ -19,9 +22,6 @@ from nnasync.hal import (
     OperationType,
     StatePair,
 )
-from nnasync.partition import Group, PartitionedModel, cut, split, with_inferred_shapes
-from nnasync.plans.composite import Wire, WireEnd
-from nnasync.validation import validate_model
 from tests.partition.models import SHAPE, chain, diamond, in_parts, on_reference, row, summed
 from tests.rigs import counter
 

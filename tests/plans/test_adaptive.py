@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.hal import Array
-from nnasync.plans.adaptive import AdaptivePlan
 
 
 class Form(BoundCall, Plan):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnasync._core.plans import branching
+from nnasync._core.plans.branching import IfPlan, WhilePlan
 from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import Array
-from nnasync.plans import branching
-from nnasync.plans.branching import IfPlan, WhilePlan
 from tests.rigs import LateStop
 
 Compute = Callable[[Sequence[Any]], Sequence[Any]]

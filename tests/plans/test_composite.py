@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from nnasync._core.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError, OutputInsufficientSize
 from nnasync.hal import Array, OperandType, OutputShape, Shape
-from nnasync.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 from tests.engine_device.rig import in_threads
 
 FLOAT = OperandType.TENSOR_FLOAT32

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnasync._core.plans.dense_copies import bound, reads_in_place
+from nnasync._core.workers import StopFlag
 from nnasync.engine import BoundCall, Given, Plan
 from nnasync.engine.contract import OutputBuffer
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
 from nnasync.memory import statistics
-from nnasync.plans.dense_copies import bound, reads_in_place
-from nnasync.workers import StopFlag
 
 SHAPE = (1, 2, 3, 3)
 NBYTES = 18

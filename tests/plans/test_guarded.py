@@ -12,17 +12,17 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, Target
-from nnasync.errors import DeviceDied, GeneralFailure, NNError
-from nnasync.hal import Array, ExecutionPreference, Model, OutputShape
-from nnasync.plans.guarded import (
+from nnasync._core.plans.guarded import (
     RETRY_EVERY,
     TOLERATED_FAILURES,
     GuardedPlan,
     Health,
     LazyPlan,
 )
-from nnasync.workers import ABORT, GO, YIELD
+from nnasync._core.workers import ABORT, GO, YIELD
+from nnasync.engine import BoundCall, Given, OutputBuffer, Plan, StopFlag, Target
+from nnasync.errors import DeviceDied, GeneralFailure, NNError
+from nnasync.hal import Array, ExecutionPreference, Model, OutputShape
 from tests.faulty import Faulty
 from tests.partition.models import chain, row
 from tests.rigs import doubler

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from nnasync._core.plans.staged import StagedPlan
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
-from nnasync.plans.staged import StagedPlan
 
 
 class Form(Plan):

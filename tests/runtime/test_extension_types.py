@@ -12,7 +12,10 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors, hal
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.execution import net as nets
+from nnasync._core.service import Limits
 from nnasync.engine import (
     BoundCall,
     CacheFiles,
@@ -23,8 +26,6 @@ from nnasync.engine import (
     StopFlag,
     Target,
 )
-from nnasync.engine_device import EngineDevice
-from nnasync.execution import net as nets
 from nnasync.extensions import encode, plain, sized
 from nnasync.hal import (
     Array,
@@ -44,7 +45,6 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.memory import Pool
-from nnasync.service import Limits
 from tests import rigs
 from tests.service.rig import served
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.runtime.rechecking import Rechecker, Slowness
+from nnasync._core.runtime.rechecking import Rechecker, Slowness
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, doubler

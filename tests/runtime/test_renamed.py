@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.runtime.renamed import renamed
+from nnasync._core.runtime.renamed import renamed
 
 
 @renamed(shade="color")

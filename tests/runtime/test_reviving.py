@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from nnasync import errors
+from nnasync._core.runtime import reviving
+from nnasync._core.runtime.reviving import Reviver
+from nnasync._core.runtime.tasks import Tasks, tasks_of_this_loop
 from nnasync.fences import Fence
-from nnasync.runtime import reviving
-from nnasync.runtime.reviving import Reviver
-from nnasync.runtime.tasks import Tasks, tasks_of_this_loop
 from tests.rigs import GUARD_S, until
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ import anyio.lowlevel
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.runtime import shutdown
 from nnasync.hal import ExecutionPreference, Model
-from nnasync.runtime import shutdown
 from tests.rigs import GUARD_S, POOL, ROW, double, doubler, until
 from tests.versions.rig import Fake11, Fake13
 
@@ -177,7 +177,7 @@ async def test_a_runtime_closes_where_no_thread_is_left(
 async def test_a_watchdog_that_is_held_up_does_not_keep_the_runtime_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nnasync.runtime.runtime.CLOSE_GRACE_S", 0.01)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.CLOSE_GRACE_S", 0.01)
     is_held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:

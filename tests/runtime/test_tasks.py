@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
+from nnasync._core.runtime.tasks import tasks_of_this_loop
 from nnasync.errors import BadState
-from nnasync.runtime.tasks import tasks_of_this_loop
 from tests.rigs import GUARD_S
 
 pytestmark = pytest.mark.anyio

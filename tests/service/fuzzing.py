@@ -27,19 +27,19 @@ import anyio.lowlevel
 import msgspec
 
 import nnasync as nn
+from nnasync._core.drivers.service import ServiceDevice, connect
+from nnasync._core.engine_device.caching import library_version
+from nnasync._core.message_queue import QueueReader, QueueWriter
+from nnasync._core.service import Limits, listening, serve, served_bursts
+from nnasync._core.service.client_account import ClientAccount
+from nnasync._core.wire import messages
+from nnasync._core.wire.connection import Connection, close_all
+from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
+from nnasync._core.wire.model_transfer import Offer
 from nnasync.burst import BurstArguments, BurstCancel, BurstRequest
-from nnasync.drivers.service import ServiceDevice, connect
-from nnasync.engine_device.caching import library_version
 from nnasync.errors import DeviceUnavailable, NNError
 from nnasync.hal import BufferDesc, BufferRole, ExecutionConfig, ExecutionPreference, Priority
 from nnasync.memory import Pool
-from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import Limits, listening, serve, served_bursts
-from nnasync.service.client_account import ClientAccount
-from nnasync.wire import messages
-from nnasync.wire.connection import Connection, close_all
-from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, PoolForm, encode
-from nnasync.wire.model_transfer import Offer
 from tests import rigs
 from tests.message_queue.waiting import read, write
 from tests.service.rig import Slot, request_on

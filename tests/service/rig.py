@@ -11,13 +11,13 @@ import anyio
 import numpy as np
 
 import nnasync as nn
+from nnasync._core.drivers.service import ServiceDevice
+from nnasync._core.drivers.service.child import Peer
+from nnasync._core.service import Limits, serve_connected
+from nnasync._core.service.client_session import Session
 from nnasync.device import Device
-from nnasync.drivers.service import ServiceDevice
-from nnasync.drivers.service.child import Peer
 from nnasync.hal import DataLocation, Request, RequestArgument
 from nnasync.memory import Pool
-from nnasync.service import Limits, serve_connected
-from nnasync.service.client_session import Session
 from tests import rigs
 
 

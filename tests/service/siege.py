@@ -28,9 +28,9 @@ import numpy as np
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.wakeup import Wakeup
 from nnasync.burst import BurstArguments, BurstRequest, BurstResult, LocalChannel
 from nnasync.memory import Pool
-from nnasync.wakeup import Wakeup
 
 __all__ = ["Belongings", "Outcome", "besiege"]
 

@@ -23,18 +23,14 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstArguments, BurstController, LocalChannel
-from nnasync.clock import Deadline
-from nnasync.device import PreparedModel
-from nnasync.drivers.service import ServiceDevice, connect, supervisor
-from nnasync.drivers.service.child import Peer
-from nnasync.engine_device.caching import library_version
-from nnasync.hal import DeviceStatus, ExecutionConfig
-from nnasync.memory import Pool
-from nnasync.service import client_session
-from nnasync.service.holdings import Holdings
-from nnasync.wire.connection import Connection
-from nnasync.wire.messages import (
+from nnasync._core.clock import Deadline
+from nnasync._core.drivers.service import ServiceDevice, connect, supervisor
+from nnasync._core.drivers.service.child import Peer
+from nnasync._core.engine_device.caching import library_version
+from nnasync._core.service import client_session
+from nnasync._core.service.holdings import Holdings
+from nnasync._core.wire.connection import Connection
+from nnasync._core.wire.messages import (
     MAGIC,
     PROTOCOL,
     Answer,
@@ -46,6 +42,10 @@ from nnasync.wire.messages import (
     decode,
     encode,
 )
+from nnasync.burst import BurstArguments, BurstController, LocalChannel
+from nnasync.device import PreparedModel
+from nnasync.hal import DeviceStatus, ExecutionConfig
+from nnasync.memory import Pool
 from tests import rigs
 from tests.service.rig import Served, Slot, request_on, served
 
@@ -435,7 +435,7 @@ import os, resource, sys
 import anyio
 from nnasync import errors
 from nnasync.burst import Arguments, BurstController, LocalChannel
-from nnasync.drivers.service import connect, isolate
+from nnasync._core.drivers.service import connect, isolate
 from tests import rigs
 from tests.service.rig import Slot
 

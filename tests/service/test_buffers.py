@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.service import ServiceDevice
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.drivers.service import ServiceDevice
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.errors import ResourceExhaustedTransient as Busy
 from nnasync.hal import BufferDesc, BufferRole, DataLocation, Request, RequestArgument

@@ -12,7 +12,11 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.execution import distant
+from nnasync._core.execution.distant import DistantState
+from nnasync._core.execution.stream_state import StreamState
+from nnasync._core.service import Limits
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -20,10 +24,6 @@ from nnasync.errors import (
     InvalidArgument,
     ResourceExhaustedTransient,
 )
-from nnasync.execution import distant
-from nnasync.execution.distant import DistantState
-from nnasync.execution.stream_state import StreamState
-from nnasync.service import Limits
 from tests import rigs
 from tests.rigs import ONES, REFERENCE, ROW, attempt, count, counter, total
 from tests.service.rig import Served, served
@@ -244,7 +244,7 @@ class TestInAProcess:
 
 
 async def test_a_call_whose_deadline_nobody_watches_leaves_the_state(monkeypatch: Any) -> None:
-    monkeypatch.setattr("nnasync.runtime.runtime.Watchdog", rigs.ManualWatchdog)
+    monkeypatch.setattr("nnasync._core.runtime.runtime.Watchdog", rigs.ManualWatchdog)
 
     def refuse(at_ns: int, callback: object) -> Any:
         raise RuntimeError("can't start new thread")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.service import isolate
+from nnasync._core.drivers.service import isolate
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import DataLocation, Request, RequestArgument
 from tests import rigs

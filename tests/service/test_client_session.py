@@ -14,17 +14,13 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync.burst import BurstArguments, BurstController, LocalChannel, Outcome
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service.child import Peer
-from nnasync.drivers.service.link import Link
-from nnasync.drivers.service.remote_launches import RemoteExecution
-from nnasync.engine_device.caching import library_version
-from nnasync.fences import Fence, FenceStatus
-from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
-from nnasync.memory import Pool
-from nnasync.service import Limits
-from nnasync.wire.messages import (
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service.child import Peer
+from nnasync._core.drivers.service.link import Link
+from nnasync._core.drivers.service.remote_launches import RemoteExecution
+from nnasync._core.engine_device.caching import library_version
+from nnasync._core.service import Limits
+from nnasync._core.wire.messages import (
     MAGIC,
     PROTOCOL,
     Cancel,
@@ -42,6 +38,10 @@ from nnasync.wire.messages import (
     error_of,
     failed,
 )
+from nnasync.burst import BurstArguments, BurstController, LocalChannel, Outcome
+from nnasync.fences import Fence, FenceStatus
+from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
+from nnasync.memory import Pool
 from tests import rigs
 from tests.service.rig import Served, Slot, request_on, served
 

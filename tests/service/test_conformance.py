@@ -7,12 +7,12 @@ from pathlib import Path as FilePath
 import anyio
 import pytest
 
+from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.conformance import CaseOutcome, CaseResult, Path, Plan, Selection
 from nnasync.conformance.hal_suite import SuitePlan
 from nnasync.conformance.hal_suite.check import CheckResult, CheckVerdict
 from nnasync.conformance.hal_suite.suite import GROUPS, run_suite
 from nnasync.conformance.plan import run_plan
-from nnasync.drivers import DRIVERS, is_installed
 
 pytestmark = pytest.mark.slow
 

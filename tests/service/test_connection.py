@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.errors import (
-    DeviceDied,
-    GeneralFailure,
-    InvalidArgument,
-    ResourceExhaustedTransient,
-)
-from nnasync.wire.connection import (
+from nnasync._core.wire.connection import (
     MAX_DESCRIPTORS,
     MAX_MESSAGE_BYTES,
     Connection,
     Frame,
     peer_uid,
+)
+from nnasync.errors import (
+    DeviceDied,
+    GeneralFailure,
+    InvalidArgument,
+    ResourceExhaustedTransient,
 )
 from tests.conftest import open_descriptors
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync import errors
-from nnasync.drivers.service import connect
-from nnasync.service import Limits, acceptor, listening, serve
-from nnasync.service.connections import MOST_UNGREETED, ClientConnections
+from nnasync._core.drivers.service import connect
+from nnasync._core.service import Limits, acceptor, listening, serve
+from nnasync._core.service.connections import MOST_UNGREETED, ClientConnections
 from tests import rigs
 
 pytestmark = pytest.mark.one_loop("Connections do not know the loop.")

@@ -14,13 +14,15 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
+from nnasync._core.clock import now_ns
+from nnasync._core.device_helpers import ForwardingDevice, PlainExecutions, passed_on
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import ServiceDevice, isolate
+from nnasync._core.drivers.service.remote_bursts import RemoteBurst
+from nnasync._core.service import Limits, served_bursts
+from nnasync._core.wire.messages import CloseBurst
 from nnasync.burst import BurstController, LocalChannel
-from nnasync.clock import now_ns
 from nnasync.device import Device, PreparedModel
-from nnasync.device_helpers import ForwardingDevice, PlainExecutions, passed_on
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import ServiceDevice, isolate
-from nnasync.drivers.service.remote_bursts import RemoteBurst
 from nnasync.hal import (
     MAXIMUM_LOOP_TIMEOUT_NS,
     DataLocation,
@@ -30,8 +32,6 @@ from nnasync.hal import (
     RequestArgument,
 )
 from nnasync.memory import Pool
-from nnasync.service import Limits, served_bursts
-from nnasync.wire.messages import CloseBurst
 from tests import rigs
 from tests.rigs import ONES, attempt, until
 from tests.service.executions_rig import (

@@ -21,11 +21,21 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import ServiceDevice, connect, isolate
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device.caching import library_version
+from nnasync._core.message_queue import QueueReader, QueueWriter
+from nnasync._core.service import Limits, for_service, listening, serve, served_bursts
+from nnasync._core.service.client_account import FINE_NS, ClientAccount
+from nnasync._core.service.rate_limit import ClientBuckets
+from nnasync._core.service.served_memories import Memories
+from nnasync._core.wire import connection as connection_module
+from nnasync._core.wire import messages
+from nnasync._core.wire.connection import Connection
+from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, encode
+from nnasync._core.wire.model_transfer import Offer
 from nnasync.burst import BurstArguments, BurstRequest
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import ServiceDevice, connect, isolate
-from nnasync.engine_device import EngineDevice
-from nnasync.engine_device.caching import library_version
 from nnasync.hal import (
     DataLocation,
     ExecutionConfig,
@@ -35,16 +45,6 @@ from nnasync.hal import (
     RequestArgument,
 )
 from nnasync.memory import Pool
-from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import Limits, for_service, listening, serve, served_bursts
-from nnasync.service.client_account import FINE_NS, ClientAccount
-from nnasync.service.rate_limit import ClientBuckets
-from nnasync.service.served_memories import Memories
-from nnasync.wire import connection as connection_module
-from nnasync.wire import messages
-from nnasync.wire.connection import Connection
-from nnasync.wire.messages import MAGIC, PROTOCOL, Hello, encode
-from nnasync.wire.model_transfer import Offer
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.service.rig import Slot

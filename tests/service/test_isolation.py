@@ -14,6 +14,8 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
+from nnasync._core.drivers.service import child, isolate
+from nnasync._core.wire.messages import GetStatus
 from nnasync.conformance import CaseOutcome
 from nnasync.conformance import Path as Way
 from nnasync.conformance.case_files import read_lines
@@ -24,9 +26,7 @@ from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.hal_suite.suite import run_suite
 from nnasync.conformance.paths import CaseBuffers
 from nnasync.conformance.runner import Runner
-from nnasync.drivers.service import child, isolate
 from nnasync.hal import ExecutionConfig
-from nnasync.wire.messages import GetStatus
 from tests import rigs
 from tests.service.rig import Slot
 

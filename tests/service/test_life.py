@@ -18,16 +18,16 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors, hal
+from nnasync._core.drivers.service import ServiceDevice, isolate
+from nnasync._core.drivers.service import child as process
+from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
+from nnasync._core.drivers.service.link import Link
+from nnasync._core.wire.messages import GetStatus
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.paths import CaseBuffers
-from nnasync.drivers.service import ServiceDevice, isolate
-from nnasync.drivers.service import child as process
-from nnasync.drivers.service.heartbeat import HANG_AFTER_S
-from nnasync.drivers.service.link import Link
 from nnasync.hal import DeviceStatus, ExecutionConfig
 from nnasync.memory import Pool
-from nnasync.wire.messages import GetStatus
 from tests import rigs
 from tests.service.rig import Slot, served
 from tests.service.siege import Belongings, besiege
@@ -479,7 +479,7 @@ def test_one_thread_alone_holds_the_lifeline() -> None:
 
 _HOLD = """
 import os, stat, sys, threading
-from nnasync.service import lifeline
+from nnasync._core.service import lifeline
 
 def is_pipe(fd):
     try:
@@ -505,8 +505,8 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import nnasync as nn
 from nnasync.burst import BurstArguments
-from nnasync.wire.messages import FromService, ModelForm, decode, encode
-from nnasync.wire.model_transfer import Offer
+from nnasync._core.wire.messages import FromService, ModelForm, decode, encode
+from nnasync._core.wire.model_transfer import Offer
 builder = nn.ModelBuilder("m")
 x = builder.input("x", (1, 4))
 builder.output("y", builder.add(x, x))

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from nnasync import errors
-from nnasync.drivers.service import child, connect
-from nnasync.service import Limits, acceptor, listening, serve
-from nnasync.wire.connection import peer_uid
+from nnasync._core.drivers.service import child, connect
+from nnasync._core.service import Limits, acceptor, listening, serve
+from nnasync._core.wire.connection import peer_uid
 from tests import rigs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("Paths do not know the loop.")]

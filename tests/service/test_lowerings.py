@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.null import NullEngine
 from nnasync.device import Lowering, LoweringDevice
-from nnasync.drivers.null import NullEngine
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference
 from tests import rigs

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.drivers.service import child, isolate
+from nnasync._core.drivers.service.child import Child
+from nnasync._core.drivers.service.supervisor import Supervisor
+from nnasync._core.service import Limits, lifeline
 from nnasync.burst import BurstController, LocalChannel
-from nnasync.clock import Deadline, now_ns
-from nnasync.drivers.service import child, isolate
-from nnasync.drivers.service.child import Child
-from nnasync.drivers.service.supervisor import Supervisor
 from nnasync.errors import DeviceUnavailable, ResourceExhaustedTransient
 from nnasync.hal import ExecutionConfig
-from nnasync.service import Limits, lifeline
 from tests import rigs
 from tests.service.rig import Slot, served
 from tests.service.test_life import is_gone

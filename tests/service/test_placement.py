@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import remote_bursts
-from nnasync.wire.placement import Placement, current_core, staying
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import remote_bursts
+from nnasync._core.wire.placement import Placement, current_core, staying
 from tests import rigs
 from tests.rigs import ROW
 from tests.service.rig import Slot, served

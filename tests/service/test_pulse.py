@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nnasync.drivers.service import heartbeat as pulses
-from nnasync.drivers.service.heartbeat import Heartbeat
+from nnasync._core.drivers.service import heartbeat as pulses
+from nnasync._core.drivers.service.heartbeat import Heartbeat
 from tests import rigs
 
 HALF_NS = 5_000_000_000

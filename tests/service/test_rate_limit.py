@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.service.rate_limit import (
+from nnasync._core.service.rate_limit import (
     ACTIVE_NS,
     CREDIT_NS,
     LONGEST_REST_NS,

@@ -8,11 +8,11 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.null import NullEngine
-from nnasync.engine_device.reasons import LONGEST, MOST_SENT, explained
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.engine_device.reasons import LONGEST, MOST_SENT, explained
+from nnasync._core.wire.messages import Reasons, decode, encode
 from nnasync.errors import GeneralFailure
 from nnasync.hal import OperationType
-from nnasync.wire.messages import Reasons, decode, encode
 from tests import rigs
 from tests.rigs import REFERENCE
 from tests.service.rig import served

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from nnasync import errors
+from nnasync._core.drivers.service import connect
+from nnasync._core.service import listening
 from nnasync.cli import main
-from nnasync.drivers.service import connect
-from nnasync.service import listening
 from tests import rigs
 from tests.service.rig import Slot
 
@@ -28,7 +28,7 @@ pytestmark = [
 CLIENT = """
 import sys
 import anyio
-from nnasync.drivers.service import connect
+from nnasync._core.drivers.service import connect
 from tests import rigs
 from tests.service.rig import Slot
 

@@ -15,6 +15,13 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
+from nnasync._core.clock import Alarm
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import remote_bursts as senders
+from nnasync._core.message_queue import QueueReader, QueueWriter
+from nnasync._core.service import Limits, holdings, served_bursts
+from nnasync._core.service.served_bursts import ServedBurst
+from nnasync._core.wire.messages import OpenBurst, encode
 from nnasync.burst import (
     BurstArguments,
     BurstController,
@@ -23,13 +30,6 @@ from nnasync.burst import (
     LocalChannel,
     Outcome,
 )
-from nnasync.clock import Alarm
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import remote_bursts as senders
-from nnasync.message_queue import QueueReader, QueueWriter
-from nnasync.service import Limits, holdings, served_bursts
-from nnasync.service.served_bursts import ServedBurst
-from nnasync.wire.messages import OpenBurst, encode
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.rigs import ONES, ROW, attempt, count, counter

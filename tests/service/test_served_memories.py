@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from nnasync._core.service import Limits
+from nnasync._core.service import served_memories as service_memories
+from nnasync._core.service.served_memories import Memories, Usage
+from nnasync._core.wire.connection import Frame
+from nnasync._core.wire.messages import ForgetMemory, OfferMemory, PoolForm
 from nnasync.errors import InvalidArgument, NNError, ResourceExhaustedTransient
 from nnasync.hal import BufferDesc, BufferRole
 from nnasync.memory import Pool
-from nnasync.service import Limits
-from nnasync.service import served_memories as service_memories
-from nnasync.service.served_memories import Memories, Usage
-from nnasync.wire.connection import Frame
-from nnasync.wire.messages import ForgetMemory, OfferMemory, PoolForm
 from tests import rigs
 from tests.service.rig import Slot, request_on, served
 

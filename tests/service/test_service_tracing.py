@@ -13,18 +13,12 @@ import msgspec
 import pytest
 
 import nnasync as nn
-from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.cli import main
-from nnasync.clock import now_ns
-from nnasync.drivers.null import NullEngine
-from nnasync.drivers.service import ServiceDevice, isolate
-from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
-from nnasync.fences import Fence
-from nnasync.service.service_tracing import Recorder, Tracing
-from nnasync.tracing import Layer, Phase, Span, Timeline, Tracer, chrome_trace
-from nnasync.tracing.metrics import Processes, render
-from nnasync.wire.messages import Trace, decode, encode
-from nnasync.wire.span_forms import (
+from nnasync._core.clock import now_ns
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.drivers.service import ServiceDevice, isolate
+from nnasync._core.service.service_tracing import Recorder, Tracing
+from nnasync._core.wire.messages import Trace, decode, encode
+from nnasync._core.wire.span_forms import (
     MOST_RECORDS,
     LaunchForm,
     SpanForm,
@@ -32,6 +26,12 @@ from nnasync.wire.span_forms import (
     form_of,
     records_of,
 )
+from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.cli import main
+from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument
+from nnasync.fences import Fence
+from nnasync.tracing import Layer, Phase, Span, Timeline, Tracer, chrome_trace
+from nnasync.tracing.metrics import Processes, render
 from tests import rigs
 from tests.service.rig import Served, Slot, served
 from tests.tracing.events import faults

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.clock import Deadline
+from nnasync._core.clock import Deadline
 from nnasync.errors import (
     BadState,
     Cancelled,

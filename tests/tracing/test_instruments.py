@@ -136,7 +136,7 @@ def test_a_mark_is_reported_with_its_time_whatever_happens_inside() -> None:
 
 def test_what_few_need_is_loaded_when_it_is_used() -> None:
     code = (
-        "import sys, nnasync.workers; from nnasync import tracing\n"
+        "import sys, nnasync._core.workers; from nnasync import tracing\n"
         "late = {f'nnasync.tracing.{n}' for n in ('chrome', 'metrics', 'narrator', 'timeline')}\n"
         "print(sorted(late & set(sys.modules)))\n"
         "print([n for n in tracing.__all__ if not hasattr(tracing, n)], hasattr(tracing, 'nil'))\n"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync.drivers import built_in, is_installed
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.service import isolate
+from nnasync._core.drivers import built_in, is_installed
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.service import isolate
 from nnasync.engine import BoundCall, Given, Layer, Phase, Plan, span
 from nnasync.engine import StopFlag as Stop
 from nnasync.hal import Array, ExecutionPreference, Model

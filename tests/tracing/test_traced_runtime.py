@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
 from nnasync.tracing import Timeline, chrome_trace
 from tests.rigs import GUARD_S, POOL, ROW, double, doubler, free, gated, set_free
 from tests.tracing.events import faults

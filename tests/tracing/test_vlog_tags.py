@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync.hal import ExecutionPreference, OperationType
 from nnasync.kernels import Tensor
 from nnasync.memory import Pool

@@ -6,8 +6,8 @@ The HAL version that an official case states is that of its model without them.
 from __future__ import annotations
 
 from nnasync import hal
+from nnasync._core.validation import operand_value
 from nnasync.hal import Model, Operation, OperationType
-from nnasync.validation import operand_value
 from tests.validation.models import COPY, counted, replace
 
 O = OperationType  # noqa: E741

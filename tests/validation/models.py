@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.model import ModelBuilder
 from nnasync.conformance.cases import Case, case_files, read_cases
 from nnasync.hal import (
     DataLocation,
@@ -21,7 +22,6 @@ from nnasync.hal import (
     OperationType,
     Subgraph,
 )
-from nnasync.model import ModelBuilder
 
 replace = msgspec.structs.replace
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from nnasync._core.model import ModelBuilder
+from nnasync._core.validation import validate_buffer_desc
 from nnasync.errors import InvalidArgument
 from nnasync.hal import BufferDesc, BufferRole, ChannelQuant, HalVersion, Model, OperandType
-from nnasync.model import ModelBuilder
-from nnasync.validation import validate_buffer_desc
 from tests.validation.models import changed
 
 QUANT8 = OperandType.TENSOR_QUANT8_ASYMM

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from nnasync._core.validation import compliant_with, minimum_version, noncompliance, validate_model
 from nnasync.errors import ModelError
 from nnasync.hal import HalVersion, Model, OperandLifeTime, OperandType, OperationType
-from nnasync.validation import compliant_with, minimum_version, noncompliance, validate_model
 from tests.validation.models import (
     BOOL8,
     FLOAT,

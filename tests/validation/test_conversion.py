@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync import hal
+from nnasync._core.validation import compliant_with, convert_to
+from nnasync._core.validation import converted as quietly_converted
 from nnasync.errors import InvalidArgument
 from nnasync.hal import (
     BufferDesc,
@@ -26,8 +28,6 @@ from nnasync.hal import (
     Request,
 )
 from nnasync.memory import Pool
-from nnasync.validation import compliant_with, convert_to
-from nnasync.validation import converted as quietly_converted
 from tests.validation.models import EXAMPLE, branching, changed, replace
 from tests.validation.test_request import Foreign
 

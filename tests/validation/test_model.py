@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnasync._core.model import ModelBuilder
+from nnasync._core.validation import combine_dimensions, validate_model
 from nnasync.errors import ModelError
 from nnasync.hal import (
     ChannelQuant,
@@ -22,8 +24,6 @@ from nnasync.hal import (
     StatePair,
     Subgraph,
 )
-from nnasync.model import ModelBuilder
-from nnasync.validation import combine_dimensions, validate_model
 from tests.validation.models import EXAMPLE, TEMPORARY, changed, find, replace, with_main
 from tests.validation.test_request import Foreign
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from nnasync import hal
+from nnasync._core.validation import validate_model
 from nnasync.conformance.cases import Case
 from nnasync.errors import ModelError
 from nnasync.hal import Model
-from nnasync.validation import validate_model
 from tests.validation.models import EXAMPLE, branching, looping, one_of_each
 from tests.validation.mutations import mutations
 

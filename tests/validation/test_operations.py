@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from nnasync import hal
+from nnasync._core.validation import minimum_version, validate_model
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Parameter, Signature
-from nnasync.validation import minimum_version, validate_model
 from tests.validation.models import EXAMPLE, replace, with_main
 from tests.validation.signatures import CASES, model_of, of_signature, typed
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
+from nnasync._core.validation import check_constants, supportable, validate_model
+from nnasync._core.validation.pools import unusable_pools
 from nnasync.errors import GeneralFailure
 from nnasync.hal import (
     DataLocation,
@@ -20,8 +22,6 @@ from nnasync.hal import (
     Subgraph,
 )
 from nnasync.memory import Pool, Unusable
-from nnasync.validation import check_constants, supportable, validate_model
-from nnasync.validation.pools import unusable_pools
 
 WEIGHTS = np.ones((16, 4), np.float32)
 BIAS = np.zeros(16, np.float32)

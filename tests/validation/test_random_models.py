@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from nnasync.dump import model_dot, model_text
-from nnasync.errors import CallerError, ModelError
-from nnasync.hal import HalVersion, Model
-from nnasync.validation import (
+from nnasync._core.dump import model_dot, model_text
+from nnasync._core.validation import (
     compliant_with,
     convert_to,
     minimum_version,
     noncompliance,
     validate_model,
 )
+from nnasync.errors import CallerError, ModelError
+from nnasync.hal import HalVersion, Model
 from tests.validation.models import EXAMPLE, branching, looping, one_of_each
 from tests.validation.random_changes import Changer
 

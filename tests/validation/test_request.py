@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnasync._core.model import ModelBuilder
+from nnasync._core.validation import validate_request
 from nnasync.errors import InvalidArgument
 from nnasync.hal import DataLocation, HalVersion, Model, OperandType, Request, RequestArgument
 from nnasync.memory import Pool
-from nnasync.model import ModelBuilder
-from nnasync.validation import validate_request
 from tests.validation.models import EXAMPLE, FLOAT, replace
 
 

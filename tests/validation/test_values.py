@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from nnasync._core.validation import (
+    compliant_with,
+    minimum_version,
+    validate_extension,
+    validate_extension_name,
+    validate_model,
+    validate_preference,
+    validate_priority,
+)
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import (
     ExecutionPreference,
@@ -16,15 +25,6 @@ from nnasync.hal import (
     Priority,
 )
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS
-from nnasync.validation import (
-    compliant_with,
-    minimum_version,
-    validate_extension,
-    validate_extension_name,
-    validate_model,
-    validate_preference,
-    validate_priority,
-)
 from tests.validation.models import EXAMPLE, changed, replace, with_main
 
 

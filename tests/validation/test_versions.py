@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from nnasync._core.model import ModelBuilder
+from nnasync._core.validation import compliant_with, minimum_version, noncompliance, validate_model
 from nnasync.errors import ModelError
 from nnasync.hal import (
     BufferDesc,
@@ -20,8 +22,6 @@ from nnasync.hal import (
     Request,
 )
 from nnasync.memory import Pool
-from nnasync.model import ModelBuilder
-from nnasync.validation import compliant_with, minimum_version, noncompliance, validate_model
 from tests.validation.defaults import without_defaults
 from tests.validation.models import EXAMPLE, changed, find, official, replace, with_main
 from tests.validation.test_request import Foreign

@@ -14,9 +14,13 @@ import numpy as np
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.clock import Deadline
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.validation import minimum_version, validate_model, validate_request
+from nnasync._core.versions import Errands, OlderDevice
+from nnasync._core.versions.errands import Errand
+from nnasync._core.versions.versioned_bursts import VersionedBurst
 from nnasync.burst import BurstCallback, BurstContext, Channel
-from nnasync.clock import Deadline
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, StopFlag, Target
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -40,10 +44,6 @@ from nnasync.hal import (
     Timing,
 )
 from nnasync.memory import Pool, layout
-from nnasync.validation import minimum_version, validate_model, validate_request
-from nnasync.versions import Errands, OlderDevice
-from nnasync.versions.errands import Errand
-from nnasync.versions.versioned_bursts import VersionedBurst
 from tests.rigs import GUARD_S, ManualWatchdog
 
 V1_0, V1_1, V1_2, V1_3 = HalVersion

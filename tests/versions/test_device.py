@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.versions import Versioned, admit
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -32,7 +33,6 @@ from nnasync.hal import (
     PerformanceInfo,
     Priority,
 )
-from nnasync.versions import Versioned, admit
 from tests.rigs import HOUR, attempt, until
 from tests.versions.rig import (
     FAST,

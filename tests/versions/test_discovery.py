@@ -10,7 +10,9 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.null import NullEngine
+from nnasync._core.drivers.null import NullEngine
+from nnasync._core.versions import Answers, Discovered, admit, examine
+from nnasync._core.versions.device import Versioned
 from nnasync.errors import DeviceUnavailable, GeneralFailure
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -23,8 +25,6 @@ from nnasync.hal import (
     OperandType,
     PerformanceInfo,
 )
-from nnasync.versions import Answers, Discovered, admit, examine
-from nnasync.versions.device import Versioned
 from tests.versions.rig import Fake10, Fake11, Fake12, Fake13, errands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("A question is a plain coroutine.")]
@@ -182,8 +182,10 @@ async def test_a_device_that_was_found_and_fails_is_left_out(
             self.version = ""
 
     names = ("odd", "nnasync-reference")
-    monkeypatch.setattr("nnasync.runtime.device_list.default_devices", lambda *_: names)
-    monkeypatch.setattr("nnasync.runtime.device_list.foreign_devices", lambda _: {"odd": Odd()})
+    monkeypatch.setattr("nnasync._core.runtime.device_list.default_devices", lambda *_: names)
+    monkeypatch.setattr(
+        "nnasync._core.runtime.device_list.foreign_devices", lambda _: {"odd": Odd()}
+    )
     async with nn.open_runtime() as runtime:
         assert [device.name for device in runtime.devices] == ["nnasync-reference"]
     assert caplog.messages == [

@@ -13,8 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 import nnasync as nn
+from nnasync._core.clock import now_ns, within
+from nnasync._core.versions import Versioned, admit
+from nnasync._core.versions.prepared import VersionedPreparedModel
 from nnasync.burst import BurstController, LocalChannel, Outcome
-from nnasync.clock import now_ns, within
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -38,8 +40,6 @@ from nnasync.hal import (
     Timing,
 )
 from nnasync.scheduler import NEVER_NS
-from nnasync.versions import Versioned, admit
-from nnasync.versions.prepared import VersionedPreparedModel
 from tests.rigs import HOUR, attempt, failure, until
 from tests.versions.rig import TIMING, Fake10, Fake11, Fake12, Memory, Recorded, errands, ring
 

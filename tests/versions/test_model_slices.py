@@ -9,11 +9,11 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.model.graph import Value
+from nnasync._core.validation import compliant_with, validate_model
+from nnasync._core.versions import Slice, slice_of, view_of
 from nnasync.errors import ModelError
 from nnasync.hal import HalVersion, Model, OperandLifeTime, OperationType
-from nnasync.model.graph import Value
-from nnasync.validation import compliant_with, validate_model
-from nnasync.versions import Slice, slice_of, view_of
 from tests.versions.rig import V1_0, V1_1, V1_2, V1_3, ages
 
 SHAPE = (1, 4)

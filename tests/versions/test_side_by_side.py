@@ -14,10 +14,10 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
+from nnasync._core.validation import noncompliance
 from nnasync.conformance.random_graphs import RandomGraph, Size, generate, model_of
 from nnasync.errors import GeneralFailure, MissedDeadline
 from nnasync.hal import HalVersion, Model, OperationType, Priority
-from nnasync.validation import noncompliance
 from tests.rigs import GUARD_S, attempt, until
 from tests.versions.rig import (
     Fake10,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nnasync.clock import Watchdog
+from nnasync._core.clock import Watchdog
 from tests.workers.steering import Rig
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from nnasync.clock import Watchdog, now_ns
+from nnasync._core.clock import Watchdog, now_ns
+from nnasync._core.workers import Given, StopFlag, Task, Workers
+from nnasync._core.workers.turns import Turns
 from nnasync.errors import (
     NNError,
 )
@@ -17,8 +19,6 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate
 from nnasync.tracing import Tracer
-from nnasync.workers import Given, StopFlag, Task, Workers
-from nnasync.workers.turns import Turns
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
 PATIENCE_S = 60

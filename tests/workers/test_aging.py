@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nnasync.clock import Alarm, Watchdog, now_ns
+from nnasync._core.clock import Alarm, Watchdog, now_ns
+from nnasync._core.workers import GO, YIELD, Workers, threads
 from nnasync.tracing import Tracer
-from nnasync.workers import GO, YIELD, Workers, threads
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import HIGH, LOW, MEDIUM, MS, Rig, Steps, until, wait
 

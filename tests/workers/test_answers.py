@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from nnasync.clock import Alarm, Deadline, Watchdog, now_ns
+from nnasync._core.clock import Alarm, Deadline, Watchdog, now_ns
+from nnasync._core.workers import ABORT, Given, StopFlag, Task
+from nnasync._core.workers.running import MOST_HANGING
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -24,8 +26,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
-from nnasync.workers import ABORT, Given, StopFlag, Task
-from nnasync.workers.running import MOST_HANGING
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import (
     HIGH,

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.workers import GO
 from nnasync.errors import (
     MissedDeadlinePersistent,
 )
@@ -18,7 +19,6 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS
 from nnasync.tracing import Instrument
-from nnasync.workers import GO
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import (
     HIGH,

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.workers import Call, Given, StopFlag, Task
+from nnasync._core.workers.inline import RUN, WORKER, Admission, InlineLane
 from nnasync.errors import DeviceUnavailable, Refused, ResourceExhaustedTransient
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer
-from nnasync.workers import Call, Given, StopFlag, Task
-from nnasync.workers.inline import RUN, WORKER, Admission, InlineLane
 from tests.workers.steering import (
     HIGH,
     LOW,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from nnasync.workers import Worker
-from nnasync.workers.demotion import Demotion, LowOsPriority
+from nnasync._core.workers import Worker
+from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from tests.workers.steering import HIGH, LOW, MEDIUM, Rig, Steps, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

@@ -12,7 +12,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from nnasync.clock import Deadline, Watchdog, within
+from nnasync._core.clock import Deadline, Watchdog, within
+from nnasync._core.workers import helper_threads as module
+from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -21,8 +23,6 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     ResourceExhaustedTransient,
 )
-from nnasync.workers import helper_threads as module
-from nnasync.workers.helper_threads import HelperThreads
 from tests.rigs import ManualWatchdog
 from tests.workers.steering import PATIENCE_S, until
 
@@ -214,8 +214,8 @@ async def test_idle_threads_end(
 HANGING = """
 import asyncio, threading
 import nnasync as nn
-from nnasync import endings
-from nnasync.drivers.null import NullEngine
+from nnasync._core import endings
+from nnasync._core.drivers.null import NullEngine
 
 endings._PATIENCE_S = 0.1
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.workers import Given, StopFlag
+from nnasync._core.workers.inline import NEXT_TURN, RUN, WORKER, InlineLane
 from nnasync.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -17,8 +19,6 @@ from nnasync.errors import (
     NNError,
 )
 from nnasync.scheduler import NEVER_NS, Estimate
-from nnasync.workers import Given, StopFlag
-from nnasync.workers.inline import NEXT_TURN, RUN, WORKER, InlineLane
 from tests.workers.steering import (
     HIGH,
     LOW,

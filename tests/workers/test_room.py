@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.workers import Task
 from nnasync.errors import NNError, ResourceExhaustedTransient
 from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS
-from nnasync.workers import Task
 from tests.workers.steering import (
     HIGH,
     LOW,

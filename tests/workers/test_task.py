@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nnasync.workers import StopFlag
-from nnasync.workers.task import ABORT
+from nnasync._core.workers import StopFlag
+from nnasync._core.workers.task import ABORT
 
 
 def test_abort_interrupts_an_armed_run_once() -> None:

@@ -9,10 +9,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.workers.turns import CALL_NS, Turns
 from nnasync.errors import MissedDeadlinePersistent
 from nnasync.hal import Priority
-from nnasync.workers.turns import CALL_NS, Turns
 from tests.workers.steering import Held
 
 HIGH, MEDIUM, LOW = Priority.HIGH, Priority.MEDIUM, Priority.LOW

@@ -14,6 +14,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from nnasync._core.execution.ports import ports_of
+from nnasync._core.importers import load
+from nnasync._core.runtime import Options, Runtime, open_runtime, run
 from nnasync.cli.argument_types import positive
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of
@@ -23,10 +26,7 @@ from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import milliseconds, table
 from nnasync.errors import GeneralFailure, InvalidArgument
-from nnasync.execution.ports import ports_of
 from nnasync.hal import Array, ExecutionPreference, Model
-from nnasync.importers import load
-from nnasync.runtime import Options, Runtime, open_runtime, run
 
 __all__ = ["add_parser"]
 

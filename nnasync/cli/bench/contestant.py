@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
+from nnasync._core.execution import Net
+from nnasync._core.runtime import Runtime
 from nnasync.errors import NNError
-from nnasync.execution import Net
 from nnasync.hal import Array, ExecutionPreference, Model, Struct
-from nnasync.runtime import Runtime
 
 __all__ = ["Contestant", "Refusal", "Setting", "enter", "refusal_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnasync._core.compilation import Fate, Report
 from nnasync.cli.bench.contestant import Contestant
-from nnasync.compilation import Fate, Report
 from nnasync.hal import Struct
 
 __all__ = ["Figures", "figures_of", "where"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from nnasync._core.compilation.choice import Choice, Part, tell_lowering
+from nnasync._core.compilation.pins import pin_of
+from nnasync._core.engine_device import EngineDevice
 from nnasync.cli.bench.contestant import Setting
-from nnasync.compilation.choice import Choice, Part, tell_lowering
-from nnasync.compilation.pins import pin_of
 from nnasync.device import Device
-from nnasync.engine_device import EngineDevice
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from nnasync._core.runtime import run
 from nnasync.cli.demo import page, picture
 from nnasync.cli.demo.demo_timeline import DemoTimeline, timeline_of
 from nnasync.cli.demo.play import DemoOptions, Recording, play
@@ -17,7 +18,6 @@ from nnasync.cli.demo.streams import read_truth
 from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
-from nnasync.runtime import run
 
 __all__ = ["add_parser"]
 

@@ -12,6 +12,10 @@ import anyio
 import anyio.to_thread
 import numpy as np
 
+from nnasync._core.clock import now_ns
+from nnasync._core.execution import Net
+from nnasync._core.importers import load
+from nnasync._core.runtime import Runtime, open_runtime
 from nnasync.cli.demo.cpu import Busy, CpuMeter
 from nnasync.cli.demo.load import LowLoad
 from nnasync.cli.demo.recorder import DemoJob, DemoPiece, DemoRecorder
@@ -31,12 +35,8 @@ from nnasync.cli.demo.streams import (
 )
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.recognition import Word
-from nnasync.clock import now_ns
 from nnasync.errors import NNError
-from nnasync.execution import Net
 from nnasync.hal import Array, Model, Priority, Struct
-from nnasync.importers import load
-from nnasync.runtime import Runtime, open_runtime
 from nnasync.streaming import Stage, StreamStatistics
 
 __all__ = ["NETWORKS", "DemoOptions", "Recording", "DemoStatus", "DemoView", "play"]

@@ -9,9 +9,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from nnasync._core.clock import now_ns
 from nnasync.cli import demo_data
 from nnasync.cli.recognition import NONE, DigitVote, Word, WordDecoder
-from nnasync.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 from nnasync.streaming import (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from nnasync._core.validation import validate_extension
 from nnasync.conformance.hal_suite.check import Check, Skipped, refused
 from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.trial import Fault
@@ -26,7 +27,6 @@ from nnasync.hal import (
     PerformanceInfo,
     Subgraph,
 )
-from nnasync.validation import validate_extension
 
 __all__ = ["basics"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from nnasync._core.validation import validate_request
 from nnasync.burst import (
     BurstArguments,
     BurstCancel,
@@ -20,7 +21,6 @@ from nnasync.conformance.trial import Fault
 from nnasync.errors import InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Memory, Model, Request
-from nnasync.validation import validate_request
 
 __all__ = ["Client", "Sense", "message_of", "sense_of"]
 

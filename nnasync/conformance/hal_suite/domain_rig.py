@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.model import ModelBuilder
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.hal_suite.fixture import Bench
@@ -33,7 +34,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels import Tensor
 from nnasync.memory import Pool
-from nnasync.model import ModelBuilder
 
 __all__ = ["FORMS", "Domain", "TensorForm", "pool_of", "two_outputs"]
 

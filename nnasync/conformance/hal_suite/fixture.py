@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync import hal
-from nnasync.accuracy import compare, computes_in_half, golden_criterion
+from nnasync._core.accuracy import compare, computes_in_half, golden_criterion
+from nnasync._core.engine_device.reasons import explained
+from nnasync._core.validation import compliant_with
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Skipped
 from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.trial import Fault, Outputs
 from nnasync.device import Device, PreparedModel
-from nnasync.engine_device.reasons import explained
 from nnasync.hal import (
     DEFAULT_CONFIG,
     NOT_AVAILABLE,
@@ -21,7 +22,6 @@ from nnasync.hal import (
     Request,
     Timing,
 )
-from nnasync.validation import compliant_with
 
 __all__ = ["PATHS", "Bench", "Ready", "check_timing", "refusal"]
 

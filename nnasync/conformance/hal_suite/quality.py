@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnasync.clock import Deadline, now_ns
+from nnasync._core.clock import Deadline, now_ns
 from nnasync.conformance.cases import Case
 from nnasync.conformance.hal_suite.check import Check, refused
 from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.model import ModelBuilder
 from nnasync.conformance.cases import Case, Expected
 from nnasync.conformance.random_graphs import Size, generate, generated_operations, model_of
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType, Shape
 from nnasync.kernels import Tensor
-from nnasync.model import ModelBuilder
 
 __all__ = ["case_of", "chain", "endless_loop", "random_models", "subjects"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 
+from nnasync._core.runtime import Options, open_runtime
 from nnasync.conformance.cases import Case, case_files, read_cases
 from nnasync.conformance.hal_suite.basics import basics
 from nnasync.conformance.hal_suite.bursts import bursts
@@ -24,7 +25,6 @@ from nnasync.conformance.trial import error_text
 from nnasync.device import Device
 from nnasync.errors import MissedDeadline
 from nnasync.hal import Struct
-from nnasync.runtime import Options, open_runtime
 
 __all__ = ["GROUPS", "SuitePlan", "run_checks", "run_on", "run_suite"]
 

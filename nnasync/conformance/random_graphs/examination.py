@@ -15,6 +15,8 @@ from collections.abc import Sequence
 import anyio
 
 from nnasync import hal
+from nnasync._core.engine_device.reasons import explained
+from nnasync._core.validation import validate_model
 from nnasync.conformance.cases import Case, Expected
 from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.random_graphs import reference
@@ -28,11 +30,9 @@ from nnasync.conformance.random_graphs.graph_criteria import (
 from nnasync.conformance.trial import error_text
 from nnasync.conformance.variants import signed_twin
 from nnasync.device import Device, PreparedModel
-from nnasync.engine_device.reasons import explained
 from nnasync.errors import GeneralFailure, MissedDeadline
 from nnasync.hal import Array, ExecutionResult, Struct
 from nnasync.kernels.facts import CriterionClass
-from nnasync.validation import validate_model
 
 __all__ = ["LIMIT_S", "REFERENCE", "Examination", "GraphVerdict", "examine"]
 

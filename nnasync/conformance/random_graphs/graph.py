@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync import hal
+from nnasync._core.model.constants import Constants
+from nnasync._core.validation import operand_value
 from nnasync.errors import InvalidArgument
 from nnasync.hal import (
     Array,
@@ -28,8 +30,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels import Tensor
 from nnasync.kernels.facts import CriterionClass
-from nnasync.model.constants import Constants
-from nnasync.validation import operand_value
 
 __all__ = ["RandomGraph", "GraphOperand", "Origin", "graph_of", "model_of"]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnasync import hal
-from nnasync.accuracy import Criterion, compare
+from nnasync._core.accuracy import Criterion, compare
 from nnasync.conformance.random_graphs.graph import RandomGraph
 from nnasync.hal import Array, OperandType, Operation, OperationType
 from nnasync.kernels import OPERATIONS

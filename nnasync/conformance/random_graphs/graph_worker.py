@@ -17,10 +17,10 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from nnasync._core.runtime import Options, open_runtime, run
 from nnasync.conformance.random_graphs.inspector import Inspector
 from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
 from nnasync.conformance.random_graphs.worker_messages import Order, WorkerAssignment
-from nnasync.runtime import Options, open_runtime, run
 
 __all__ = ["main"]
 

@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.validation import validate_model
 from nnasync.conformance.random_graphs.equivalents import Form, in_form
 from nnasync.conformance.random_graphs.graph import Origin, RandomGraph, model_of
-from nnasync.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, StopFlag, Target
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionPreference, OperationType, Shape
 from nnasync.kernels import OPERATIONS, NotConstant, Tensor
-from nnasync.validation import validate_model
 
 __all__ = [
     "MAX_OUTPUT_BYTES",

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from nnasync._core.model import load_nnm, save
 from nnasync.conformance.random_graphs.graph import RandomGraph, graph_of, model_of
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.kernels.facts import CriterionClass
-from nnasync.model import load_nnm, save
 
 __all__ = ["load_graph", "save_graph"]
 

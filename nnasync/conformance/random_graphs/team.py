@@ -11,7 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from nnasync.drivers import built_in, default_devices
+from nnasync._core.drivers import built_in, default_devices
+from nnasync._core.model import fingerprint
+from nnasync._core.partition import CompositeEngine, split
+from nnasync._core.validation import find_operation
 from nnasync.engine import Engine, EngineBase, Plan
 from nnasync.errors import GeneralFailure
 from nnasync.extensions import operation_label
@@ -21,9 +24,6 @@ from nnasync.hal import (
     Extension,
     Model,
 )
-from nnasync.model import fingerprint
-from nnasync.partition import CompositeEngine, split
-from nnasync.validation import find_operation
 
 __all__ = ["TEAM", "TeamEngine"]
 

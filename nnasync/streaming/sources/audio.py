@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading, is_pipe

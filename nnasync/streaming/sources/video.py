@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from nnasync.clock import now_ns
+from nnasync._core.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 
 import nnasync as nn
-from nnasync.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.model import Value
 from nnasync.errors import NNError
 from nnasync.hal import ChannelQuant, ExecutionPreference, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
-from nnasync.model import Value
 
 __all__ = ["killers", "outcome"]
 

@@ -10,13 +10,13 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.accuracy import Criterion, compare, golden_criterion
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.litert import LiteRTEngine
-from nnasync.drivers.litert.litert_programs import has_products
+from nnasync._core.accuracy import Criterion, compare, golden_criterion
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert.litert_programs import has_products
+from nnasync._core.model import Value
 from nnasync.engine import Lowering, StopFlag
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType
-from nnasync.model import Value
 
 __all__ = [
     "BUILTIN",

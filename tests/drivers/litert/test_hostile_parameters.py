@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.litert import LiteRTEngine
-from nnasync.drivers.litert.litert_programs import reasons
+from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert.litert_programs import reasons
 from nnasync.errors import ModelError
 from nnasync.hal import ExecutionPreference, Model, OperandLifeTime, OperandType, OperationType
 from tests.drivers.litert.rig import agree, need_litert

@@ -9,10 +9,10 @@ import pytest
 import tflite
 
 import nnasync as nn
-from nnasync.drivers.litert.litert_programs import LiteRTPrograms, reasons
+from nnasync._core.drivers.litert.litert_programs import LiteRTPrograms, reasons
+from nnasync._core.model import Value
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType
 from nnasync.kernels import Tensor
-from nnasync.model import Value
 from tests.drivers.litert.rig import REAL, SIGNED, UNSIGNED, agree, need_litert, tensor
 
 need_litert()

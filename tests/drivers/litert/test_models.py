@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert import LiteRTEngine
 from nnasync.engine import Lowering, StopFlag
 from tests.drivers.litert.rig import BUILTIN, PRODUCTS, XNNPACK, empty, need_litert, plan
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import nnasync as nn
-from nnasync.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert import LiteRTEngine
 from nnasync.engine import BoundCall, Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError, OutputInsufficientSize
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, OperationType

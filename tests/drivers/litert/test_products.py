@@ -9,9 +9,10 @@ import pytest
 import tflite
 
 import nnasync as nn
-from nnasync.accuracy import Criterion
-from nnasync.drivers.litert import LiteRTEngine
-from nnasync.drivers.litert.litert_programs import LiteRTPrograms, has_products
+from nnasync._core.accuracy import Criterion
+from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.litert.litert_programs import LiteRTPrograms, has_products
+from nnasync._core.model import Value
 from nnasync.engine import Lowering
 from nnasync.hal import (
     Array,
@@ -23,7 +24,6 @@ from nnasync.hal import (
     Shape,
 )
 from nnasync.kernels import Tensor
-from nnasync.model import Value
 from tests.drivers.litert.rig import PRODUCTS, REAL, SIGNED, UNSIGNED, XNNPACK, agree, need_litert
 
 need_litert()

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from nnasync.drivers.litert.flatbuffer import FileTensor
-from nnasync.drivers.litert.node import LiteRTUnsupported
-from nnasync.drivers.litert.scales import check_multipliers, check_scales
+from nnasync._core.drivers.litert.flatbuffer import FileTensor
+from nnasync._core.drivers.litert.node import LiteRTUnsupported
+from nnasync._core.drivers.litert.scales import check_multipliers, check_scales
 from tests.drivers.litert.hostile import killers
 from tests.drivers.litert.rig import need_litert
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync.drivers.onnxruntime.lowering import lower, reasons
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.drivers.onnxruntime.lowering import lower, reasons
+from nnasync._core.importers.onnx import wrap
 from nnasync.hal import ExecutionPreference, Model, OperandType, OperationType
-from nnasync.importers.onnx import wrap
 from tests.importers.onnx.files import FLOAT, message, node, onnx, run, samples, written
 
 F32, F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16

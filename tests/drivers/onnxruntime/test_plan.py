@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
-from nnasync.drivers.onnxruntime.bound_call import SHORT_NS, OnnxCall
-from nnasync.drivers.onnxruntime.providers import package
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.drivers.onnxruntime.bound_call import SHORT_NS, OnnxCall
+from nnasync._core.drivers.onnxruntime.providers import package
+from nnasync._core.importers.onnx import wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.extensions import ONNX, GraphOperation
 from nnasync.hal import Array, ExecutionPreference, Model
-from nnasync.importers.onnx import wrap
 from tests.importers.onnx.files import (
     DOUBLE,
     FLOAT,

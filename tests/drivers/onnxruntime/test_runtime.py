@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 FIRST_USE = """
 import os
-from nnasync.drivers.onnxruntime.providers import package
+from nnasync._core.drivers.onnxruntime.providers import package
 
 def files():
     return {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}

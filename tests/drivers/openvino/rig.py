@@ -8,12 +8,12 @@ import numpy as np
 
 import nnasync as nn
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.model.graph import Value
+from nnasync._core.workers import StopFlag
 from nnasync.engine import Lowering, Plan
 from nnasync.hal import Array, ExecutionPreference, OperandType
-from nnasync.model.graph import Value
-from nnasync.workers import StopFlag
 
 FAST = ExecutionPreference.FAST_SINGLE_ANSWER
 F32, F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino.saturation import adds_in_16_bits
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.saturation import adds_in_16_bits
+from nnasync._core.model.graph import Value
 from nnasync.engine import Lowering
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.model.graph import Value
 from tests.drivers.openvino.rig import FAST, I8, U8, model_of, results
 
 WAYS = ("f32", "int8")

@@ -17,16 +17,16 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
 import nnasync as nn
-from nnasync import os_threads
-from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino import background as module
-from nnasync.drivers.openvino.background import Background, Network, Quiet
-from nnasync.drivers.openvino.infer_requests import run_interruptibly
+from nnasync._core import os_threads
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino import background as module
+from nnasync._core.drivers.openvino.background import Background, Network, Quiet
+from nnasync._core.drivers.openvino.infer_requests import run_interruptibly
+from nnasync._core.model.graph import Value
+from nnasync._core.workers import ABORT, StopFlag
 from nnasync.engine import BoundCall
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, OperationType
-from nnasync.model.graph import Value
-from nnasync.workers import ABORT, StopFlag
 from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
 
 MS = 1_000_000

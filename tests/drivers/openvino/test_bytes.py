@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino.fake_quantize import ends
-from nnasync.drivers.openvino.package import has_bfloat16
-from nnasync.drivers.openvino.saturation import lacks_wide_sums
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.fake_quantize import ends
+from nnasync._core.drivers.openvino.package import has_bfloat16
+from nnasync._core.drivers.openvino.saturation import lacks_wide_sums
+from nnasync._core.model.graph import Value
 from nnasync.engine import Lowering
 from nnasync.hal import Array, OperandType, OperationType
-from nnasync.model.graph import Value
 from tests.drivers.openvino.rig import FAST, U8, model_of, random_inputs, results
 
 CHANNELS, SIDE = 64, 6

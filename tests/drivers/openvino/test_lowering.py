@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino.unsupported import reason
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.unsupported import reason
+from nnasync._core.model.graph import Value
 from nnasync.engine import Lowering
 from nnasync.hal import Array, ChannelQuant, OperandType, OperationType
-from nnasync.model.graph import Value
 from tests.drivers.openvino.rig import (
     F16,
     F32,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino import OpenVinoEngine
 from tests.drivers.openvino.rig import FAST, results
 
 FOLDER = Path(__file__).resolve().parents[4] / "shared" / "models"

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino.networks import SHARED, Networks
-from nnasync.drivers.openvino.plan import OpenVinoPlan
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.networks import SHARED, Networks
+from nnasync._core.drivers.openvino.plan import OpenVinoPlan
+from nnasync._core.model.graph import Value
+from nnasync._core.workers import StopFlag
 from nnasync.engine import Lowering
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, OperationType
-from nnasync.model.graph import Value
-from nnasync.workers import StopFlag
 from tests.drivers.openvino.rig import F32, FAST, PRECISE, given, model_of
 
 NUMBER = 4

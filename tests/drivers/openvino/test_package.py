@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nnasync.drivers.openvino import package
+from nnasync._core.drivers.openvino import package
 
 pytest.importorskip("openvino")
 
@@ -25,7 +25,7 @@ def started(*args, **options):
 
 multiprocessing.process.BaseProcess.start = started
 os.register_at_fork(before=lambda: print('forked'))
-from nnasync.drivers.openvino import package
+from nnasync._core.drivers.openvino import package
 package.core()
 print('openvino_telemetry' in sys.modules)
 try:
@@ -52,7 +52,7 @@ def test_the_import_reports_to_nobody(tmp_path: Path) -> None:
 
 LOWERINGS = """
 import sys
-from nnasync.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino import OpenVinoEngine
 from nnasync.hal import ExecutionPreference
 from tests.rigs import doubler
 engine, model = OpenVinoEngine(), doubler()

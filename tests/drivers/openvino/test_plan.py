@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.drivers.openvino import OpenVinoEngine
+from nnasync._core.drivers.openvino.plan import OpenVinoPlan
+from nnasync._core.drivers.openvino.saturation import lacks_wide_sums
+from nnasync._core.model.graph import Value
+from nnasync._core.workers import StopFlag
 from nnasync.conformance import driver_facts
-from nnasync.drivers.openvino import OpenVinoEngine
-from nnasync.drivers.openvino.plan import OpenVinoPlan
-from nnasync.drivers.openvino.saturation import lacks_wide_sums
 from nnasync.engine import CacheFiles, Lowering, LoweringEngine, OutputBuffer
 from nnasync.errors import (
     GeneralFailure,
@@ -23,8 +25,6 @@ from nnasync.errors import (
     OutputInsufficientSize,
 )
 from nnasync.hal import Array, ExecutionPreference, OperandType, OperationType
-from nnasync.model.graph import Value
-from nnasync.workers import StopFlag
 from tests.drivers.openvino.rig import F32, FAST, PRECISE, U8, given, model_of
 
 SUSTAINED = ExecutionPreference.SUSTAINED_SPEED
@@ -262,7 +262,8 @@ def test_a_plan_as_files(plan: OpenVinoPlan) -> None:
 
 def test_the_package_is_imported_when_a_plan_needs_it() -> None:
     script = (
-        "import sys; import nnasync as nn; from nnasync.drivers.openvino import OpenVinoEngine;"
+        "import sys; import nnasync as nn; from nnasync._core.drivers.openvino import "
+        "OpenVinoEngine;"
         "m = nn.ModelBuilder(); x = m.input('x', (2,)); m.output('y', m.relu(x));"
         "assert OpenVinoEngine().supported_operations(m.build()) == [True];"
         "assert 'openvino' not in sys.modules"

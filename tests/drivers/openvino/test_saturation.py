@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync.drivers.openvino import OpenVinoEngine, package, saturation
-from nnasync.drivers.openvino.lowering import products
-from nnasync.drivers.openvino.saturation import fits_16_bits
+from nnasync._core.drivers.openvino import OpenVinoEngine, package, saturation
+from nnasync._core.drivers.openvino.lowering import products
+from nnasync._core.drivers.openvino.saturation import fits_16_bits
 from nnasync.engine import Lowering
 from nnasync.hal import Array
 from tests.drivers.openvino.rig import FAST

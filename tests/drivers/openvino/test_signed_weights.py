@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.openvino.copies import centerd, fits, split
-from nnasync.drivers.openvino.signed_weights import narrowed
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.openvino.copies import centerd, fits, split
+from nnasync._core.drivers.openvino.signed_weights import narrowed
+from nnasync._core.model.graph import Value
+from nnasync._core.validation import subgraph_tensors, validate_model
+from nnasync._core.workers import StopFlag
 from nnasync.hal import Array, ChannelQuant, ExecutionPreference, OperandType, OperationType
-from nnasync.model.graph import Value
-from nnasync.validation import subgraph_tensors, validate_model
-from nnasync.workers import StopFlag
 
 U8, I8 = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 CHANNELS = 48

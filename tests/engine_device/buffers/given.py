@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync.engine_device.buffers import Buffers, Claim, ManagedBuffer
+from nnasync._core.engine_device.buffers import Buffers, Claim, ManagedBuffer
 from nnasync.hal import Operand, OperandType, Shape
 from nnasync.memory import Pool
 

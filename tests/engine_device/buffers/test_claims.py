@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from nnasync.engine_device.buffers import Buffers, Claim, ManagedBuffer
+from nnasync._core.engine_device.buffers import Buffers, Claim, ManagedBuffer
 from nnasync.errors import (
     BadState,
     GeneralFailure,

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nnasync.engine_device.buffers import Buffers, Claim, default_limit_bytes
+from nnasync._core.engine_device.buffers import Buffers, Claim, default_limit_bytes
 from nnasync.errors import (
     BadState,
     DeviceUnavailable,

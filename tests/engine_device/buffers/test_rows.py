@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from nnasync.engine_device.buffers import Buffers, ManagedBuffer
+from nnasync._core.engine_device.buffers import Buffers, ManagedBuffer
 from nnasync.hal import Operand
 from tests.engine_device.buffers.given import FLOATS, Model
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.importers.onnx import onnx_file
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import ONNX
 from nnasync.hal import Model, OperandType
-from nnasync.importers.onnx import onnx_file
 from tests.importers.onnx.files import FLOAT, message, node, onnx, written
 
 X, Y = [("x", FLOAT, (2, 2))], [("y", FLOAT, (2, 2))]

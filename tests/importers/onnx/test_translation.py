@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.importers.onnx import translate, wrap
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType
-from nnasync.importers.onnx import translate, wrap
 from tests.importers.onnx.cases import CASES, QUANTIZED
 from tests.importers.onnx.files import FLOAT, INT64, Port, message, node, run, samples, written
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync.engine import OutputBuffer, StopFlag
 from nnasync.hal import Array, ExecutionPreference, Model, Struct
 from tests.importers.tflite_files import Op, T, tflite_file

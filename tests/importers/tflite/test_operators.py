@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnasync._core.importers.tflite import load, translate
 from nnasync.errors import ModelError
-from nnasync.importers.tflite import load, translate
 from tests.importers.tflite import elementwise_cases, movement_cases, window_cases
 from tests.importers.tflite.judge import cases, compare, litert, numbers, reference, written
 

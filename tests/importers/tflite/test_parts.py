@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.importers.tflite import load, translate, wrap
 from nnasync.engine import StopFlag
 from nnasync.errors import ModelError
 from nnasync.hal import ExecutionPreference, OperationType, dtype_of
-from nnasync.importers.tflite import load, translate, wrap
 from tests.importers.tflite.judge import Network, compare, litert, reference
 from tests.importers.tflite_files import G, Op, T, floats, graphs_file, tflite_file, weights
 

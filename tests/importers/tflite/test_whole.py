@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnasync import importers
-from nnasync.drivers.cpu import ReferenceEngine
-from nnasync.drivers.litert import LiteRTEngine
+from nnasync._core import importers
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.importers.tflite import load, translate, wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
 from nnasync.extensions import LITERT
 from nnasync.hal import Array, ExecutionPreference, Model, dtype_of
-from nnasync.importers.tflite import load, translate, wrap
 from tests.importers.tflite import elementwise_cases, movement_cases, window_cases
 from tests.importers.tflite.judge import cases, litert, numbers, reference, written
 from tests.importers.tflite_files import G, Op, Signature, T, floats, graphs_file, tflite_file

@@ -1,0 +1,159 @@
+"""Who may run a model: the devices asked, their lowerings, and what the application allows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.compilation.choice import WHOLE, tell_lowering
+from nnasync._core.compilation.contenders import (
+    REFERENCE,
+    Contender,
+    EngineContender,
+    OutsideContender,
+)
+from nnasync._core.compilation.outside_steps import stand_in
+from nnasync._core.compilation.report import Candidate, Fate, Rejection
+from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device.reasons import explained, miscounted
+from nnasync.device import Device, LoweringDevice
+from nnasync.engine import Lowering
+from nnasync.errors import (
+    DeviceDied,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+)
+from nnasync.hal import ExecutionPreference
+
+__all__ = ["Field", "by_deadline", "gather", "has_plans", "lowerings_of", "objection"]
+
+T = TypeVar("T")
+
+
+class Field:
+    """Facts about the devices and one model, collected before anything is prepared.
+
+    `support` is, for each device that answered, what it supports of the main subgraph.
+    """
+
+    def __init__(self) -> None:
+        self.contenders: list[Contender] = []
+        self.candidates: list[Candidate] = []
+        self.rejections: list[Rejection] = []
+        self.support: list[tuple[Device, tuple[bool, ...]]] = []
+        self.lost: DeviceDied | DeviceUnavailable | None = None
+
+
+async def gather(spec: CompileSpec) -> Field:
+    """Ask every device; raises InvalidArgument if the model is not legal, MissedDeadline.
+
+    Devices that are no engines share a model on the workers of an engine, or of the reference.
+    """
+    field = Field()
+    engines = [each for each in (*spec.devices, spec.reference) if isinstance(each, EngineDevice)]
+    workers = engines[0].workers if engines else None
+    for device in spec.devices:
+        answers = await by_deadline(device, _supported(device, spec, field), spec.deadline)
+        if answers is None:
+            continue
+        field.support.append((await stand_in(device, workers, spec), answers))
+        if not all(answers):
+            field.rejections += await by_deadline(
+                device, _unsupported(device, spec, answers), spec.deadline
+            )
+            _turn_down(field, device, WHOLE, "does not support every operation")
+            continue
+        lowerings = await by_deadline(device, lowerings_of(device, spec), spec.deadline)
+        for lowering in lowerings:
+            against = objection(device, lowering, spec)
+            if against:
+                _turn_down(field, device, tell_lowering(lowering), against, Fate.FORBIDDEN)
+            elif isinstance(device, EngineDevice) and has_plans(device):
+                field.contenders.append(EngineContender(device, spec, lowering))
+            else:
+                field.contenders.append(OutsideContender(device, spec, lowering))
+    return field
+
+
+async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | None]:
+    """The lowerings of a device for a model; [None] for one that knows one way only."""
+    if isinstance(device, EngineDevice) and not has_plans(device):
+        return [None]
+    if not isinstance(device, LoweringDevice):
+        return [None]
+    try:
+        found = list(await device.lowerings(spec.model, spec.preference))
+    except NNError:
+        return [None]
+    if spec.preference != ExecutionPreference.FAST_SINGLE_ANSWER:
+        found = [lowering for lowering in found if lowering.threads == 1] or found
+    return [*found] or [None]
+
+
+def has_plans(device: EngineDevice) -> bool:
+    """Whether `EngineDevice.prepare_model` is used unchanged; a subclass may override it."""
+    return type(device).prepare_model is EngineDevice.prepare_model
+
+
+async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline | None) -> T:
+    """The answer of a device to a question that has no deadline of its own."""
+    remaining_s = None if deadline is None else max(0, deadline.remaining_ns(now_ns())) / 1e9
+    try:
+        with anyio.fail_after(remaining_s):
+            return await answer
+    except TimeoutError as error:
+        while deadline is not None and (left_ns := deadline.remaining_ns(now_ns())) > 0:  # noqa: ASYNC110
+            # The clock of the loop may be a millisecond behind.
+            await anyio.sleep(left_ns / 1e9)
+        kind = MissedDeadlineTransient if remaining_s else MissedDeadlinePersistent
+        raise kind(f"{device.name} was not ready by the deadline") from error
+
+
+async def _supported(device: Device, spec: CompileSpec, field: Field) -> tuple[bool, ...] | None:
+    try:
+        answers = tuple(await device.get_supported_operations(spec.model))
+    except InvalidArgument:
+        raise
+    except NNError as error:
+        if isinstance(error, DeviceDied | DeviceUnavailable):
+            field.lost = error
+        field.rejections.append(Rejection(device.name, -1, f"cannot say what it supports: {error}"))
+        _turn_down(field, device, WHOLE, "cannot say what it supports")
+        return None
+    count = len(spec.model.main.operations)
+    if len(answers) == count:
+        return answers
+    field.rejections.append(Rejection(device.name, -1, miscounted(len(answers), count)))
+    return (False,) * count
+
+
+async def _unsupported(
+    device: Device, spec: CompileSpec, answers: Sequence[bool]
+) -> list[Rejection]:
+    reasons = await explained(device, spec.model, answers)
+    return [Rejection(device.name, index, reason) for index, reason in enumerate(reasons) if reason]
+
+
+def objection(device: Device, lowering: Lowering | None, spec: CompileSpec) -> str:
+    """Why the application does not allow a lowering, empty if it does."""
+    if spec.precision == "exact":
+        exact = device.name == REFERENCE if lowering is None else lowering.is_exact
+        return "" if exact else "not allowed: precision is exact, this is not bit-stable"
+    relaxed = spec.model.relax_computation_float32_to_float16
+    if lowering is not None and lowering.reduces_precision and not relaxed:
+        return "" if spec.precision == "bf16" else "not allowed: it reduces precision"
+    return ""
+
+
+def _turn_down(
+    field: Field, device: Device, lowering: str, verdict: str, fate: Fate = Fate.UNSUPPORTED
+) -> None:
+    line = Candidate(device.name, lowering, None, "not measured", verdict, fate=fate)
+    field.candidates.append(line)

@@ -1,0 +1,505 @@
+"""The contenders for a model compete: with what was measured before, in another process, or here.
+
+Whoever wins is prepared in this process then. Where nothing is to be measured the first that is
+ready is taken, or the one that a pin names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+import anyio
+import msgspec
+
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.compilation.beside import let_go
+from nnasync._core.compilation.caching import CompilationCache
+from nnasync._core.compilation.candidates import Field, by_deadline
+from nnasync._core.compilation.circumstances import Circumstances, is_quiet
+from nnasync._core.compilation.contenders import (
+    REFERENCE,
+    Choosing,
+    Contender,
+    EngineContender,
+    OutsideContender,
+)
+from nnasync._core.compilation.contest import SHORT_NS, ContestLimits, contest, still_agrees
+from nnasync._core.compilation.contest_messages import Answer, Ask, Held, Unheld
+from nnasync._core.compilation.contest_process import ContenderDied, NoContest
+from nnasync._core.compilation.partitioning import assigned, propose
+from nnasync._core.compilation.pins import parse_pin, pinned
+from nnasync._core.compilation.ranking import crowding
+from nnasync._core.compilation.report import Candidate, Fate, Rejection
+from nnasync._core.compilation.samples import can_sample
+from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.standing import Standing
+from nnasync._core.compilation.verdicts import Question, Verdict, Verdicts
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.workers.anyio_threads import in_helper_thread
+from nnasync.errors import (
+    DeviceError,
+    GeneralFailure,
+    MissedDeadline,
+    NNError,
+    Refused,
+    from_status,
+)
+
+__all__ = ["FALLBACK", "Competition", "threads_of"]
+
+logger = logging.getLogger(__name__)
+
+FALLBACK = "fallback"
+"""The reason of the reference where others could not prepare the model."""
+
+_MARGIN_NS = 2_000_000
+_FASTEST = "fastest whose results agree"
+_DISTURBED = " (other work disturbed the measuring)"
+_WORTH_A_PROCESS_NS = 2_000_000_000
+"""With less time than this a process would hardly have started."""
+
+
+def _limits(spec: CompileSpec) -> ContestLimits:
+    deadline, budget_ns = spec.deadline, spec.budget_ns
+    if deadline is None:
+        return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying)
+    remaining_ns = max(0, deadline.remaining_ns(now_ns()))
+    until_ns = deadline.at_ns - _MARGIN_NS - remaining_ns // 10
+    return ContestLimits(min(budget_ns, remaining_ns), spec.patience_s, until_ns, spec.trying)
+
+
+class Competition:
+    """The contenders for one model, prepared, measured or just taken; `discarding` while in use."""
+
+    def __init__(self, spec: CompileSpec, field: Field, cache: CompilationCache | None) -> None:
+        self.spec = spec
+        self.field = field
+        self.cache = cache
+        self._limits = _limits(spec)
+        self._losers: list[Contender] = []
+        self._longest_ns = 0
+        self._refused = False
+        self._circumstances_text: list[Contender] = []
+        self.unprepared: dict[str, NNError] = {}
+
+    @contextlib.asynccontextmanager
+    async def discarding(self) -> AsyncIterator[None]:
+        """Give back in the end what was prepared and not taken."""
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                for contender in self._losers:
+                    await contender.discard()
+
+    async def choose(self) -> Choosing:
+        """The contender that a pin names, or the best one."""
+        if self.spec.pin is not None:
+            return await self._follow(self.spec.pin)
+        is_measurable = self.spec.budget_ns > 0 and can_sample(self.spec.model)
+        if is_measurable or not self.field.contenders:
+            await self.consider_partitions()
+        if len(self.field.contenders) < 2 or not is_measurable:
+            return await self.take_first()
+        return await self._compete(self.spec.verdicts)
+
+    async def _follow(self, pin: str) -> Choosing:
+        """Prepare the contender that a pin names, and no other."""
+        choice = parse_pin(pin, self.spec.digest)
+        if choice.runs:
+            shared = await assigned(choice, self.field, self.spec)
+            self.field.contenders += [shared] if shared is not None else []
+        contender = pinned(choice, self.field, self.spec.devices)
+        self._cache_in(contender)
+        await contender.prepare(self.spec.deadline)
+        self._losers.append(contender)
+        self._tell(contender, Fate.CHOSEN, "chosen")
+        return Choosing(contender, "pinned")
+
+    async def consider_partitions(self) -> None:
+        """Let devices that take a part of the model each compete as one."""
+        if self.spec.devices:
+            proposed = propose(self.field, self.spec)
+            self.field.contenders += await by_deadline(
+                self.spec.devices[0], proposed, self.spec.deadline
+            )
+
+    async def take_first(self) -> Choosing:
+        """Prepare the first contender that can be; the others are not even tried."""
+        failure: NNError | None = None
+        for contender in self.field.contenders:
+            self._cache_in(contender)
+            try:
+                await contender.prepare(self.spec.deadline)
+            except MissedDeadline:
+                raise
+            except (DeviceError, Refused) as error:
+                failure = error
+                self._failed_to_prepare(contender, error)
+                continue
+            self._losers.append(contender)
+            self._tell(contender, Fate.CHOSEN, "chosen")
+            first = not self.unprepared
+            reason = "first device that takes the whole model" if first else FALLBACK
+            return Choosing(contender, reason)
+        raise failure or self._nobody()
+
+    async def _compete(self, verdicts: Verdicts | None) -> Choosing:
+        """Take the contender that won before, or let them compete now."""
+        before = None
+        if verdicts is not None:
+            before = await in_helper_thread(verdicts.find, self._question())
+        if before is not None and not self._is_to_be_held_again(before):
+            remembered = await self._as_before(before)
+            if remembered is not None:
+                return remembered
+        apart = await self._compete_apart(before)
+        choosing = apart or await self._compete_here(before)
+        if not choosing.is_final or choosing.median_ns is None or verdicts is None:
+            return choosing
+        return await self._keep_verdict(verdicts, self._question(), choosing, before)
+
+    async def _compete_here(self, before: Verdict | None) -> Choosing:
+        """Let them compete in this process."""
+        ready = await self._prepared(self._leaders())
+        if len(ready) == 1 and not self._wider_than([ready[0].family]):
+            self._tell(ready[0], Fate.CHOSEN, "chosen: the only one that is ready")
+            is_last = ready[0].name == REFERENCE and self.unprepared
+            return Choosing(ready[0], FALLBACK if is_last else "the only one that is ready")
+        standings = [Standing(contender) for contender in ready]
+        winner = await self._measured(standings)
+        earlier = None if before is None else before.circumstances
+        held = Circumstances.of(time.time(), crowding(standings), earlier)
+        reason = _FASTEST + _circumstances_text(held)
+        choosing = Choosing(winner.contender, reason, winner.median_ns, circumstances=held)
+        is_measured = winner.agrees is not False and winner.median_ns is not None
+        if not is_measured or self._refused or now_ns() >= self._limits.until_ns:
+            return msgspec.structs.replace(choosing, is_final=False)
+        return choosing
+
+    async def held(self, ask: Ask) -> Answer:
+        """What came of a contest that another process asked for."""
+        await self.consider_partitions()
+        self._leave_out(ask.left_out)
+        if self._question() != ask.question:
+            return Unheld("other contenders are found there than here")
+        choosing = await self._compete_here(None)
+        return Held(
+            chosen=self.field.contenders.index(choosing.contender),
+            reason=choosing.reason,
+            median_ns=choosing.median_ns,
+            candidates=tuple(self.field.candidates),
+            rejections=tuple(self.field.rejections),
+            crowding=choosing.circumstances.crowding,
+            unprepared={name: (e.status, str(e)) for name, e in self.unprepared.items()},
+            is_final=choosing.is_final,
+        )
+
+    async def _compete_apart(self, before: Verdict | None) -> Choosing | None:
+        """Let them compete in another process; None where that cannot be."""
+        apart, remaining_ns = self.spec.apart, None
+        if self.spec.deadline is not None:
+            # The other half is for the winner, which is prepared here.
+            remaining_ns = self.spec.deadline.remaining_ns(now_ns()) // 2
+        if apart is None or (remaining_ns is not None and remaining_ns < _WORTH_A_PROCESS_NS):
+            return None
+        left_out: list[str] = []
+        while len(self.field.contenders) > 1:
+            ask = Ask(
+                devices=apart.devices,
+                left_out=tuple(left_out),
+                question=self._question(),
+                priority=self.spec.priority,
+                budget_ns=self.spec.budget_ns,
+                patience_s=self.spec.patience_s,
+                remaining_ns=remaining_ns,
+            )
+            try:
+                with anyio.fail_after(None if remaining_ns is None else remaining_ns / 1e9):
+                    held = await apart.process().hold(self.spec.model, ask)
+                return await self._chosen_apart(held, before)
+            except NoContest as reason:
+                logger.info("a contest is held in this process: %s", reason)
+                return None
+            except MissedDeadline:
+                raise
+            except TimeoutError:
+                break
+            except ContenderDied as death:
+                logger.warning("%s: it is left out", death)
+                self.field.rejections.append(Rejection(death.device, -1, str(death)))
+                self._leave_out([death.device])
+                if death.device in left_out:
+                    break
+                left_out.append(death.device)
+        return msgspec.structs.replace(await self.take_first(), is_final=False)
+
+    async def _chosen_apart(self, held: Held, before: Verdict | None) -> Choosing | None:
+        """Prepare who won in another process; None if it cannot be."""
+        contender = self.field.contenders[held.chosen]
+        self._cache_in(contender)
+        try:
+            await contender.prepare(self.spec.deadline)
+        except MissedDeadline:
+            raise
+        except (DeviceError, Refused):
+            return None
+        self._losers.append(contender)
+        self.field.candidates = list(held.candidates)
+        self.field.rejections += [
+            each for each in held.rejections if each not in self.field.rejections
+        ]
+        self.unprepared = {
+            name: from_status(status, text) for name, (status, text) in held.unprepared.items()
+        }
+        earlier = None if before is None else before.circumstances
+        circumstances = Circumstances.of(time.time(), held.crowding, earlier)
+        return Choosing(contender, held.reason, held.median_ns, held.is_final, circumstances)
+
+    def _leave_out(self, names: Sequence[str]) -> None:
+        """Have no contender that one of these devices has a part in."""
+        self.field.contenders = [
+            contender
+            for contender in self.field.contenders
+            if not any(part.device in names for part in contender.choice.parts)
+        ]
+
+    def _is_to_be_held_again(self, verdict: Verdict) -> bool:
+        """Whether there should be another contest in spite of a verdict."""
+        return self.spec.again or (verdict.circumstances.is_provisional and is_quiet())
+
+    async def _keep_verdict(
+        self, verdicts: Verdicts, question: Question, choosing: Choosing, before: Verdict | None
+    ) -> Choosing:
+        """Remember what was chosen, or stay with what was chosen before in quieter times."""
+        keep = partial(
+            verdicts.keep,
+            question,
+            self.field.contenders.index(choosing.contender),
+            tuple(self.field.candidates),
+            choosing.circumstances,
+            before,
+        )
+        verdict = await in_helper_thread(keep)
+        if before is None or verdict.candidates != before.candidates:
+            return choosing
+        return await self._as_before(verdict) or choosing
+
+    async def _measured(self, standings: list[Standing]) -> Standing:
+        """The winner of the contest, which is noted for the report."""
+
+        async def widen(close: Sequence[Standing]) -> list[Standing]:
+            wider = self._wider_than([standing.contender.family for standing in close])
+            long = {
+                standing.contender.family
+                for standing in close
+                if standing.cost(self.spec.preference) > SHORT_NS
+            }
+            worth = [each for each in wider if each.family in long or threads_of(each) <= 1]
+            return [Standing(contender) for contender in await self._prepared(worth)]
+
+        judge_by = await self._judge(standings)
+        spec = self.spec
+        winner = await contest(
+            spec.model, standings, judge_by, spec.preference, self._limits, widen
+        )
+        self._note(standings)
+        trials = [standing.trial for standing in standings]
+        for standing in standings:
+            standing.trial = None
+        await let_go(trials)
+        for contender in self.field.contenders:
+            if contender not in self._circumstances_text:
+                told = "not tried: too slow, or too short, with fewer threads"
+                self._tell(contender, Fate.UNTRIED, told)
+        return winner
+
+    def _leaders(self) -> list[Contender]:
+        """Of each family the contender with the fewest threads."""
+        leaders: dict[tuple[str, str], Contender] = {}
+        for contender in self.field.contenders:
+            leader = leaders.setdefault(contender.family, contender)
+            if threads_of(contender) < threads_of(leader):
+                leaders[contender.family] = contender
+        return list(leaders.values())
+
+    def _wider_than(self, families: Sequence[tuple[str, str]]) -> list[Contender]:
+        """The other contenders of these families."""
+        leaders = self._leaders()
+        return [
+            contender
+            for contender in self.field.contenders
+            if contender.family in families and contender not in leaders
+        ]
+
+    async def _as_before(self, verdict: Verdict) -> Choosing | None:
+        """Prepare the winner of an earlier contest; None if it cannot be, or is wrong, by now."""
+        contender = self.field.contenders[verdict.chosen]
+        if contender not in self._losers:
+            try:
+                await contender.prepare(self.spec.deadline)
+            except MissedDeadline:
+                raise
+            except (DeviceError, Refused):
+                return None
+            self._losers.append(contender)
+        if not await self._is_trusted(contender):
+            return None
+        self.field.candidates = list(verdict.candidates)
+        reason = f"{_FASTEST}, as measured before{_circumstances_text(verdict.circumstances)}"
+        return Choosing(
+            contender,
+            reason,
+            _chosen_ns(verdict.candidates),
+            circumstances=verdict.circumstances,
+        )
+
+    async def _is_trusted(self, contender: Contender) -> bool:
+        """Whether an earlier judgment holds: a driver of others answers one sample again."""
+        if not any(part.device in self.spec.code for part in contender.choice.parts):
+            return True
+        standing = Standing(contender)
+        judge_by = await self._judge([standing])
+        if await still_agrees(self.spec.model, standing, judge_by, self._limits):
+            return True
+        logger.warning(
+            "%s agreed with the reference when %s was measured, and does not any more: %s",
+            contender.name,
+            self.spec.model.name,
+            standing.agreement if standing.failure is None else standing.failure,
+        )
+        return False
+
+    async def _prepared(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """Those that are ready in time; raises what the last failed with if none ever was."""
+        ready: list[Contender] = []
+        failure: NNError | None = None
+        for contender in contenders:
+            began_ns = now_ns()
+            if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
+                self._tell(contender, Fate.UNTRIED, "not tried: the deadline is near")
+                continue
+            self._cache_in(contender)
+            if self.spec.trying is not None:
+                self.spec.trying(contender.name)
+            try:
+                await contender.prepare(self._deadline_of(self._losers))
+            except (DeviceError, Refused) as error:
+                if isinstance(error, MissedDeadline) and not self._losers:
+                    raise
+                failure = error
+                self._failed_to_prepare(contender, error)
+                continue
+            ready.append(contender)
+            self._losers.append(contender)
+            self._longest_ns = max(self._longest_ns, now_ns() - began_ns)
+        if not self._losers:
+            raise failure or self._nobody()
+        return ready
+
+    def _cache_in(self, contender: Contender) -> None:
+        """A device outside of this process keeps what it compiles by itself."""
+        if isinstance(contender, OutsideContender):
+            contender.cache = self.cache
+
+    def take(self, contender: Contender) -> None:
+        """Let a contender that was prepared stay when the others are given back."""
+        if contender in self._losers:
+            self._losers.remove(contender)
+
+    def deadline_for_more(self) -> Deadline | None:
+        """By when to be ready with what comes on top of the contender that was chosen."""
+        return self._deadline_of(self._losers)
+
+    def _deadline_of(self, ready: Sequence[Contender]) -> Deadline | None:
+        """The next one may use all the time only if it is the first."""
+        if self.spec.deadline is None or not ready:
+            return self.spec.deadline
+        return Deadline(int(self._limits.until_ns))
+
+    async def _judge(self, standings: Sequence[Standing]) -> Contender | None:
+        """The prepared reference, None if it does not take the model in time."""
+        for standing in standings:
+            if standing.contender.device.name == REFERENCE:
+                return standing.contender
+        if not isinstance(self.spec.reference, EngineDevice):
+            return None
+        contender = EngineContender(self.spec.reference, self.spec, None)
+        try:
+            await contender.prepare(self._deadline_of([contender]))
+        except NNError:
+            return None
+        self._losers.append(contender)
+        return contender
+
+    def _question(self) -> Question:
+        spec, judge_by = self.spec, self.spec.reference
+        engines = [d for d in self.spec.devices if isinstance(d, EngineDevice)]
+        return Question(
+            model=self.spec.digest,
+            contenders=tuple(contender.choice for contender in self.field.contenders),
+            judge="" if judge_by is None else f"{judge_by.name} {judge_by.version}",
+            preference=int(spec.preference),
+            precision=spec.precision,
+            cores=engines[0].workers.cores if engines else 0,
+            code=dict(self.spec.code),
+        )
+
+    def _failed_to_prepare(self, contender: Contender, error: NNError) -> None:
+        self._refused |= isinstance(error, Refused)
+        name = contender.name
+        self.unprepared.setdefault(name, error)
+        self.field.rejections.append(Rejection(name, -1, f"prepare failed: {error}"))
+        self._tell(contender, Fate.FAILED, "prepare failed")
+
+    def _tell(self, contender: Contender, fate: Fate, verdict: str) -> None:
+        name, lowering = contender.name, contender.lowering
+        self._circumstances_text.append(contender)
+        line = Candidate(name, lowering, None, "not measured", verdict, fate=fate)
+        self.field.candidates.append(line)
+
+    def _note(self, standings: Sequence[Standing]) -> None:
+        """Put what a contest found into the report."""
+        for standing in standings:
+            self._circumstances_text.append(standing.contender)
+            self.field.candidates.append(standing.candidate())
+            if standing.failure is not None:
+                name = standing.contender.name
+                reason = f"failed in a trial: {standing.failure}"
+                self.field.rejections.append(Rejection(name, -1, reason))
+
+    def _nobody(self) -> NNError:
+        """What to raise where nobody takes the model: that a device is gone, if one is."""
+        names = ", ".join(device.name for device in self.spec.devices) or "none"
+        reasons = [str(rejection) for rejection in self.field.rejections] + [
+            f"{candidate.device}, {candidate.lowering}: {candidate.verdict}"
+            for candidate in self.field.candidates
+            if candidate.fate is Fate.FORBIDDEN
+        ]
+        model = self.spec.model.name
+        kind = GeneralFailure if self.field.lost is None else type(self.field.lost)
+        return kind(
+            f"no device takes the whole model {model!r} (devices: {names}): "
+            f"{'; '.join(reasons[:8])}"
+        )
+
+
+def _circumstances_text(held: Circumstances) -> str:
+    return _DISTURBED if held.disturbed else ""
+
+
+def _chosen_ns(candidates: Sequence[Candidate]) -> float | None:
+    """How long a run of the chosen candidate took, if it was measured."""
+    for candidate in candidates:
+        if candidate.fate is Fate.CHOSEN and candidate.median_us is not None:
+            return candidate.median_us * 1000
+    return None
+
+
+def threads_of(contender: Contender) -> int:
+    """How many cores a run of a contender keeps busy."""
+    return max(part.threads for part in contender.choice.parts)

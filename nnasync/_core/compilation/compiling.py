@@ -1,0 +1,77 @@
+"""From a model to something that runs: out of the cache, or chosen anew.
+
+What finds a compilation in the cache is all that is imported then; the rest, which asks devices,
+measures and judges, comes along when it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nnasync._core.compilation.beside import import_what_compiles
+from nnasync._core.compilation.caching import CompilationCache
+from nnasync._core.compilation.fallback import Fallbacks
+from nnasync._core.compilation.recalling import Recall
+from nnasync._core.compilation.report import Compilation
+from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.upgrade import Chosen, recalled
+from nnasync._core.deferred import deferred
+from nnasync._core.wakeup import in_thread
+
+if TYPE_CHECKING:
+    from nnasync._core.compilation import compiler
+else:
+    compiler = deferred("nnasync._core.compilation.compiler")
+
+__all__ = ["compile_model"]
+
+
+async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None) -> Compilation:
+    """Prepare a model on the device, and in the lowering, that is fastest and agrees.
+
+    What `cache` holds is loaded, and no device is given the model; else what was chosen is kept
+    there. With `optimize_after` the first that takes the model gets it, and the choice is made by
+    `Compilation.later` when it was executed so often.
+
+    Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
+    with a budget of 0, or for open shapes, the first that takes the model gets it.
+
+    Raises InvalidArgument if the model is not legal or the pin not for it, MissedDeadline, and
+    otherwise the error of the last device, or GeneralFailure if no device takes the whole model.
+    """
+    fallbacks = Fallbacks.among(spec.devices, spec.source)
+    spec = msgspec.structs.replace(spec, fallbacks=fallbacks)
+    unhurried = msgspec.structs.replace(spec, deadline=None)
+
+    async def choose_anew() -> Chosen:
+        await import_what_compiles()
+        return await compiler.choose(await unhurried.loaded(), cache)
+
+    if cache is not None and not spec.again:
+        recall = Recall(cache, spec)
+        found = await recall.find()
+        if found:
+            return recalled(found, recall, choose_anew)
+    await _begin_contest_process(spec)
+    await import_what_compiles()
+    spec = await spec.loaded()
+    if spec.optimize_after is None or spec.pin is not None:
+        return (await compiler.choose(spec, cache)).compilation()
+    return (await compiler.first_stage(spec, cache)).compilation(choose_anew)
+
+
+async def _begin_contest_process(spec: CompileSpec) -> None:
+    """Have the process for a contest start meanwhile, unless none is expected."""
+    apart, verdicts = spec.apart, spec.verdicts
+    is_hurried = spec.deadline is not None or spec.optimize_after is not None
+    if apart is None or is_hurried or spec.pin is not None or not spec.budget_ns:
+        return
+
+    def begin() -> None:
+        if spec.again or verdicts is None or not verdicts.know(spec.digest):
+            apart.process().begin()
+
+    if len(spec.devices) > 1:
+        await in_thread(begin, "nnasync-contest-process")

@@ -1,0 +1,185 @@
+"""Who wins a contest by what was measured, and what the report says of the others.
+
+The cheapest wins; within 3 percent the order of the contenders decides. But a run that directly
+follows another of the same model finds everything in caches, which the runs of a stream do not. So
+those that are near the cheapest run with cold caches too, and that counts in two ways.
+
+Calls back to back are what comes first: a network is to take at most 1.05 times as long as with the
+best engine called directly. Even they do not find all in caches that turns find there, since each
+copies inputs and wakes who awaits it: what one took above a turn's run grew by about a thirtieth of
+what a cold run takes above it (two MobileNets and a noise suppression, on two engines each). So
+much is added to a run, and whoever is then within 5 percent of the cheapest may win.
+
+Of these whoever is clearly worse by the product of that and of a cold run does not win: it would
+lose more in a stream than it gains back to back.
+
+The reference is another matter: many small steps of an interpreter, whose runs in a row are as
+quick as they never are in a stream. Where it is the cheapest, but an engine is near, those may win
+that are near the cheapest engine, which is as fast as engines called directly are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nnasync._core.compilation.report import Fate
+from nnasync._core.compilation.standing import Standing
+from nnasync.hal import ExecutionPreference
+
+__all__ = ["close", "crowding", "near", "rule_out", "winner"]
+
+_TIE = 1.03
+_NEAR = 1.1
+_NEAR_ENOUGH = 1.05
+_NEAR_REFERENCE = 1.2
+_COLD_PART = 1 / 30
+"""How much of what cold caches cost calls back to back have to pay, too."""
+_CLEARLY = 1.25
+"""Cold runs scatter more than others: those of alike variants of one engine by up to a fifth."""
+_CLOSE = 1.5
+_HOPELESS = 3.0
+_HOPELESS_NS = 50_000
+_DISAGREES = "disagrees with the reference"
+
+_Settled = tuple[Fate, str]
+
+
+def close(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
+    """Those that cost little more than the cheapest: variants with more threads may be better."""
+    rivals = [each for each in standings if each.is_in]
+    least = min((each.cost(preference) for each in rivals), default=0.0)
+    return [each for each in rivals if each.cost(preference) <= _CLOSE * least]
+
+
+def near(standings: Sequence[Standing], preference: ExecutionPreference) -> list[Standing]:
+    """Those between whom cold runs may decide."""
+    rivals = _eligible(standings)
+    return _within(rivals, [each.cost(preference) for each in rivals], _NEAR)
+
+
+def crowding(standings: Sequence[Standing]) -> float:
+    """How much others wanted the cores: time per processor time of runs on one thread.
+
+    At least 1, also where no processor time is known.
+    """
+    narrow = [each for each in standings if not each.is_wide]
+    took_ns, ran_ns = sum(each.took_ns for each in narrow), sum(each.ran_ns for each in narrow)
+    return max(1.0, took_ns / ran_ns) if ran_ns > 0 else 1.0
+
+
+def rule_out(standings: Sequence[Standing]) -> None:
+    """Send those home that are many times slower than the fastest that agrees."""
+    agreeing = [s for s in standings if s.is_in and s.impression_ns is not None]
+    best = min((s.impression_ns or 0 for s in agreeing), default=0)
+    for standing in agreeing:
+        impression = standing.impression_ns or 0
+        if impression > _HOPELESS * best + _HOPELESS_NS:
+            ratio = impression / max(1, best)
+            fate = Fate.SLOWER if standing.agrees else Fate.UNTRIED
+            standing.settle(fate, f"slower: about {ratio:.1f} times the fastest")
+
+
+def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
+    """The cheapest of those that agree, with the verdicts of all."""
+    if not _eligible(standings):
+        return _cheapest_overall(standings)
+    rivals = near(standings, preference)
+    costs = dict(zip(rivals, _called(rivals, preference), strict=True))
+    rivals = _within(rivals, list(costs.values()), _NEAR_ENOUGH)
+    dear = _slow_when_cold(rivals, costs, preference)
+    rivals = [each for each in rivals if each not in dear]
+    least = min(costs[each] for each in rivals)
+    winner = next(each for each in rivals if costs[each] <= least * _TIE)
+    for each in standings:
+        if each is winner:
+            is_measured = each.median_ns is not None
+            each.settle(Fate.CHOSEN, "chosen" if is_measured else "chosen: first that is ready")
+        elif each.agrees is False:
+            each.settle(Fate.DISAGREES, _DISAGREES)
+        elif each in dear or (each in costs and costs[each] > _TIE * costs[winner]):
+            each.settle(*_slower_when_cold(each, winner, preference))
+        elif each.fate is None:
+            each.settle(*_slower(each, winner, preference))
+    return winner
+
+
+def _eligible(standings: Sequence[Standing]) -> list[Standing]:
+    """Those that agree, or if nobody was judged all that run."""
+    rivals = [each for each in standings if each.is_in]
+    return [each for each in rivals if each.agrees] or rivals
+
+
+def _within(rivals: Sequence[Standing], costs: Sequence[float], ratio: float) -> list[Standing]:
+    """Those that cost at most so many times as much as the cheapest, or the cheapest engine."""
+    least = min(costs, default=0.0)
+    lines = list(zip(rivals, costs, strict=True))
+    engines = [cost for each, cost in lines if not each.is_reference]
+    if engines and min(engines) <= _NEAR_REFERENCE * least:
+        least = min(engines)
+    return [each for each, cost in lines if cost <= ratio * least]
+
+
+def _called(rivals: Sequence[Standing], preference: ExecutionPreference) -> list[float]:
+    """What runs cost each of them in calls back to back; as in turns if not all have run cold."""
+    costs = [each.cost(preference) for each in rivals]
+    cold = [each.cold_cost(preference) for each in rivals]
+    return [
+        cost if None in cold else cost + _COLD_PART * max(0.0, (after_pause or 0.0) - cost)
+        for cost, after_pause in zip(costs, cold, strict=True)
+    ]
+
+
+def _slow_when_cold(
+    rivals: Sequence[Standing], costs: Mapping[Standing, float], preference: ExecutionPreference
+) -> list[Standing]:
+    """Those that lose more in cold runs than they gain in others."""
+    products = {
+        each: costs[each] * cold
+        for each in rivals
+        if (cold := each.cold_cost(preference)) is not None
+    }
+    least = min(products.values(), default=0.0)
+    return [each for each, product in products.items() if product > _CLEARLY * least]
+
+
+def _cheapest_overall(standings: Sequence[Standing]) -> Standing:
+    """Nobody agrees: the first that at least runs, or else is ready, which the report tells."""
+    running = [each for each in standings if each.failure is None]
+    for standing in standings:
+        if standing.fate is None:
+            standing.settle(Fate.DISAGREES, _DISAGREES)
+    if running:
+        told = "chosen although it disagrees: no device that agrees is allowed"
+        running[0].settle(Fate.CHOSEN, told)
+        return running[0]
+    standings[0].settle(Fate.CHOSEN, f"chosen although it {standings[0].verdict}")
+    return standings[0]
+
+
+def _slower_when_cold(
+    each: Standing, winner: Standing, preference: ExecutionPreference
+) -> _Settled:
+    ratio = _ratio(each.cost(preference), winner.cost(preference))
+    cold = _ratio(each.cold_cost(preference) or 0.0, winner.cold_cost(preference) or 0.0)
+    if ratio >= cold:
+        return _slower(each, winner, preference)
+    if 1 / _TIE <= ratio <= _TIE:
+        return Fate.EQUAL, f"equal back to back, slower when cold: {cold:.2f} times the chosen"
+    return (
+        Fate.SLOWER,
+        f"slower when cold: {cold:.2f} times the chosen, {ratio:.2f} times back to back",
+    )
+
+
+def _ratio(cost: float, best: float) -> float:
+    return cost / best if best else 1.0
+
+
+def _slower(each: Standing, winner: Standing, preference: ExecutionPreference) -> _Settled:
+    cost, best = each.cost(preference), winner.cost(preference)
+    if cost == float("inf") or not 0 < best < float("inf"):
+        return Fate.UNTRIED, "not measured: the deadline was near"
+    ratio = cost / best
+    if ratio > _TIE:
+        return Fate.SLOWER, f"slower: {ratio:.2f} times the chosen"
+    return Fate.EQUAL, "equal: order decides"

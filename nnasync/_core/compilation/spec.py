@@ -1,0 +1,154 @@
+"""What is to be compiled, and how: made once for a compilation, and passed down as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from nnasync._core.clock import Deadline
+from nnasync._core.compilation.fallback import Fallbacks
+from nnasync._core.compilation.verdicts import Verdicts
+from nnasync._core.workers.anyio_threads import in_helper_thread
+from nnasync.device import Device
+from nnasync.errors import BadState, InvalidArgument
+from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
+
+if TYPE_CHECKING:
+    from nnasync._core.compilation.contest_process import ContestProcess
+
+E = TypeVar("E")
+
+__all__ = ["DEFAULT_BUDGET_NS", "PATIENCE_S", "Apart", "CompileSpec"]
+
+DEFAULT_BUDGET_NS = 300_000_000
+"""How long the turns of a contest take; agreement and compiling come on top."""
+
+PATIENCE_S = 5.0
+"""How long a device may take to run a sample."""
+
+_DIGEST = 16
+
+
+class Apart(msgspec.Struct, frozen=True):
+    """Where contests can be held outside of this process, and the names of the devices there."""
+
+    process: Callable[[], ContestProcess]
+    devices: tuple[str, ...]
+
+
+class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A model, the devices that may run it, and how they are chosen.
+
+    source: the model, or what loads it on a thread. fingerprint: SHA-256 of the model or its file;
+    `token` names it in `cache_dir` instead. name: of the network, in the metrics. devices: in the
+    order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16" floats
+    with less than float32. pin: names who is to run the model. preemption_quantum_ms: how long the
+    parts of a plan may take. optimize_after: with a number the first device that takes the model
+    gets it, and the choice is made after so many executions.
+
+    reference: who judges where it is not among the devices. fallbacks: without them nothing falls
+    back. budget_ns: how long the turns of a contest take, 0 for none. patience_s: how long a device
+    may take to run a sample. code: fingerprints of the drivers of third parties, by device.
+    verdicts: what earlier contests decided. again: hold a contest although its outcome is
+    remembered. apart: where contests are held outside of this process. trying: called with the name
+    of each device before it prepares or runs.
+
+    Raises InvalidArgument for what makes no sense.
+    """
+
+    source: Model | Callable[[], Model]
+    fingerprint: bytes
+    devices: Sequence[Device]
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
+    priority: Priority = Priority.MEDIUM
+    precision: str | None = None
+    deadline: Deadline | None = None
+    pin: str | None = None
+    preemption_quantum_ms: float | None = None
+    optimize_after: int | None = None
+    name: str | None = None
+    cache_dir: str | os.PathLike[str] | None = None
+    token: bytes | None = None
+    reference: Device | None = None
+    fallbacks: Fallbacks | None = None
+    budget_ns: int = DEFAULT_BUDGET_NS
+    patience_s: float = PATIENCE_S
+    code: Mapping[str, str] = {}
+    verdicts: Verdicts | None = None
+    again: bool = False
+    apart: Apart | None = None
+    trying: Callable[[str], object] | None = None
+
+    def __post_init__(self) -> None:
+        _check_type("deadline", self.deadline, Deadline, "a Deadline such as nn.within(s=5)")
+        _check_type("pin", self.pin, str, "a string, as report().pin is one")
+        _check_type("name", self.name, str, "a string")
+        _check_type("cache_dir", self.cache_dir, (str, os.PathLike), "a path")
+        token: object = self.token
+        is_token = isinstance(token, bytes) and len(token) == BYTE_SIZE_OF_CACHE_TOKEN
+        if token is not None and not is_token:
+            raise InvalidArgument(f"token must be {BYTE_SIZE_OF_CACHE_TOKEN} bytes, got {token!r}")
+        if self.precision not in (None, "exact", "bf16"):
+            raise InvalidArgument(
+                f"precision must be None, 'exact' or 'bf16', got {self.precision!r}"
+            )
+        quantum: object = self.preemption_quantum_ms
+        if quantum is not None and not (
+            isinstance(quantum, (int, float)) and 0 < quantum < float("inf")
+        ):
+            raise InvalidArgument(f"preemption_quantum_ms must be above 0: {quantum!r}")
+        count: object = self.optimize_after
+        if count is not None and not (type(count) is int and count >= 0):
+            raise InvalidArgument(f"optimize_after must be 0 or more, got {count!r}")
+        if count is not None and self.pin is not None:
+            raise InvalidArgument("a pin leaves nothing to optimize: leave optimize_after out")
+        preference = _choice(ExecutionPreference, self.preference)
+        msgspec.structs.force_setattr(self, "preference", preference)
+        msgspec.structs.force_setattr(self, "priority", _choice(Priority, self.priority))
+
+    @property
+    def quantum_ns(self) -> int | None:
+        """The preemption quantum."""
+        milliseconds = self.preemption_quantum_ms
+        return None if milliseconds is None else int(milliseconds * 1e6)
+
+    @property
+    def model(self) -> Model:
+        """The model; raises BadState where it is not loaded yet."""
+        if not isinstance(self.source, Model):
+            raise BadState("the model is not loaded yet")
+        return self.source
+
+    @property
+    def digest(self) -> str:
+        """The model's name in pins and verdicts."""
+        return self.fingerprint.hex()[:_DIGEST]
+
+    def of(self, model: Model) -> CompileSpec:
+        """The same for another model."""
+        return msgspec.structs.replace(self, source=model)
+
+    def outlined(self, outline: Model) -> CompileSpec:
+        """The same with an outline in place of a model that is not loaded."""
+        return self if isinstance(self.source, Model) else self.of(outline)
+
+    async def loaded(self) -> CompileSpec:
+        """The same with the model itself."""
+        if isinstance(self.source, Model):
+            return self
+        return self.of(await in_helper_thread(self.source))
+
+
+def _check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise InvalidArgument(f"{name} must be {what}, got {value!r}")
+
+
+def _choice(kind: Callable[[E], E], value: E) -> E:
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error

@@ -1,0 +1,226 @@
+"""A better plan follows: what runs at once, and what takes its place when it is there.
+
+A contender that was chosen becomes a `Compilation`. Its `later` is there in three cases: the first
+device that took the model answers until the choice is made; a plan out of the cache that is loaded
+quickly answers until the best one is; a plan of several threads has its form with one loaded when
+the first answers are out. The runtime awaits `later` while the network is in use (`bring_in`). How
+calls change from one plan to the next is told in `plans.staged` and `plans.adaptive`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from nnasync._core.clock import Watchdog, now_ns
+from nnasync._core.compilation.contenders import (
+    Choosing,
+    Contender,
+    EngineContender,
+    PlanContender,
+)
+from nnasync._core.compilation.manifest import ManifestStage
+from nnasync._core.compilation.recalling import Found, Recall
+from nnasync._core.compilation.report import Compilation, Report
+from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
+from nnasync._core.plans.adaptive import AdaptivePlan
+from nnasync._core.plans.staged import StagedPlan
+from nnasync._core.wakeup import in_thread
+from nnasync.errors import GeneralFailure
+from nnasync.fences import Fence
+from nnasync.tracing import vlog
+
+__all__ = ["NO_CACHE", "Chosen", "Upgradable", "bring_in", "recalled", "tell"]
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 0.3
+
+NO_CACHE = "no cache: no cache_dir was given"
+
+
+class Chosen:
+    """A contender that was chosen and is ready, with the report of why."""
+
+    def __init__(
+        self,
+        choosing: Choosing,
+        spec: CompileSpec,
+        report: Report,
+        staged: StagedPlan | None = None,
+    ) -> None:
+        """`staged` is the contender's plan where another one may follow."""
+        self._choosing = choosing
+        self._spec = spec
+        self._report = report
+        self._staged = staged
+
+    def compilation(
+        self,
+        best: Callable[[], Awaitable[Chosen]] | None = None,
+        *,
+        patience_s: float = math.inf,
+    ) -> Compilation:
+        """What runs; `best` makes what is to follow, where something may.
+
+        That begins when the first plan was used enough, or has been there for `patience_s`.
+        """
+        contender, median_ns = self._choosing.contender, self._choosing.median_ns
+        prepared = contender.finish()
+        if isinstance(prepared, EnginePreparedModel) and median_ns is not None:
+            prepared.estimate.observe(int(median_ns))
+        later = None
+        device = contender.device
+        if best is not None and self._staged is not None and isinstance(device, EngineDevice):
+            watchdog = device.workers.watchdog
+            later = functools.partial(_follow, self._staged, best, patience_s, watchdog)
+        compilation = Compilation(
+            self._spec.model, prepared, device, self._report, later, run_ns=median_ns
+        )
+        fallbacks = self._spec.fallbacks
+        if fallbacks is None:
+            return compilation
+        parts = self._report.partitions
+        operations = sorted({index for part in parts for index in part.operations})
+        told = functools.partial(fallbacks.of_operations, operations)
+        return msgspec.structs.replace(compilation, fallbacks=told)
+
+    async def take_over(self, staged: StagedPlan) -> Report:
+        """Have executions run this contender's plan from now on."""
+        contender = self._choosing.contender
+        if not isinstance(contender, PlanContender):
+            raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
+        plan = contender.plan()
+        await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
+        return self._report
+
+
+async def _follow(
+    staged: StagedPlan,
+    best: Callable[[], Awaitable[Chosen]],
+    patience_s: float,
+    watchdog: Watchdog,
+) -> Report:
+    """Wait for the first plan to be used enough, make the best one, and bring it in."""
+    await _at_last(staged.ripe, patience_s, watchdog)
+    return await (await best()).take_over(staged)
+
+
+async def _at_last(fence: Fence, patience_s: float, watchdog: Watchdog) -> None:
+    """Wait for a fence; it is signaled when the patience is over."""
+    if patience_s == math.inf:
+        await fence
+        return
+    alarm = watchdog.arm(now_ns() + int(patience_s * 1e9), fence.signal)
+    try:
+        await fence
+    finally:
+        alarm.disarm()
+
+
+def recalled(
+    found: Found,
+    recall: Recall,
+    choose: Callable[[], Awaitable[Chosen]],
+) -> Compilation:
+    """What was found in the cache; where the best stage cannot be loaded `choose` makes it anew.
+
+    The first answer does not wait for what comes after it: a plan that is faster but takes longer
+    to load, or the form of a plan for runs beside others.
+    """
+    manifest, following = found.manifest, found.manifest.stages[found.stage + 1 :]
+
+    def chosen(contender: Contender, number: int, staged: StagedPlan | None) -> Chosen:
+        reason = "hit"
+        if staged is not None:
+            reason = f"hit; {following[0].choice.parts[0].device} follows when it is loaded"
+        report = Report(
+            partitions=manifest.stages[number].partitions,
+            candidates=manifest.candidates,
+            rejections=manifest.rejections,
+            cache_hit=True,
+            cache_reason=reason,
+            pin=manifest.pin,
+        )
+        choosing = Choosing(contender, manifest.reason, manifest.stages[number].median_ns)
+        return Chosen(choosing, found.spec, report, staged)
+
+    async def best() -> Chosen:
+        contender = await recall.load(following[0], found.spec, None)
+        if contender is None:
+            return await choose()
+        if isinstance(contender, EngineContender) and following[0].narrow is not None:
+            await _complete(contender.narrow_later(), contender, following[0], recall)
+        return chosen(contender, found.stage + 1, None)
+
+    first, stage = found.contender, manifest.stages[found.stage]
+    if not isinstance(first, EngineContender):
+        return chosen(first, found.stage, None).compilation()
+    if following:
+        staged = first.stage(ripe_after=1)
+        return chosen(first, found.stage, staged).compilation(best, patience_s=_PATIENCE_S)
+    if stage.narrow is None:
+        return chosen(first, found.stage, None).compilation()
+    plan = first.narrow_later()
+    compilation = chosen(first, found.stage, None).compilation()
+
+    async def later() -> Report:
+        await _at_last(Fence(), _PATIENCE_S, first.engine_device.workers.watchdog)
+        await _complete(plan, first, stage, recall)
+        return compilation.report
+
+    return msgspec.structs.replace(compilation, later=later)
+
+
+async def _complete(
+    plan: AdaptivePlan, contender: EngineContender, stage: ManifestStage, recall: Recall
+) -> None:
+    """Load the single-threaded form of a plan; without it busy runs use the wide form too."""
+    narrow = await recall.narrow(stage, contender.engine_device)
+    if narrow is None:
+        logger.info("%s has lost its plan for runs beside others", contender.name)
+    else:
+        plan.complete(narrow)
+
+
+class Upgradable(Protocol):
+    """A network, as far as it is brought a better plan."""
+
+    def _note_report(self, report: Report) -> None:
+        """The best plan is in; this is its report."""
+
+
+async def bring_in(
+    network: Callable[[], Upgradable | None],
+    later: Callable[[], Awaitable[Report]],
+    name: str,
+) -> None:
+    """Bring the best plan of a network in while the first is in use, as long as it is there."""
+    try:
+        report = await later()
+    except Exception as error:
+        logger.warning("network %r stays with its first plan: %s", name, error)
+        return
+    net = network()
+    if net is not None:
+        tell(name, report)
+        net._note_report(report)
+
+
+def tell(name: str, report: Report) -> None:
+    """Write VLOG lines: candidates, rejections, the chosen devices, and the result of the cache."""
+    for line in report.candidates:
+        vlog.compilation("%s: %s, %s: %s", name, line.device, line.lowering, line.verdict)
+    for refusal in report.rejections:
+        where = f"operation {refusal.operation}" if refusal.operation >= 0 else "the model"
+        vlog.compilation("%s: %s does not run %s: %s", name, refusal.device, where, refusal.reason)
+    for part in report.partitions:
+        count = len(part.operations)
+        vlog.compilation("%s: %s runs %d operations: %s", name, part.device, count, part.reason)
+    vlog.compilation("%s: cache: %s", name, report.cache_reason)

@@ -1,0 +1,139 @@
+"""Verdicts of earlier contests, one small file each, so that no model is measured twice.
+
+A verdict is kept under the digest of everything it depends on: the model, the machine, the
+contenders with their versions, the preference. The files are read as if a stranger had written
+them: what is not a verdict on this very question is ignored, and measured anew. There are at most
+a thousand, the least recently used go first.
+
+A verdict says under which circumstances its contest was held (see `circumstances`). One that was
+held while other work kept the cores busy does not replace one that was held in quiet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from nnasync._core.compilation.choice import Choice
+from nnasync._core.compilation.circumstances import QUIET, Circumstances, succeeds
+from nnasync._core.compilation.report import Candidate
+from nnasync._core.compilation.state_files import machine, read_state, write_state
+from nnasync.hal.decoders import json_decoder
+
+__all__ = ["Question", "Verdict", "Verdicts"]
+
+_FORMAT = 6
+_MAX_BYTES = 1 << 18
+_MAX_ENTRIES = 1000
+_MAX_CANDIDATES = 256
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Everything except the machine that a verdict depends on; `model` is a digest.
+
+    `code` has the fingerprints of the drivers of third parties, by device.
+    """
+
+    model: str
+    contenders: tuple[Choice, ...]
+    judge: str
+    preference: int
+    precision: str | None
+    cores: int
+    code: dict[str, str] = {}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The contender that was chosen, as its index, and how all of them did."""
+
+    question: Question
+    machine: str
+    chosen: int
+    candidates: tuple[Candidate, ...]
+    circumstances: Circumstances = QUIET
+    format: int = _FORMAT
+
+    def after(self, contest: Circumstances) -> Verdict:
+        """This verdict when it outlasted another contest, which was disturbed more."""
+        return msgspec.structs.replace(self, circumstances=self.circumstances.outlasting(contest))
+
+
+class Verdicts:
+    """The verdicts in a folder; its methods read and write files."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, max_entries: int = _MAX_ENTRIES) -> None:
+        self._folder = folder
+        self._max_entries = max_entries
+
+    def know(self, model: str) -> bool:
+        """Whether there may be a verdict on the model of this digest."""
+        try:
+            return any(name.startswith(f"{model}-") for name in os.listdir(self._folder))
+        except OSError:
+            return False
+
+    def find(self, question: Question) -> Verdict | None:
+        """The verdict on this question, if there is one that makes sense."""
+        path = self._path(question)
+        data = read_state(path, _MAX_BYTES)
+        if data is None:
+            return None
+        try:
+            verdict: Verdict = json_decoder(Verdict).decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if not _answers(verdict, question):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return verdict
+
+    def keep(
+        self,
+        question: Question,
+        chosen: int,
+        candidates: Sequence[Candidate],
+        circumstances: Circumstances = QUIET,
+        before: Verdict | None = None,
+    ) -> Verdict:
+        """The verdict that stands after a contest: a new one, or the one `before` it.
+
+        It is remembered; where that fails the model is measured again next time.
+        """
+        verdict = Verdict(question, machine(), chosen, tuple(candidates), circumstances)
+        if before is not None and not succeeds(circumstances, before.circumstances):
+            verdict = before.after(circumstances)
+        data = msgspec.json.encode(verdict)
+        if len(data) <= _MAX_BYTES and write_state(self._path(question), data):
+            self._drop_oldest()
+        return verdict
+
+    def _path(self, question: Question) -> str:
+        words = msgspec.json.encode((_FORMAT, machine(), question))
+        name = f"{question.model}-{hashlib.sha256(words).hexdigest()}.json"
+        return os.path.join(self._folder, name)
+
+    def _drop_oldest(self) -> None:
+        with contextlib.suppress(OSError):
+            entries = [
+                (entry.stat(follow_symlinks=False).st_mtime_ns, entry.path)
+                for entry in os.scandir(self._folder)
+                if entry.name.endswith(".json")
+            ]
+            for _, path in sorted(entries)[: max(0, len(entries) - self._max_entries)]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def _answers(verdict: Verdict, question: Question) -> bool:
+    return (
+        verdict.format == _FORMAT
+        and verdict.question == question
+        and verdict.machine == machine()
+        and 0 <= verdict.chosen < len(question.contenders)
+        and len(verdict.candidates) <= _MAX_CANDIDATES
+    )

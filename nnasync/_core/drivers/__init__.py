@@ -1,0 +1,218 @@
+"""The devices by name: those that come with nnasync, and those that other packages bring.
+
+A driver is imported when its device is wanted.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from nnasync._core.drivers.entry_points import DriverOffer, Made, make, make_target, offers
+from nnasync._core.packages import is_importable, version_of
+from nnasync.engine import Engine, LateEngine
+from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
+from nnasync.hal import DeviceType, Struct
+
+__all__ = [
+    "DRIVERS",
+    "Driver",
+    "built_in",
+    "check_installed",
+    "comes_with_nnasync",
+    "default_devices",
+    "driver_facts",
+    "foreign_devices",
+    "foreign_offers",
+    "is_installed",
+    "late",
+    "need_known",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class Driver(Struct, frozen=True):
+    """What there is to know of a device that comes with nnasync without importing its driver.
+
+    `target` says where its engine is, as "module:class". `package` is what the engine imports,
+    `extra` brings it, and the version of `distribution` is the engine's. `known_gaps` are
+    conformance cases that fail, by globs of their names, and why; with `exact_coupling`, signed and
+    unsigned 8-bit tensors give the very same results, shifted by 128.
+    """
+
+    target: str
+    package: str = ""
+    extra: str = ""
+    distribution: str = ""
+    computes: bool = True
+    known_gaps: Mapping[str, str] = msgspec.field(default_factory=dict)
+    exact_coupling: bool = False
+
+
+DRIVERS: dict[str, Driver] = {
+    "litert-cpu": Driver(
+        "nnasync._core.drivers.litert:LiteRTEngine", "ai_edge_litert", "litert", "ai-edge-litert"
+    ),
+    "openvino-cpu": Driver(
+        "nnasync._core.drivers.openvino:OpenVinoEngine", "openvino", "openvino", "openvino"
+    ),
+    "onnxruntime-cpu": Driver(
+        "nnasync._core.drivers.onnxruntime:OnnxRuntimeEngine",
+        "onnxruntime",
+        "onnxruntime",
+        "onnxruntime",
+        exact_coupling=True,
+    ),
+    "nnasync-reference": Driver(
+        "nnasync._core.drivers.cpu:ReferenceEngine", distribution="nnasync", exact_coupling=True
+    ),
+    "null": Driver("nnasync._core.drivers.null:NullEngine", computes=False),
+}
+"""The devices that come with nnasync, by name.
+
+Those that compute and whose packages are there are the devices of a runtime that names none, in
+this order.
+"""
+
+
+def is_installed(name: str) -> bool:
+    """Whether the package that a device needs is there; it is not imported."""
+    driver = DRIVERS.get(name)
+    return driver is None or not driver.package or is_importable(driver.package)
+
+
+def check_installed(name: str) -> None:
+    """Raise InvalidArgument that says how to install the package that a device needs."""
+    if not is_installed(name):
+        driver = DRIVERS[name]
+        raise InvalidArgument(
+            f"device {name} needs {driver.package}, which is not installed:"
+            f" pip install 'nnasync[{driver.extra}]'"
+        )
+
+
+def default_devices(foreign: Iterable[str] = ()) -> tuple[str, ...]:
+    """The devices of a runtime that does not name any, the reference last.
+
+    They are our own whose packages are there, and then those of others.
+    """
+    *ours, reference = (
+        name for name, driver in DRIVERS.items() if driver.computes and is_installed(name)
+    )
+    return (*ours, *foreign, reference)
+
+
+def built_in(name: str) -> Engine:
+    """The engine of a device that comes with nnasync.
+
+    Raises InvalidArgument if the package that it needs is not installed.
+    """
+    check_installed(name)
+    module, _, factory = DRIVERS[name].target.partition(":")
+    engine: Engine = getattr(importlib.import_module(module), factory)()
+    return engine
+
+
+def late(name: str) -> Engine | LateEngine:
+    """The engine of a device whose package is installed, not imported before it is needed.
+
+    It is where nothing else says what an engine must say of itself.
+    """
+    distribution = DRIVERS[name].distribution
+    version = version_of(distribution) if distribution else None
+    if version is None:
+        return built_in(name)
+    return LateEngine(name, version, DeviceType.CPU, functools.partial(built_in, name))
+
+
+def comes_with_nnasync(engine: Engine | LateEngine) -> bool:
+    """Whether an engine is one of this table, and not another's that is made of its class."""
+    return type(engine).__module__.startswith("nnasync.") and engine.name in DRIVERS
+
+
+def foreign_offers() -> tuple[dict[str, DriverOffer], tuple[str, ...]]:
+    """The devices of third parties by name, in the order of names, and what is ignored and why.
+
+    Raises GeneralFailure if the metadata of the installation cannot be read.
+    """
+    found: dict[str, DriverOffer] = {}
+    ignored = []
+    for offer in offers():
+        if offer.name in DRIVERS:
+            ignored.append(f"{offer} is ignored: nnasync has a device of this name")
+        elif offer.name in found:
+            ignored.append(f"{offer} is ignored: {found[offer.name].distribution} offers it too")
+        else:
+            found[offer.name] = offer
+    return found, tuple(ignored)
+
+
+def foreign_devices(wanted: Sequence[object] | None) -> dict[str, Made]:
+    """Third parties' devices by name: those that a list of devices names, or all; it may take long.
+
+    With None, one that cannot be made is skipped and the log says why. Else raises InvalidArgument
+    for an unknown name, and what `discovery.make` raises. A name may be "module:factory" as well.
+    """
+    if wanted is None:
+        return _all_foreign()
+    names = [each for each in wanted if isinstance(each, str) and each not in DRIVERS]
+    if not names:
+        return {}
+    found = need_known(names)
+    return {name: make(found[name]) if name in found else make_target(name) for name in names}
+
+
+def need_known(names: Iterable[str]) -> dict[str, DriverOffer]:
+    """All offers of third parties; raises InvalidArgument if a name is nobody's device.
+
+    A "module:factory" that is not installed as a device may stand for a name.
+    """
+    found, _ = foreign_offers()
+    for name in names:
+        if name not in DRIVERS and name not in found and ":" not in name:
+            raise InvalidArgument(f"no device {name!r}; there are: {', '.join([*DRIVERS, *found])}")
+    return found
+
+
+def driver_facts(name: str) -> Driver:
+    """What is known of a device's driver; the module of a third party's factory says it itself.
+
+    Such a module may have `KNOWN_GAPS` and `EXACT_COUPLING`, which are these fields of a `Driver`.
+    Raises InvalidArgument for an unknown device, GeneralFailure if the import fails.
+    """
+    if name in DRIVERS:
+        return DRIVERS[name]
+    offer = need_known([name]).get(name) or DriverOffer(name, name, "no package")
+    try:
+        module = importlib.import_module(offer.module)
+    except (Exception, SystemExit) as error:
+        raise GeneralFailure(f"{offer} failed: {type(error).__name__}: {error}") from error
+    return Driver(
+        offer.target,
+        known_gaps=dict(getattr(module, "KNOWN_GAPS", {})),
+        exact_coupling=bool(getattr(module, "EXACT_COUPLING", False)),
+    )
+
+
+def _all_foreign() -> dict[str, Made]:
+    try:
+        found, ignored = foreign_offers()
+    except NNError as error:
+        logger.warning("%s", error)
+        return {}
+    for reason in ignored:
+        logger.warning("%s", reason)
+    made: dict[str, Made] = {}
+    for name, offer in found.items():
+        try:
+            made[name] = make(offer)
+        except DeviceUnavailable as error:
+            logger.info("%s", error)
+        except NNError as error:
+            logger.warning("%s; it is left out", error)
+    return made

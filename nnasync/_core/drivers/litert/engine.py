@@ -1,0 +1,161 @@
+"""The LiteRT engine: which operations it takes, and models compiled to its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from nnasync import hal
+from nnasync._core.deferred import deferred
+from nnasync._core.drivers.litert.caching import get_ready, pack, unpack
+from nnasync._core.drivers.litert.plan import LiteRTPlan, ModelFileSource
+from nnasync._core.drivers.litert.session import PACKAGE
+from nnasync._core.packages import imported, loading_ns, version_of
+from nnasync.engine import CacheFiles, EngineBase, Lowering, Phase, Plan, span
+from nnasync.errors import BadState
+from nnasync.hal import (
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    Model,
+    OperandType,
+    PerformanceInfo,
+    is_quantized,
+    uniform_performance,
+)
+
+if TYPE_CHECKING:
+    from nnasync._core.drivers.litert import litert_programs
+    from nnasync._core.drivers.litert import whole_file as wholes
+else:
+    wholes = deferred("nnasync._core.drivers.litert.whole_file")
+    litert_programs = deferred("nnasync._core.drivers.litert.litert_programs")
+
+__all__ = ["LiteRTEngine"]
+
+_PRODUCTS, _DELEGATED, _OWN = "xnnpack-products", "xnnpack", "builtin"
+_FIGURES = PerformanceInfo(exec_time=0.3, power_usage=0.3)
+"""An estimate; `nnasync calibrate` measures it by type."""
+_RATED = (
+    OperandType.TENSOR_FLOAT32,
+    OperandType.TENSOR_FLOAT16,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_BOOL8,
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+)
+"""The types of first inputs that it takes."""
+
+
+class LiteRTEngine(EngineBase):
+    """`litert-cpu`: LiteRT with XNNPACK on the processor; the least overhead of a call."""
+
+    name = "litert-cpu"
+    type = DeviceType.CPU
+    extensions: tuple[Extension, ...] = (Extension("org.nnasync.litert"),)
+    """`extensions.LITERT`, which a warm start does without."""
+    concurrency = 0
+    cache_files = (2, 0)
+    tries_ahead = True
+    """A run cannot be aborted, but every new interpreter is run once anyway."""
+
+    capabilities = Capabilities(
+        relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
+        relaxed_float32_to_float16_performance_tensor=_FIGURES,
+        operand_performance=uniform_performance(_FIGURES, _RATED),
+        if_performance=PerformanceInfo(),
+        while_performance=PerformanceInfo(),
+    )
+
+    def __init__(self) -> None:
+        self.cores = 1
+
+    @cached_property
+    def version(self) -> str:
+        """Version of the engine's package."""
+        return version_of("ai-edge-litert") or "not installed"
+
+    def loading_ns(self) -> int:
+        """How long importing the package took."""
+        return loading_ns(PACKAGE)
+
+    def get_ready(self) -> None:
+        """Import the package, and make what plans are read with."""
+        with span(Phase.INITIALIZATION, "import LiteRT"):
+            imported(PACKAGE)
+            get_ready()
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be lowered, or is a whole file."""
+        return (
+            [True]
+            if wholes.is_whole(model)
+            else [reason is None for reason in litert_programs.reasons(model)]
+        )
+
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it cannot be lowered; None if it can."""
+        return [None] if wholes.is_whole(model) else litert_programs.reasons(model)
+
+    def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
+        """With XNNPACK, and quantized models also with LiteRT's own kernels, which are exact.
+
+        XNNPACK is tried on matrix products first, where operations can become those.
+        """
+        if wholes.is_whole(model):
+            found = [Lowering(_DELEGATED, count) for count in self._threads(preference)]
+            return [*found, Lowering(_OWN, 1, is_exact=True)]
+        names = (_PRODUCTS, _DELEGATED) if litert_programs.has_products(model) else (_DELEGATED,)
+        threads = self._threads(preference)
+        found = [Lowering(name, count) for name in names for count in threads]
+        if any(is_quantized(operand.type) for operand in model.main.operands):
+            found.append(Lowering(_OWN, 1, is_exact=_is_integer(model)))
+        return found
+
+    def compile(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
+    ) -> LiteRTPlan:
+        """Lower and load a model.
+
+        Raises ModelError that names an operation that is not supported, GeneralFailure with what
+        LiteRT says of a file that it refuses.
+        """
+        way = lowering or self.lowerings(model, preference)[0]
+        delegated = way.name != _OWN
+        source: ModelFileSource
+        if wholes.is_whole(model):
+            source = wholes.WholeFile(model, delegated=delegated)
+        else:
+            source = litert_programs.LiteRTPrograms(
+                model, delegated=delegated, products=way.name == _PRODUCTS
+            )
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'} as {way.name}"):
+            return LiteRTPlan(source, way.threads)
+
+    def serialize(self, plan: Plan) -> CacheFiles:
+        """The files of a plan; raises BadState where the shapes of its inputs may change."""
+        if not isinstance(plan, LiteRTPlan):
+            raise BadState(f"this plan is not one of {self.name}")
+        return pack(plan)
+
+    def deserialize(self, files: CacheFiles, lowering: Lowering | None) -> LiteRTPlan:
+        """The plan of its files, which must be unchanged: the engine trusts them.
+
+        Raises GeneralFailure for files of another form.
+        """
+        return unpack(files, None if lowering is None else lowering.threads)
+
+    def _threads(self, preference: ExecutionPreference) -> Sequence[int]:
+        if preference == ExecutionPreference.FAST_SINGLE_ANSWER and self.cores > 1:
+            return (self.cores, 1)
+        return (1,)
+
+
+def _is_integer(model: Model) -> bool:
+    """Whether nothing is computed in floating point, so that results are the same anywhere."""
+    reals = (hal.OperandType.TENSOR_FLOAT32, hal.OperandType.TENSOR_FLOAT16)
+    return not any(operand.type in reals for operand in model.main.operands)

@@ -1,0 +1,348 @@
+"""A file that LiteRT runs, bound to arrays.
+
+An execution borrows an interpreter, copies inputs into its tensors and outputs out of them.
+Interpreters are made as executions overlap; all but one are dropped when the plan is idle. One that
+failed is not used again.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from nnasync._core.drivers.litert.litert_program import LiteRTProgram, Shapes
+from nnasync._core.drivers.litert.session import InterpreterSession, Moves, Places, check_narrow
+from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
+from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
+from nnasync.hal import Array, Shape
+from nnasync.tracing import SWITCH
+
+__all__ = ["LiteRTPlan", "ModelFileSource"]
+
+
+class ModelFileSource(Protocol):
+    """Makes the file of a model for the shapes of its inputs."""
+
+    warms_up: bool
+    """Whether an interpreter is to run once before it is used."""
+
+    def usual(self) -> Shapes:
+        """The shapes that are to be expected."""
+
+    def program(self, shapes: Shapes) -> LiteRTProgram:
+        """The file for these shapes; raises ModelError."""
+
+    def why_open(self) -> str:
+        """Why other shapes may come; empty where they may not."""
+
+
+class LiteRTPlan(Plan):
+    """A compiled model, of which several calls may run at once.
+
+    Raises GeneralFailure, with what LiteRT says, where it refuses the file.
+    """
+
+    def __init__(self, source: ModelFileSource, threads: int) -> None:
+        self.source = source
+        self.threads = threads
+        usual = source.usual()
+        with span(Phase.TRANSFORMATION, "lower the operations"):
+            program = source.program(usual)
+        self._pools: dict[Shapes, _InterpreterPool] = {
+            usual: _InterpreterPool(program, threads, warms_up=source.warms_up)
+        }
+
+    def reads_in_place(self, array: Array) -> bool:
+        """Every execution copies its inputs into tensors of the engine, row by row if need be."""
+        return array.dtype.itemsize == 1 or array.flags.c_contiguous
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
+        """A call on C-contiguous arrays of the operands' dtypes and shapes.
+
+        Raises InvalidArgument for arrays that do not fit the model, OutputInsufficientSize.
+        """
+        shapes = tuple(None if each is None or not each.size else each.shape for each in inputs)
+        pool = self._pools.get(shapes)
+        if pool is None:
+            pool = self._pools[shapes] = self._pool(shapes)
+        if pool.program.is_open:
+            return pool.open_call(inputs, outputs)
+        found = pool.program.output_shapes
+        for position, (target, shape) in enumerate(zip(outputs, found, strict=True)):
+            known = target.dimensions if isinstance(target, OutputBuffer) else target.shape
+            _check(f"output {position}", known, shape)
+        return pool.call(inputs, fit(outputs, found))
+
+    @property
+    def program(self) -> LiteRTProgram:
+        """The file for the usual shapes."""
+        return self.pools[0].program
+
+    @property
+    def pools(self) -> tuple[_InterpreterPool, ...]:
+        """The interpreters for each set of input shapes that was met."""
+        return tuple(self._pools.values())
+
+    def _pool(self, shapes: Shapes) -> _InterpreterPool:
+        source = self.source
+        return _InterpreterPool(source.program(shapes), self.threads, warms_up=source.warms_up)
+
+    def trim(self) -> None:
+        """Drop all idle interpreters but one."""
+        for pool in list(self._pools.values()):
+            pool.trim()
+
+
+class _InterpreterPool:
+    """The interpreters of a file, and the calls that use them."""
+
+    def __init__(self, program: LiteRTProgram, threads: int, *, warms_up: bool) -> None:
+        self.program = program
+        self._threads = threads
+        self._warms_up = warms_up
+        self._calls: weakref.WeakSet[_Call] = weakref.WeakSet()
+        self.idle: list[InterpreterSession] = []
+        self.idle.append(self.session())
+
+    def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
+        """A call on these arrays."""
+        call = _Call(self, sources, targets)
+        self._calls.add(call)
+        for session in self.idle[:1]:
+            call.prepare(session)
+        return call
+
+    def open_call(self, sources: Sequence[Array | None], targets: Sequence[Target]) -> BoundCall:
+        """A call of which only a run tells the shapes of the results."""
+        return _OpenCall(self, sources, targets)
+
+    def trim(self) -> None:
+        """Drop all idle interpreters but one."""
+        del self.idle[1:]
+        self.forget()
+
+    def forget(self) -> None:
+        """Have all calls let go of interpreters that are used no longer."""
+        for call in list(self._calls):
+            call.forget()
+
+    def session(self) -> InterpreterSession:
+        """A new interpreter."""
+        try:
+            session = InterpreterSession(self.program, self._threads)
+            if self._warms_up and not self.program.is_open:
+                session.warm_up()
+        except (RuntimeError, ValueError) as error:
+            raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
+        session.check_sizes()
+        return session
+
+
+class _Call(BoundCall):
+    """A plan bound to arrays; runs to the end once begun."""
+
+    __slots__ = (
+        "__weakref__",
+        "_give",
+        "_moves",
+        "_places",
+        "_pool",
+        "_sources",
+        "_take",
+        "_targets",
+        "reads_given",
+    )
+
+    def __init__(
+        self, pool: _InterpreterPool, sources: Sequence[Array | None], targets: Sequence[Array]
+    ) -> None:
+        self._pool = pool
+        self._sources = sources
+        self._targets = targets
+        self._moves: dict[InterpreterSession, Moves] = {}
+        self._places: dict[InterpreterSession, Places] = {}
+        self.reads_given = pool.program.reads_plainly
+        self._take = pool.idle.pop
+        self._give = pool.idle.append
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
+        if stop.raised:
+            return False
+        try:
+            session = self._take()
+        except IndexError:
+            session = self._pool.session()
+        try:
+            moves = self._moves[session]
+        except KeyError:
+            moves = self.prepare(session)
+        if given is not None:
+            return self._run_on(session, moves, given)
+        if SWITCH.on:
+            return self._traced(session, moves, partial(_take_in, moves))
+        for target, source in moves[1]:
+            target[:] = source
+        if moves[3]:
+            for step in moves[3]:
+                step()
+        return self._finish(session, moves)
+
+    def rewind(self) -> None:
+        """Nothing to forget: a run is never left half done."""
+
+    def forget(self) -> None:
+        """Let go of interpreters that are used no longer."""
+        self._moves = {}
+        self._places = {}
+
+    def _run_on(self, session: InterpreterSession, moves: Moves, given: Sequence[Array]) -> bool:
+        """Run on arrays that are written to the tensors of the engine at once."""
+        places = self._places.get(session)
+        if places is None:
+            places = self._places[session] = session.places(self._sources)
+        if SWITCH.on:
+            return self._traced(session, moves, partial(_put, places, given))
+        for number, tensor in places:
+            tensor[...] = given[number]
+        return self._finish(session, moves)
+
+    def _finish(self, session: InterpreterSession, moves: Moves) -> bool:
+        """Run once the inputs are in place, and bring the outputs where they belong."""
+        invoke, _, after, _, last = moves
+        try:
+            invoke()
+        except RuntimeError as error:
+            self._pool.forget()
+            raise GeneralFailure(f"LiteRT failed: {error}") from error
+        for target, source in after:
+            target[:] = source
+        if last:
+            for step in last:
+                step()
+        self._give(session)
+        return True
+
+    def _traced(
+        self, session: InterpreterSession, moves: Moves, take_in: Callable[[], object]
+    ) -> bool:
+        """The same with spans."""
+        invoke, _, after, _, last = moves
+
+        def compute() -> None:
+            with span(Phase.COMPUTATION, "invoke LiteRT"):
+                invoke()
+
+        def bring() -> None:
+            with span(Phase.RESULTS, "copy outputs"):
+                for target, source in after:
+                    target[:] = source
+                for step in last:
+                    step()
+
+        with span(Phase.INPUTS_AND_OUTPUTS, "copy inputs"):
+            take_in()
+        return self._finish(session, (compute, (), (), (), (bring,)))
+
+    def prepare(self, session: InterpreterSession) -> Moves:
+        """What a run with this interpreter does; remembered."""
+        moves = session.moves(self._sources, self._targets)
+        self._moves[session] = moves
+        return moves
+
+
+class _OpenCall(BoundCall):
+    """A plan bound to memory for results whose shapes only a run tells."""
+
+    __slots__ = ("_pool", "_sources", "_targets")
+
+    def __init__(
+        self, pool: _InterpreterPool, sources: Sequence[Array | None], targets: Sequence[Target]
+    ) -> None:
+        self._pool = pool
+        self._sources = sources
+        self._targets = targets
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        """Run to the end, unless the stop flag is up already; raises GeneralFailure."""
+        if stop.raised:
+            return False
+        pool = self._pool
+        targets = None if pool.program.finds_shapes else fit(self._targets, self._shapes())
+        session = pool.idle.pop() if pool.idle else pool.session()
+        _, before, _, first, _ = session.moves(self._sources, ())
+        for target, source in before:
+            target[:] = source
+        for step in first:
+            step()
+        try:
+            session.invoke()
+            results = [session.tensor(fetch.tensor) for fetch in pool.program.fetches]
+        except (RuntimeError, ValueError) as error:
+            raise GeneralFailure(f"LiteRT failed: {error}") from error
+        if targets is None:
+            targets = fit(self._targets, [result.shape or (1,) for result in results])
+        self._bring(targets, results)
+        pool.idle.append(session)
+        return True
+
+    def _bring(self, targets: Sequence[Array], results: Sequence[Array]) -> None:
+        for array, result in zip(targets, results, strict=True):
+            if array.size != result.size:
+                raise GeneralFailure(
+                    f"a result has shape {list(result.shape)}, expected {list(array.shape)}"
+                )
+            with np.errstate(all="ignore"):
+                array[...] = result.reshape(array.shape)
+            if result.dtype == np.int64:
+                check_narrow(result, array)
+
+    def rewind(self) -> None:
+        """Nothing to forget: a run is never left half done."""
+
+    def _shapes(self) -> list[Shape]:
+        """The shapes of the results of this run, by the rules of the operations.
+
+        So parameters that are not legal, or need more memory than there is, never get to LiteRT.
+        """
+        program, shapes = self._pool.program, []
+        for position, target in enumerate(self._targets):
+            rule = program.shape_rules[position]
+            try:
+                found = program.output_shapes[position] if rule is None else rule(self._sources)
+            except ModelError as error:
+                raise GeneralFailure(str(error)) from error
+            known = target.dimensions if isinstance(target, OutputBuffer) else target.shape
+            if not _agree(known, found):
+                raise GeneralFailure(f"output {position} is {list(found)}, expected {list(known)}")
+            shapes.append(found)
+        return shapes
+
+
+def _take_in(moves: Moves) -> None:
+    for target, source in moves[1]:
+        target[:] = source
+    for step in moves[3]:
+        step()
+
+
+def _put(places: Places, arrays: Sequence[Array]) -> None:
+    for number, tensor in places:
+        tensor[...] = arrays[number]
+
+
+def _check(where: str, given: Shape, expected: Shape) -> None:
+    if not _agree(given, expected) and math.prod(given) != math.prod(expected):
+        raise InvalidArgument(f"{where} is {list(given)}, expected {list(expected)}")
+
+
+def _agree(known: Shape, found: Shape) -> bool:
+    """Whether dimensions are the same where they are known."""
+    return not known or (
+        len(known) == len(found) and all(a in (0, b) for a, b in zip(known, found, strict=True))
+    )

@@ -1,0 +1,94 @@
+"""Scales that the engine survives.
+
+A scale comes from a file, and any positive float32 is legal. The engine's arithmetic is narrower,
+and where it ends it ends the process instead of refusing the model:
+
+* XNNPACK defines no tensor whose scale is denormal, and does not look where LiteRT's delegate tells
+  it to go on without one.
+* Kernels multiply in fixed point: an integer of 31 bits and a shift. The ratios of scales that are
+  encoded so must be finite and below 2 to the power of 31, the width of what is shifted.
+* Sums are computed in units of twice the larger scale over 2 to the power of 20 (of 15 for words).
+  A result with a finer scale than that is a failed check of the kernel, which aborts; so is twice a
+  scale, or a scale times that power, which is no float32 any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from nnasync._core.drivers.litert.flatbuffer import FileTensor
+from nnasync._core.drivers.litert.node import LiteRTUnsupported
+
+__all__ = ["check_multipliers", "check_scales"]
+
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_LARGEST = float(np.finfo(np.float32).max)
+_MOST_SHIFT = 31
+_SHIFTS_OF_SUMS = {"INT16": 15}
+_SHIFT_OF_SUMS = 20
+
+
+def check_scales(scales: Sequence[float]) -> None:
+    """Raise Unsupported for a scale that the engine has no tensor for."""
+    for scale in scales:
+        if not _SMALLEST <= scale <= _LARGEST:
+            raise LiteRTUnsupported(
+                f"a scale of {scale:g}, the engine takes those from {_SMALLEST:g} to {_LARGEST:g}"
+            )
+
+
+def check_multipliers(
+    name: str, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
+) -> None:
+    """Raise Unsupported where the kernel of an operator cannot encode the ratio of its scales."""
+    for output in outputs[:1]:
+        if output.scales:
+            _CHECKS.get(name, _check_each)(inputs, output)
+
+
+def _check_each(inputs: Sequence[FileTensor], output: FileTensor) -> None:
+    """Each input is brought to the scale of the output."""
+    for tensor in inputs:
+        if tensor.scales and tensor.type != "INT32":
+            _check_multiplier(max(tensor.scales), output)
+
+
+def _check_product(inputs: Sequence[FileTensor], output: FileTensor) -> None:
+    """Products have the product of both scales."""
+    quantized = [max(each.scales) for each in inputs if each.scales and each.type != "INT32"]
+    _check_multiplier(math.prod(quantized), output)
+
+
+def _check_sum(inputs: Sequence[FileTensor], output: FileTensor) -> None:
+    """Sums are computed in common units and brought to the scale of the output."""
+    twice = 2 * max((max(each.scales) for each in inputs if each.scales), default=0.0)
+    shift = _SHIFTS_OF_SUMS.get(output.type, _SHIFT_OF_SUMS)
+    unit = math.ldexp(output.scales[0], shift)
+    if not twice < unit <= _LARGEST or twice > _LARGEST:
+        raise LiteRTUnsupported(
+            f"a sum of numbers with a scale of {twice / 2:g} in one of {output.scales[0]:g}, which"
+            " the engine's fixed point cannot hold"
+        )
+
+
+def _check_multiplier(scale: float, output: FileTensor) -> None:
+    least = min(output.scales)
+    if not scale < math.ldexp(least, _MOST_SHIFT) or scale > _LARGEST:
+        raise LiteRTUnsupported(
+            f"a scale of {scale:g} brought to one of {least:g}, which the engine's fixed point"
+            " cannot hold"
+        )
+
+
+_Check = Callable[[Sequence[FileTensor], FileTensor], None]
+
+_CHECKS: Mapping[str, _Check] = {
+    **dict.fromkeys(("ADD", "SUB"), _check_sum),
+    **dict.fromkeys(
+        ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "MUL"),
+        _check_product,
+    ),
+}

@@ -1,0 +1,225 @@
+"""An interpreter of LiteRT with its tensors, and the copies between these and a caller's arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram
+from nnasync._core.packages import imported
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import Array
+
+__all__ = ["PACKAGE", "Moves", "Places", "InterpreterSession", "check_narrow"]
+
+PACKAGE = "ai_edge_litert.interpreter"
+
+_Step = Callable[[], None]
+_Pairs = tuple[tuple[memoryview, memoryview], ...]
+Moves = tuple[Callable[[], Any], _Pairs, _Pairs, tuple[_Step, ...], tuple[_Step, ...]]
+Places = tuple[tuple[int, Array], ...]
+"""Inputs by number, and the tensors they go to, as arrays of the caller's dtype and shape."""
+
+
+class InterpreterSession:
+    """An interpreter, and those of its tensors that are written or read."""
+
+    __slots__ = ("__weakref__", "_interpreter", "_program", "invoke", "tensors")
+
+    def __init__(self, program: LiteRTProgram, threads: int) -> None:
+        self._program = program
+        engine = imported(PACKAGE)
+        kinds = engine.OpResolverType
+        self._interpreter: Any = engine.Interpreter(
+            model_content=program.content,
+            num_threads=threads,
+            experimental_op_resolver_type=(
+                kinds.AUTO if program.delegated else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+            ),
+        )
+        for tensor, shape in program.resizes:
+            self._interpreter.resize_tensor_input(tensor, shape)
+        self._interpreter.allocate_tensors()
+        # The public call refuses to run while an array views a tensor; here nothing reallocates.
+        self.invoke: Callable[[], Any] = self._interpreter._interpreter.Invoke
+        places = {feed.tensor for feed in program.feeds}
+        if not program.is_open:
+            places |= {fetch.tensor for fetch in program.fetches}
+        self.tensors: dict[int, Array] = {place: self.tensor(place) for place in places}
+
+    def tensor(self, place: int) -> Array:
+        """A tensor where it lies now."""
+        array: Array = self._interpreter.tensor(place)()
+        return array
+
+    def warm_up(self) -> None:
+        """Run once, so that the first execution finds all memory in place."""
+        for feed in self._program.feeds:
+            self.tensors[feed.tensor][...] = 0
+        try:
+            self.invoke()
+        except RuntimeError:
+            pass  # Zeros need not be legal values, of a divisor for example.
+
+    def moves(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> Moves:
+        """What a run does: copies before, the call, copies after; some copies convert."""
+        if self._program.is_open:
+            self._look_again()
+        before: list[tuple[Array, Array]] = []
+        after: list[tuple[Array, Array]] = []
+        first: list[_Step] = []
+        last: list[_Step] = []
+        for feed in self._program.feeds:
+            tensor = self.tensors[feed.tensor]
+            source = sources[feed.source] if feed.constant is None else feed.constant
+            if source is None:
+                raise InvalidArgument(f"input {feed.source} is needed, but was omitted")
+            if feed.copy is Copy.BYTES and not source.flags.c_contiguous:
+                first.append(_rows(tensor, source))
+            elif feed.copy is Copy.BYTES:
+                before.append((_bytes(tensor), _bytes(source)))
+            else:
+                first.append(_conversion(feed, tensor, source))
+        for fetch in () if self._program.is_open else self._program.fetches:
+            tensor, target = self.tensors[fetch.tensor], targets[fetch.target]
+            if fetch.copy is Copy.BYTES:
+                after.append((_bytes(target), _bytes(tensor)))
+            else:
+                last.append(_delivery(fetch, target, tensor))
+        return self.invoke, _joined(before), _joined(after), tuple(first), tuple(last)
+
+    def _look_again(self) -> None:
+        """Find the inputs where they lie now: a result of another size moves all tensors."""
+        self.tensors = {place: self.tensor(place) for place in self.tensors}
+
+    def places(self, sources: Sequence[Array | None]) -> Places:
+        """Where inputs like these are written, for a program that `reads_plainly`."""
+        found: list[tuple[int, Array]] = []
+        for feed in self._program.feeds:
+            source = sources[feed.source]
+            if source is not None:
+                flat = self.tensors[feed.tensor].reshape(-1).view(source.dtype)
+                found.append((feed.source, flat.reshape(source.shape)))
+        return tuple(found)
+
+    def check_sizes(self) -> None:
+        """Raise GeneralFailure where the engine found other shapes than we did."""
+        program = self._program
+        expected = [
+            (feed.tensor, program.input_shapes[feed.source] or ())
+            for feed in program.feeds
+            if feed.constant is None
+        ]
+        if not program.is_open:
+            expected += [
+                (fetch.tensor, program.output_shapes[fetch.target]) for fetch in program.fetches
+            ]
+        for place, shape in expected:
+            found = self.tensors[place]
+            if found.size != math.prod(shape):
+                raise GeneralFailure(
+                    f"LiteRT has shape {list(found.shape)} for a tensor of {list(shape)}"
+                )
+
+
+def _bytes(array: Array) -> Array:
+    flat: Array = array.reshape(-1).view(np.uint8)
+    return flat
+
+
+def _joined(copies: list[tuple[Array, Array]]) -> _Pairs:
+    """Copies as one where they follow each other on both sides, as the states of a stream do.
+
+    Both sides lay out the values of a model one behind the other, and each copy has its price.
+    """
+    joined: list[tuple[Array, Array]] = []
+    for target, source in sorted(copies, key=lambda pair: _address(pair[0])):
+        if joined and _follows(target, joined[-1][0]) and _follows(source, joined[-1][1]):
+            size = joined[-1][0].size + target.size
+            # Past the end of the first array, into the next: the session, or call, keeps both.
+            joined[-1] = _longer(joined[-1][0], size), _longer(joined[-1][1], size)
+        else:
+            joined.append((target, source))
+    return tuple((_view(target), _view(source)) for target, source in joined)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _follows(array: Array, other: Array) -> bool:
+    return array.size > 0 and _address(array) == _address(other) + other.size
+
+
+def _longer(array: Array, size: int) -> Array:
+    return as_strided(array, (size,), writeable=array.flags.writeable)
+
+
+def _view(array: Array) -> memoryview:
+    buffer: Any = array
+    return memoryview(buffer)
+
+
+def _rows(tensor: Array, source: Array) -> _Step:
+    """Write a tensor from an image with padded rows, row by row."""
+    return _assignment(tensor.reshape(source.shape).view(source.dtype), source)
+
+
+def _conversion(feed: Feed, tensor: Array, source: Array) -> _Step:
+    """Write a tensor whose values or memory have another form than the caller's."""
+    if feed.copy is Copy.CONVERT:
+        return _assignment(tensor, source)
+    inner, outer = _memory(tensor, feed.columns), _memory(source, feed.columns)
+    return _assignment(inner[:, 1:], outer[:, :-1])
+
+
+def _delivery(fetch: Fetch, target: Array, tensor: Array) -> _Step:
+    """Read a tensor whose values or memory have another form than the caller's."""
+    if fetch.copy is Copy.CONVERT:
+        move = _assignment(target, tensor)
+        return move if tensor.dtype != np.int64 else _checked(move, target, tensor)
+    inner, outer = _memory(tensor, fetch.columns), _memory(target, fetch.columns)
+    move = _assignment(outer[:, :-1], inner[:, 1:])
+
+    def shift() -> None:
+        move()
+        outer[:, -1] = 0
+
+    return shift
+
+
+def _checked(move: _Step, target: Array, tensor: Array) -> _Step:
+    """Read integers of 64 bits, of which the caller has 32; GeneralFailure where one is larger."""
+
+    def step() -> None:
+        move()
+        check_narrow(tensor, target)
+
+    return step
+
+
+def check_narrow(wide: Array, narrow: Array) -> None:
+    """Raise GeneralFailure where integers are not what they were before they were cut."""
+    if not np.array_equal(wide.reshape(-1), narrow.reshape(-1)):
+        raise GeneralFailure("an output of int64 has numbers that are no int32")
+
+
+def _assignment(target: Array, source: Array) -> _Step:
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        target, source = target.reshape(-1), source.reshape(-1)
+
+    def assign() -> None:
+        with np.errstate(all="ignore"):
+            target[...] = source
+
+    return assign
+
+
+def _memory(state: Array, columns: int) -> Array:
+    """The state of an SVDF: a row for each feature, the oldest value first."""
+    return state.reshape(-1, columns)

@@ -1,0 +1,170 @@
+"""A `.tflite` file that LiteRT runs as it is: the operation GRAPH of org.nnasync.litert.
+
+Its inputs are the file's, then its variable tensors, which are states of the model: they are
+written before each run and read after it, so that nothing stays in the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nnasync import hal
+from nnasync._core import validation
+from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram, Shapes
+from nnasync._core.drivers.litert.session import PACKAGE
+from nnasync._core.formats.whole import file_of, graph_of
+from nnasync._core.packages import imported
+from nnasync.errors import GeneralFailure, ModelError, NNError
+from nnasync.extensions import LITERT
+from nnasync.hal import Model, OperandType, Shape
+
+__all__ = ["WholeFile", "is_whole"]
+
+
+def is_whole(model: Model) -> bool:
+    """Whether a model is one TFLite file and nothing else."""
+    operation = graph_of(model, LITERT.name)
+    if operation is None:
+        return False
+    inputs = model.main.input_indexes
+    rest = len(operation.inputs) - 1 - len(inputs)
+    return operation.inputs[: len(inputs)] == inputs and rest == bool(model.state)
+
+
+class WholeFile:
+    """Makes the program of a file for the shapes of its inputs."""
+
+    warms_up = True
+
+    def __init__(self, model: Model, *, delegated: bool) -> None:
+        operation = graph_of(model, LITERT.name)
+        if operation is None:
+            raise ModelError("is no TFLite file that is kept whole")
+        self._model = model
+        self._content = file_of(model, operation)
+        self._delegated = delegated
+        self._states = _numbers(model, operation) if model.state else ()
+
+    def usual(self) -> Shapes:
+        """The shapes that the model states; those of the file where it leaves them open."""
+        with _refusals():
+            found, _ = self._opened(None)
+            actual = _shapes(found, self._inputs(found))
+        shapes = [_dimensions(self._model, index) for index in self._model.main.input_indexes]
+        return tuple(
+            shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
+        )
+
+    def why_open(self) -> str:
+        """Why inputs may come in other shapes; empty where they may not."""
+        for position, index in enumerate(self._model.main.input_indexes):
+            if 0 in _dimensions(self._model, index):
+                return f"the model leaves the shape of input {position} open"
+        return ""
+
+    def program(self, shapes: Shapes) -> LiteRTProgram:
+        """The file with inputs of these shapes; raises GeneralFailure where LiteRT refuses it."""
+        with _refusals():
+            return self._program(shapes)
+
+    def _program(self, shapes: Shapes) -> LiteRTProgram:
+        runner, resizes = self._opened(shapes)
+        inputs, outputs = self._inputs(runner), self._outputs(runner)
+        main = self._model.main
+        kinds = [main.operands[index].type for index in main.input_indexes]
+        results = [main.operands[index].type for index in main.output_indexes]
+        if len(inputs) != len(kinds) or len(outputs) != len(results):
+            raise GeneralFailure("the file has other inputs and outputs than the model")
+        return LiteRTProgram(
+            content=self._content,
+            feeds=tuple(
+                Feed(each["index"], position, copy=_copy(each, kind))
+                for position, (each, kind) in enumerate(zip(inputs, kinds, strict=True))
+            ),
+            fetches=tuple(
+                Fetch(position, each["index"], copy=_copy(each, kind))
+                for position, (each, kind) in enumerate(zip(outputs, results, strict=True))
+            ),
+            input_shapes=shapes,
+            output_shapes=_shapes(runner, outputs),
+            delegated=self._delegated,
+            finds_shapes=any(_is_dynamic(runner, each["index"]) for each in outputs),
+            resizes=resizes,
+        )
+
+    def _opened(self, shapes: Shapes | None) -> tuple[Any, tuple[tuple[int, Shape], ...]]:
+        """An interpreter of LiteRT's own kernels, and which of its inputs got other shapes."""
+        engine = imported(PACKAGE)
+        kind = engine.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        runner = engine.Interpreter(model_content=self._content, experimental_op_resolver_type=kind)
+        resizes = () if shapes is None else self._resizes(self._inputs(runner), shapes)
+        for tensor, shape in resizes:
+            runner.resize_tensor_input(tensor, shape)
+        runner.allocate_tensors()
+        return runner, resizes
+
+    def _resizes(
+        self, inputs: Sequence[dict[str, Any]], shapes: Shapes
+    ) -> tuple[tuple[int, Shape], ...]:
+        pairs = zip(inputs, shapes, strict=True)
+        return tuple(
+            (each["index"], shape)
+            for each, shape in pairs
+            if shape is not None and (tuple(each["shape"]) or (1,)) != shape
+        )
+
+    def _inputs(self, runner: Any) -> list[dict[str, Any]]:
+        return [*runner.get_input_details(), *self._variables(runner)]
+
+    def _outputs(self, runner: Any) -> list[dict[str, Any]]:
+        return [*runner.get_output_details(), *self._variables(runner)]
+
+    def _variables(self, runner: Any) -> list[dict[str, Any]]:
+        if not self._states:
+            return []
+        known = {each["index"]: each for each in runner.get_tensor_details()}
+        if not set(self._states) <= known.keys():
+            raise GeneralFailure("the model names states that the file does not have")
+        return [known[number] for number in self._states]
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What LiteRT says against a file, as GeneralFailure."""
+    try:
+        yield
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, NNError):
+            raise
+        raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
+
+
+def _numbers(model: Model, operation: hal.Operation) -> tuple[int, ...]:
+    value = validation.operand_value(model, model.main.operands[operation.inputs[-2]])
+    return () if value is None else tuple(int(n) for n in value.reshape(-1))
+
+
+def _dimensions(model: Model, index: int) -> Shape:
+    return model.main.operands[index].dimensions
+
+
+def _shapes(runner: Any, details: Sequence[dict[str, Any]]) -> tuple[Shape, ...]:
+    known = {each["index"]: each for each in runner.get_tensor_details()}
+    found = [tuple(int(n) for n in known[each["index"]]["shape"]) for each in details]
+    return tuple(shape or (1,) for shape in found)
+
+
+def _is_dynamic(runner: Any, index: int) -> bool:
+    """Whether only a run gives a tensor its memory."""
+    try:
+        runner.tensor(index)()
+    except ValueError:
+        return True
+    return False
+
+
+def _copy(details: dict[str, Any], kind: int) -> Copy:
+    """How a tensor is copied: LiteRT has wider types than the HAL."""
+    return Copy.BYTES if details["dtype"] == hal.dtype_of(OperandType(kind)) else Copy.CONVERT

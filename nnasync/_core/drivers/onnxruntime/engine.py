@@ -1,0 +1,136 @@
+"""The engine over ONNX Runtime, on any of its execution providers.
+
+It runs whole ONNX files, as the operation of org.nnasync.onnx, and models of operations that it can
+translate to ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nnasync import hal
+from nnasync._core import validation
+from nnasync._core.deferred import deferred
+from nnasync._core.drivers.onnxruntime.providers import (
+    check_provider,
+    device_type,
+    open_session,
+    version,
+)
+from nnasync._core.formats.onnx import ELEMENTS
+from nnasync._core.formats.whole import file_of, graph_of
+from nnasync.engine import EngineBase, Lowering, Phase, span
+from nnasync.errors import GeneralFailure, ModelError
+from nnasync.extensions import ONNX
+from nnasync.hal import (
+    Array,
+    Capabilities,
+    ExecutionPreference,
+    Extension,
+    Model,
+    OperandType,
+    PerformanceInfo,
+)
+
+if TYPE_CHECKING:
+    from nnasync._core.drivers.onnxruntime import lowering as lowering_of
+    from nnasync._core.drivers.onnxruntime import plan as plans
+    from nnasync._core.drivers.onnxruntime.plan import OnnxPlan
+else:
+    lowering_of = deferred("nnasync._core.drivers.onnxruntime.lowering")
+    plans = deferred("nnasync._core.drivers.onnxruntime.plan")
+
+__all__ = ["OnnxRuntimeEngine"]
+
+_ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
+"""An estimate; `nnasync calibrate` measures it by type."""
+_RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
+"""The types of first inputs that it takes, of files and of translated operations."""
+_NAME = "onnx"
+
+
+class OnnxRuntimeEngine(EngineBase):
+    """`onnxruntime-cpu`, or another execution provider by the name of its device.
+
+    Raises InvalidArgument where the installed package does not have the provider.
+    """
+
+    extensions: tuple[Extension, ...] = (ONNX,)
+    concurrency = 0
+    tries_ahead = True
+    capabilities = Capabilities(
+        relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
+        relaxed_float32_to_float16_performance_tensor=_ONE,
+        operand_performance=hal.uniform_performance(_ONE, _RATED),
+        if_performance=PerformanceInfo(),
+        while_performance=PerformanceInfo(),
+    )
+
+    def __init__(self, name: str = "onnxruntime-cpu") -> None:
+        self.name = name
+        self.type = device_type(name)
+        self.version = version()
+        self.cores = 1
+        self._provider = check_provider(name)
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be translated, or is a whole file."""
+        if _graph(model) is not None:
+            return [True]
+        return [reason is None for reason in lowering_of.reasons(model)]
+
+    def why_not(self, model: Model) -> list[str | None]:
+        """For each operation of the main subgraph why it is not translated; None if it is."""
+        return [None] if _graph(model) is not None else lowering_of.reasons(model)
+
+    def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
+        """All cores for one answer, or one core; the numbers differ in rounding at most."""
+        alone = Lowering(_NAME, threads=1, is_exact=True)
+        if preference != ExecutionPreference.FAST_SINGLE_ANSWER or self.cores < 2:
+            return (alone,)
+        return (Lowering(_NAME, threads=self.cores, is_exact=True), alone)
+
+    def compile(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
+    ) -> OnnxPlan:
+        """Open a session; raises GeneralFailure with what ONNX Runtime says against the model."""
+        with span(Phase.COMPILATION, f"compile {model.name or 'model'}"):
+            return self._compiled(model, preference, lowering)
+
+    def _compiled(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
+    ) -> OnnxPlan:
+        threads = (lowering or self.lowerings(model, preference)[0]).threads
+        operation = _graph(model)
+        if operation is not None:
+            session = open_session(file_of(model, operation), self._provider, threads)
+            plan = plans.OnnxPlan(
+                session, [_source(model, index) for index in operation.inputs[:-1]]
+            )
+        else:
+            session = open_session(lowering_of.lower(model), self._provider, threads)
+            plan = plans.OnnxPlan(session, range(len(model.main.input_indexes)))
+        if len(model.main.output_indexes) != len(session.get_outputs()):
+            raise GeneralFailure(
+                f"the graph has {len(session.get_outputs())} outputs, the model"
+                f" {len(model.main.output_indexes)}"
+            )
+        plan.warm_up()
+        return plan
+
+
+def _graph(model: Model) -> hal.Operation | None:
+    """The operation of a model that is one ONNX file and nothing else."""
+    return graph_of(model, ONNX.name)
+
+
+def _source(model: Model, index: int) -> int | Array:
+    """Which input of the model an operand is, or its value if it is a constant."""
+    operand = model.main.operands[index]
+    if not hal.is_constant(operand):
+        return model.main.input_indexes.index(index)
+    value = validation.operand_value(model, operand)
+    if value is None:
+        raise ModelError(f"operand {index} is a constant that cannot be read")
+    return value

@@ -1,0 +1,228 @@
+"""A session as a plan: which operand is which input or output of its graph, and bound calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnasync import hal
+from nnasync._core.drivers.onnxruntime.bound_call import Move, OnnxCall, narrowed
+from nnasync._core.drivers.onnxruntime.providers import package
+from nnasync._core.formats.onnx import Element, element_of
+from nnasync.engine import OutputBuffer, Plan, Target, deliver
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import Array, Shape, Struct
+
+__all__ = ["OnnxPlan", "SessionPort", "ports_of"]
+
+
+_WARM_RUNS = 2
+
+
+class SessionPort(Struct, frozen=True):
+    """An input or output of a session; `rank` is None where its shape says nothing.
+
+    ONNX Runtime tells a rank of 0 and an unknown one alike: both are None here.
+    """
+
+    name: str
+    element: Element
+    shape: tuple[int | None, ...]
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions, if that is known to be above 0."""
+        return len(self.shape) or None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the shape is known."""
+        return bool(self.shape) and None not in self.shape
+
+
+def ports_of(nodes: Sequence[Any], kind: str) -> list[SessionPort]:
+    """What a session says of its inputs or outputs; GeneralFailure for a type nobody takes."""
+    ports = []
+    for node in nodes:
+        element = element_of(node.type)
+        if element is None:
+            raise GeneralFailure(f'{kind} "{node.name}" is {node.type}, which no operand can hold')
+        shape = tuple(n if isinstance(n, int) else None for n in node.shape)
+        ports.append(SessionPort(node.name, element, shape))
+    return ports
+
+
+class OnnxPlan(Plan):
+    """A session and the operands around it; any number of its calls may run at once.
+
+    `sources` says for each input of the session which input of the model it is, or the constant.
+    """
+
+    def __init__(self, session: Any, sources: Sequence[int | Array]) -> None:
+        self._session = session
+        self._inputs = ports_of(session.get_inputs(), "input")
+        self._outputs = ports_of(session.get_outputs(), "output")
+        self._sources = tuple(sources)
+        if len(self._inputs) != len(self._sources):
+            raise GeneralFailure(
+                f"the graph has {len(self._inputs)} inputs, the operation gives it {len(sources)}"
+            )
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> OnnxCall:
+        """A call on C-contiguous arrays.
+
+        Raises InvalidArgument for an omitted input, or one whose shape or type the graph refuses.
+        """
+        binding = self._session.io_binding()
+        before, after, kept = self._bind_inputs(binding, inputs), list[Move](), list[object]()
+        finish = self._bind_outputs(binding, outputs, after)
+        kept += [inputs, outputs, before, after]
+        return OnnxCall(
+            self._session,
+            binding,
+            package().RunOptions(),
+            before=before,
+            after=after,
+            finish=finish,
+            kept=kept,
+        )
+
+    def trim(self) -> None:
+        """ONNX Runtime keeps its arena as long as the session lives."""
+
+    def warm_up(self) -> None:
+        """Run, if all shapes are known, so that the first execution is as fast as others.
+
+        The first run finds out how memory is used, the second uses it so.
+        """
+        if not all(port.is_settled for port in self._inputs):
+            return
+        binding = self._session.io_binding()
+        for port in self._inputs:
+            zeros = np.zeros([n or 0 for n in port.shape], port.element.dtype)
+            binding.bind_cpu_input(port.name, zeros)
+        for port in self._outputs:
+            binding.bind_output(port.name, "cpu")
+        options = package().RunOptions()
+        try:
+            for _ in range(_WARM_RUNS):
+                self._session.run_with_iobinding(binding, options)
+        except Exception:  # what zeros cannot do, the caller's numbers may
+            return
+
+    def _bind_inputs(self, binding: Any, inputs: Sequence[Array | None]) -> list[Move]:
+        """Binds the inputs; returns the copies to make before each run."""
+        moves: list[Move] = []
+        for port, source in zip(self._inputs, self._sources, strict=True):
+            array = inputs[source] if isinstance(source, int) else source
+            if array is None:
+                raise InvalidArgument(f'input "{port.name}" of the graph cannot be omitted')
+            if array.dtype != np.dtype(port.element.dtype) or not _is_bindable(array):
+                if array.dtype != _outside(port):
+                    raise InvalidArgument(
+                        f'input "{port.name}" is {array.dtype}, the graph takes {_outside(port)}'
+                    )
+                staged = np.empty(array.shape, port.element.dtype)
+                moves.append((staged, array))
+                array = staged
+            binding.bind_input(*_place(port, _inner_shape(port, array), array))
+        return moves
+
+    def _bind_outputs(
+        self, binding: Any, outputs: Sequence[Target], moves: list[Move]
+    ) -> Callable[[], None] | None:
+        """Binds the outputs; returns what delivers them if ONNX Runtime has to allocate one."""
+        if len(outputs) != len(self._outputs):
+            raise InvalidArgument(f"{len(outputs)} outputs given, expected {len(self._outputs)}")
+        for port, output in zip(self._outputs, outputs, strict=True):
+            if output.dtype != _outside(port):
+                raise InvalidArgument(
+                    f'output "{port.name}" is {output.dtype}, the graph gives {_outside(port)}'
+                )
+        if not all(isinstance(output, np.ndarray) for output in outputs) or any(
+            port.rank is None for port in self._outputs
+        ):
+            return _Delivery(binding, self._outputs, outputs).bound()
+        for port, output in zip(self._outputs, outputs, strict=True):
+            array = output
+            if isinstance(array, OutputBuffer):
+                continue
+            if array.dtype != np.dtype(port.element.dtype) or not _is_bindable(array):
+                array = np.empty(array.shape, port.element.dtype)
+                moves.append((output, array))  # type: ignore[arg-type]
+            binding.bind_output(*_place(port, _inner_shape(port, array), array))
+        return None
+
+
+class _Delivery:
+    """Outputs that ONNX Runtime allocates in each run, and their way to the caller's memory."""
+
+    def __init__(
+        self, binding: Any, ports: Sequence[SessionPort], outputs: Sequence[Target]
+    ) -> None:
+        self._binding = binding
+        self._ports = tuple(ports)
+        self._outputs = tuple(outputs)
+
+    def bound(self) -> _Delivery:
+        """This, with outputs bound for a run: what the last run allocated would be used again."""
+        self._binding.clear_binding_outputs()
+        for port in self._ports:
+            self._binding.bind_output(port.name, "cpu")
+        return self
+
+    def __call__(self) -> None:
+        results = [
+            narrowed(value.numpy(), _outside(port))
+            for value, port in zip(self._binding.get_outputs(), self._ports, strict=True)
+        ]
+        self.bound()
+        deliver(
+            self._outputs,
+            [_outer(a, output) for a, output in zip(results, self._outputs, strict=True)],
+        )
+
+
+def _outer(array: Array, output: Target) -> Array:
+    """A result in a shape that the HAL has."""
+    array = array.reshape(array.shape or (1,))
+    expected = output.dimensions if isinstance(output, OutputBuffer) else output.shape
+    if expected and not _agrees(array.shape, expected):
+        raise GeneralFailure(f"a result has shape {list(array.shape)}, expected {list(expected)}")
+    return array
+
+
+def _agrees(shape: Shape, expected: Shape) -> bool:
+    return len(shape) == len(expected) and all(
+        b in (0, a) for a, b in zip(shape, expected, strict=True)
+    )
+
+
+def _outside(port: SessionPort) -> np.dtype[Any]:
+    """The numpy type of a port as the HAL has it."""
+    return hal.dtype_of(port.element.operand)
+
+
+def _is_bindable(array: Array) -> bool:
+    return bool(array.flags.aligned and array.flags.c_contiguous and array.size)
+
+
+def _inner_shape(port: SessionPort, array: Array) -> Shape:
+    """The shape that the graph sees; raises InvalidArgument where it contradicts the graph's."""
+    if port.rank is None:
+        return () if math.prod(array.shape) == 1 and array.ndim == 1 else array.shape
+    fits = len(array.shape) == port.rank and all(
+        b is None or a == b for a, b in zip(array.shape, port.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("?" if n is None else str(n) for n in port.shape)
+        raise InvalidArgument(f'"{port.name}" has shape {list(array.shape)}, not [{wanted}]')
+    return array.shape
+
+
+def _place(port: SessionPort, shape: Shape, array: Array) -> tuple[Any, ...]:
+    """What io_binding wants to know of memory."""
+    return (port.name, "cpu", 0, port.element.dtype, list(shape), array.ctypes.data)

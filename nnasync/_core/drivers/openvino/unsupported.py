@@ -1,0 +1,107 @@
+"""Which operations of a model are lowered, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from nnasync import hal
+from nnasync._core.drivers.openvino.lowered import Build, OpenVinoUnsupported
+from nnasync._core.drivers.openvino.lowering import RULES
+from nnasync._core.validation import subgraph_tensors
+from nnasync.errors import ModelError
+from nnasync.extensions import operation_label
+from nnasync.hal import Model, Operation, OperationType
+from nnasync.kernels import OPERATIONS, Arguments, NotConstant, Tensor
+
+__all__ = ["LoweringStep", "reason", "resolve"]
+
+
+class _NoRule(Exception):
+    """Nothing here lowers operations of this type."""
+
+
+class LoweringStep:
+    """An operation with what it reads and writes; `build` is None where it is not lowered."""
+
+    __slots__ = ("build", "operation", "outputs", "reason")
+
+    def __init__(
+        self,
+        operation: Operation,
+        outputs: Sequence[Tensor],
+        build: Build | None = None,
+        reason: str = "",
+    ) -> None:
+        self.operation = operation
+        self.outputs = tuple(outputs)
+        self.build = build
+        self.reason = reason
+
+
+def resolve(model: Model) -> tuple[list[Tensor | None], list[LoweringStep]]:
+    """The operands of the main subgraph with all shapes that can be known, and its operations."""
+    tensors = subgraph_tensors(model, model.main)
+    steps = [_step(model, operation, tensors) for operation in model.main.operations]
+    return tensors, steps
+
+
+def reason(model: Model, index: int) -> str | None:
+    """Why an operation of the main subgraph is not lowered; None if it is."""
+    return resolve(model)[1][index].reason or None
+
+
+def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> LoweringStep:
+    """Infer what an operation writes, complete `tensors` with it, and lower it."""
+    name = operation_label(model.extension_name_to_prefix, operation.type)
+    try:
+        arguments, outputs = _inferred(operation, tensors)
+        for index, tensor in zip(operation.outputs, outputs, strict=True):
+            tensors[index] = tensor
+        _check_known(arguments, outputs)
+        rule = RULES.get(operation.type)
+        if rule is None:
+            raise _NoRule
+        return LoweringStep(operation, outputs, rule.apply(arguments, outputs))
+    except NotConstant:
+        why = "an argument that OpenVINO needs beforehand is no constant"
+        return LoweringStep(operation, (), reason=f"{name}: {why}")
+    except _NoRule:
+        return LoweringStep(operation, (), reason=f"{name} is not lowered")
+    except (OpenVinoUnsupported, ModelError) as error:
+        return LoweringStep(operation, (), reason=f"{name}: {error}")
+
+
+def _inferred(
+    operation: Operation, tensors: Sequence[Tensor | None]
+) -> tuple[Arguments, list[Tensor]]:
+    known = None
+    if not hal.is_extension(operation.type):
+        known = OPERATIONS.get(OperationType(operation.type))
+    if known is None:
+        raise _NoRule
+    inputs = [tensors[index] for index in operation.inputs]
+    given = [tensors[index] for index in operation.outputs]
+    types = [tensor.type for tensor in given if tensor is not None]
+    inferred = known.infer(inputs, types)
+    outputs = [
+        tensor if tensor.is_known or not rule.is_known else _shaped(tensor, rule)
+        for tensor, rule in zip((t for t in given if t is not None), inferred, strict=True)
+    ]
+    signature = known.signature([None if t is None else t.type for t in inputs], types)
+    return Arguments(known.name, inputs, signature), outputs
+
+
+def _shaped(tensor: Tensor, rule: Tensor) -> Tensor:
+    return msgspec.structs.replace(tensor, shape=rule.shape, exact=rule.exact)
+
+
+def _check_known(arguments: Arguments, outputs: Sequence[Tensor]) -> None:
+    for tensor in (*arguments.inputs, *outputs):
+        if tensor is None:
+            continue
+        if not tensor.is_known:
+            raise OpenVinoUnsupported("a shape is only known when the network runs")
+        if 0 in tensor.shape:
+            raise OpenVinoUnsupported("tensors without elements are not lowered")

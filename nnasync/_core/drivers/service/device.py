@@ -1,0 +1,291 @@
+"""A device in another process, as an ordinary Device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+
+from nnasync._core.clock import Deadline
+from nnasync._core.device_helpers import Answers, KnownDevice
+from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
+from nnasync._core.drivers.service.link import Link, Source
+from nnasync._core.drivers.service.prepared import ServicePreparedModel
+from nnasync._core.drivers.service.remote_buffers import RemoteBuffer
+from nnasync._core.drivers.service.supervisor import ConnectedSession, Supervisor
+from nnasync._core.wire.messages import (
+    Allocate,
+    Allocated,
+    CloseBuffer,
+    ClosePrepared,
+    GetLowerings,
+    GetReasons,
+    GetStatus,
+    Lowerings,
+    Prepare,
+    PrepareFromCache,
+    Reasons,
+    Status,
+    Supported,
+    Supports,
+    Welcome,
+)
+from nnasync.device import Buffer, Lowering, PreparedModel
+from nnasync.errors import (
+    DeviceDied,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+)
+from nnasync.fences import Fence
+from nnasync.hal import (
+    BufferDesc,
+    BufferRole,
+    DeviceStatus,
+    ExecutionPreference,
+    HalVersion,
+    Model,
+    Priority,
+)
+from nnasync.scheduler import at_ns
+from nnasync.tracing import Tracer, vlog
+
+__all__ = ["ServiceDevice"]
+
+
+class ServiceDevice(KnownDevice):
+    """A device of HAL 1.3 behind a socket; it is connected again after its service died.
+
+    Prepared models belong to one connection and die with it.
+    """
+
+    def __init__(self, source: Source, supervisor: Supervisor, session: ConnectedSession) -> None:
+        super().__init__(_answers(session.welcome))
+        self.source = source
+        self._supervisor = supervisor
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, source: Source, name: str = "", *, hang_after_s: float = HANG_AFTER_S
+    ) -> ServiceDevice:
+        """Connect to a service, which is started where it has to be.
+
+        Raises DeviceUnavailable where there is none, or one of another version of nnasync.
+        """
+        supervisor = Supervisor(source, name or str(source), hang_after_s=hang_after_s)
+        try:
+            session = await supervisor.connected()
+        except BaseException:
+            supervisor.close()
+            with anyio.CancelScope(shield=True):
+                await supervisor.ended()
+            raise
+        supervisor.name = session.welcome.name
+        return cls(source, supervisor, session)
+
+    @property
+    def link(self) -> Link:
+        """The current connection, which may be over."""
+        return self._last.link
+
+    @property
+    def pid(self) -> int:
+        """The process of the service, or the one that is about to serve; 0 while there is none."""
+        return self._supervisor.pid
+
+    @property
+    def lost(self) -> Fence:
+        """Signaled when the connection that there is now is over."""
+        return self.link.over
+
+    async def connected(self) -> None:
+        """Wait for a connection; raises DeviceUnavailable where none can be had."""
+        await self._supervisor.connected()
+
+    async def get_status(self) -> DeviceStatus:
+        """What the service says; OFFLINE once closed, or while the service is dead."""
+        link = self.link
+        if self._closed or link.error is not None:
+            return DeviceStatus.OFFLINE
+        try:
+            answer: Status = await link.call(GetStatus, answer=Status)
+        except DeviceDied:
+            return DeviceStatus.OFFLINE
+        return answer.status
+
+    async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
+        """What the device says; connects again if the service died."""
+        session = await self._supervisor.connected()
+        number = await session.number_of(model)
+        answer: Supported = await session.link.call(lambda n: Supports(n, number), answer=Supported)
+        return answer.operations
+
+    async def why_not(self, model: Model) -> tuple[str | None, ...]:
+        """For each operation why the device does not take it, as far as the service told it."""
+        session = await self._supervisor.connected()
+        number = await session.number_of(model)
+        answer: Reasons = await session.link.call(lambda n: GetReasons(n, number), answer=Reasons)
+        return tuple(reason or None for reason in answer.reasons)
+
+    async def lowerings(
+        self, model: Model, preference: ExecutionPreference
+    ) -> tuple[Lowering, ...]:
+        """The ways in which the device behind the service runs a model."""
+        session = await self._supervisor.connected()
+        number = await session.number_of(model)
+        answer: Lowerings = await session.link.call(
+            lambda n: GetLowerings(n, number, preference), answer=Lowerings
+        )
+        return answer.lowerings
+
+    async def prepare_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        *,
+        model_cache: Sequence[int] = (),
+        data_cache: Sequence[int] = (),
+        token: bytes = b"",
+        lowering: Lowering | None = None,
+    ) -> PreparedModel:
+        """Compile in the service; the cache files travel as descriptors."""
+        session = await self._supervisor.connected()
+        if not _are_open([*model_cache, *data_cache]):
+            vlog.driver("%s: a cache file is not open: nothing is cached", self.name)
+            model_cache = data_cache = ()
+        number = await session.number_of(model)
+        return await self._prepared(
+            session,
+            lambda n, prepared: Prepare(
+                n,
+                number,
+                prepared,
+                preference,
+                priority,
+                at_ns(deadline),
+                len(model_cache),
+                len(data_cache),
+                token,
+                lowering,
+            ),
+            [*model_cache, *data_cache],
+            at_ns(deadline),
+            polls=preference != ExecutionPreference.LOW_POWER,
+        )
+
+    async def prepare_model_from_cache(
+        self,
+        deadline: Deadline | None,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+        token: bytes,
+    ) -> PreparedModel:
+        """Load in the service what `prepare_model` wrote."""
+        if not _are_open([*model_cache, *data_cache]):
+            raise GeneralFailure(f"{self.name}: a cache file cannot be used: it is not open")
+        session = await self._supervisor.connected()
+        return await self._prepared(
+            session,
+            lambda n, prepared: PrepareFromCache(
+                n, prepared, at_ns(deadline), len(model_cache), len(data_cache), token
+            ),
+            [*model_cache, *data_cache],
+            at_ns(deadline),
+        )
+
+    async def allocate(
+        self,
+        desc: BufferDesc,
+        prepared_models: Sequence[PreparedModel],
+        input_roles: Sequence[BufferRole],
+        output_roles: Sequence[BufferRole],
+    ) -> Buffer:
+        """Allocate in the service; raises what its device does."""
+        session = await self._supervisor.connected()
+        link, numbers = session.link, []
+        for prepared in prepared_models:
+            if isinstance(prepared, ServicePreparedModel):
+                prepared.check_alive()
+            if not isinstance(prepared, ServicePreparedModel) or prepared.link is not link:
+                raise InvalidArgument(f"a prepared model is not of this {self.name}")
+            numbers.append(prepared.number)
+        buffer = link.number()
+        try:
+            answer: Allocated = await link.call(
+                lambda n: Allocate(
+                    n, buffer, desc, tuple(numbers), tuple(input_roles), tuple(output_roles)
+                ),
+                answer=Allocated,
+            )
+        except BaseException:
+            # It may have been allocated all the same.
+            link.notify_soon(CloseBuffer(0, buffer))
+            raise
+        return RemoteBuffer(link, session.memories, buffer, answer.token)
+
+    def observe(self, tracer: Tracer) -> None:
+        """Have the service tell what it does, while instruments want to know."""
+        self._supervisor.traces.observe(tracer)
+
+    async def close(self) -> None:
+        """End the connection; a service that was started for it ends too."""
+        self._closed = True
+        try:
+            await self._supervisor.traces.finish()
+        finally:
+            self._supervisor.close()
+        await self._supervisor.ended()
+
+    async def _prepared(
+        self,
+        session: ConnectedSession,
+        make: Callable[[int, int], Any],
+        fds: Sequence[int],
+        deadline_ns: int,
+        *,
+        polls: bool = True,
+    ) -> PreparedModel:
+        link = session.link
+        link.check_time(deadline_ns)
+        prepared = link.number()
+        try:
+            await link.call(lambda n: make(n, prepared), fds, deadline_ns=deadline_ns)
+        except BaseException:
+            link.notify(ClosePrepared(0, prepared))
+            raise
+        return ServicePreparedModel(link, session.memories, prepared, self.name, polls=polls)
+
+    @property
+    def _last(self) -> ConnectedSession:
+        session = self._supervisor.session
+        if session is None:
+            raise DeviceUnavailable(f"{self.name} was never connected")
+        return session
+
+
+def _answers(welcome: Welcome) -> Answers:
+    """What a service said of its device; it makes up for what an older one lacks."""
+    return Answers(
+        welcome.name,
+        welcome.device_version,
+        welcome.type,
+        HalVersion.V1_3,
+        welcome.capabilities,
+        welcome.extensions,
+        welcome.cache_files,
+        welcome.caches_late,
+    )
+
+
+def _are_open(fds: Sequence[int]) -> bool:
+    try:
+        for fd in fds:
+            os.fstat(fd)
+    except (OSError, OverflowError):
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""A request bound to arrays: validated once, kept while the request object lives.
+
+Memory is checked when it is bound: what cannot be read, or written, fails the execution with
+GeneralFailure. An image is an array too, of (height, width, channels) or with a 1 before, with
+whatever padding its rows have; `gathering` brings that to engines that want none.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from nnasync._core.plans.dense_copies import bound, write
+from nnasync._core.workers import Given, StopFlag, contained
+from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
+from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import (
+    Array,
+    Memory,
+    Operand,
+    OutputShape,
+    Request,
+    RequestArgument,
+    Shape,
+    combine_dimensions,
+    dtype_of,
+    is_fully_specified,
+)
+from nnasync.memory import IMAGE, Pool, mapped
+from nnasync.tracing import Phase, span
+
+__all__ = ["Binding", "SizedCall", "array_of", "target_of"]
+
+
+class Binding:
+    """One request with its arrays, and the calls that are bound to them and idle."""
+
+    __slots__ = ("_idle", "_inputs", "_open", "_outputs", "_plan", "reference")
+
+    is_managed: ClassVar[bool] = False
+    """Whether it uses device-managed buffers, which must be notified of the end of a run."""
+
+    def __init__(
+        self, plan: Plan, inputs: Sequence[Array | None], outputs: Sequence[Target]
+    ) -> None:
+        self._plan = plan
+        self._inputs = inputs
+        self._outputs = outputs
+        self._open = any(isinstance(output, OutputBuffer) for output in outputs)
+        self._idle: list[BoundCall] = [self._bound()]
+        self.reference: weakref.ref[Request] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the shapes of all outputs are known before the run."""
+        return not self._open
+
+    def take(self) -> BoundCall:
+        """A call that is not in use."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._bound()
+
+    def write(self, given: Sequence[Array]) -> None:
+        """Copy arrays to where the inputs are."""
+        write(self._inputs, given)
+
+    def fail(self, call: BoundCall) -> None:
+        """Discard the effects of a call, because its execution failed."""
+
+    def give_back(self, call: BoundCall) -> None:
+        """Take a call back."""
+        self._idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
+
+    def _bound(self) -> BoundCall:
+        try:
+            with span(Phase.PREPARATION, "bind a request"):
+                return self._bound_here()
+        except Exception as error:
+            failure = contained(error, "binding a request to its memory")
+            raise failure from failure.__cause__
+
+    def _bound_here(self) -> BoundCall:
+        if not self._open:
+            return bound(self._plan, self._inputs, self._outputs)
+        outputs = [_own(output) for output in self._outputs]
+        return SizedCall(bound(self._plan, self._inputs, outputs), outputs)
+
+
+class SizedCall:
+    """A call for one run that keeps the output shapes, which are known only after the run."""
+
+    # It inherits no protocol: `isinstance` would be slow, and is asked of every call.
+    __slots__ = ("_call", "_outputs", "shapes")
+
+    reads_given: bool = False
+
+    def __init__(self, call: BoundCall, outputs: Sequence[Target]) -> None:
+        self._call = call
+        self._outputs = outputs
+        self.shapes: tuple[OutputShape, ...] = ()
+
+    def run(self, stop: StopFlag, given: Given = None) -> bool:
+        """Run, and note the shapes when it is over."""
+        if not self._call.run(stop):
+            return False
+        self.shapes = tuple(OutputShape(output.shape) for output in self._outputs)
+        return True
+
+    def rewind(self) -> None:
+        """Forget a stopped or failed run."""
+        self._call.rewind()
+
+    def successor(self) -> SizedCall:
+        """The same call for another run."""
+        return SizedCall(self._call, self._outputs)
+
+
+def _own(output: Target) -> Target:
+    """An output for one call; calls that run at once find shapes of their own."""
+    if isinstance(output, OutputBuffer):
+        return OutputBuffer(output.memory, output.dtype, output.dimensions)
+    return output
+
+
+def array_of(request: Request, argument: RequestArgument, operand: Operand) -> Array:
+    """The piece of a pool that an input names, as an array of the operand's type.
+
+    A length of 0 stands for the rest of the pool. Raises GeneralFailure for memory that cannot be
+    read.
+    """
+    dimensions = argument.dimensions or operand.dimensions
+    pool = _pool(request, argument)
+    view = mapped(pool, "the memory of an input")
+    if pool.name == IMAGE:
+        return _pixels(pool, dimensions)
+    dtype = dtype_of(operand.type)
+    nbytes = math.prod(dimensions) * dtype.itemsize
+    offset = argument.location.offset
+    memory = np.frombuffer(view, np.uint8)[offset : offset + nbytes]
+    return memory.view(dtype).reshape(dimensions)
+
+
+def target_of(request: Request, argument: RequestArgument, operand: Operand) -> Target:
+    """Where an output goes: an array if its shape is known, else the memory for it.
+
+    Raises OutputInsufficientSize where a known shape does not fit in, GeneralFailure for memory
+    that cannot be written.
+    """
+    dimensions = combine_dimensions(operand.dimensions, argument.dimensions) or ()
+    dtype = dtype_of(operand.type)
+    location = argument.location
+    pool = _pool(request, argument)
+    view = mapped(pool, "the memory of an output", writable=True)
+    if pool.name == IMAGE:
+        return _pixels(pool, dimensions)
+    memory = np.frombuffer(view, np.uint8)[location.offset : location.offset + location.length]
+    buffer = OutputBuffer(memory, dtype, dimensions)
+    if not is_fully_specified(operand.type, dimensions):
+        return buffer
+    array = buffer.array(dimensions)
+    return buffer if array is None else array
+
+
+def _pixels(pool: Memory, dimensions: Shape) -> Array:
+    """The pixels of an RGB image, whose size has been checked."""
+    if not isinstance(pool, Pool) or pool.image_layout is None:
+        raise GeneralFailure(f"an image of which only others know how it lies: {pool.name!r}")
+    (pixels,) = pool.planes
+    return pixels if len(dimensions) == pixels.ndim else pixels[np.newaxis]
+
+
+def _pool(request: Request, argument: RequestArgument) -> Memory:
+    pool = request.pools[argument.location.pool_index]
+    if isinstance(pool, int):
+        raise InvalidArgument("this device allocates no buffers, so it knows no memory tokens")
+    return pool

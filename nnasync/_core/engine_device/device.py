@@ -1,0 +1,591 @@
+"""An engine as a whole Device of HAL 1.3."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from nnasync._core import validation
+from nnasync._core.clock import Deadline
+from nnasync._core.deferred import deferred
+from nnasync._core.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
+from nnasync._core.engine_device.fast_state import FastState
+from nnasync._core.engine_device.prepared import EnginePreparedModel
+from nnasync._core.plans.guarded import Health
+from nnasync._core.workers import Workers
+from nnasync.device import Buffer, PreparedModel
+from nnasync.engine.contract import (
+    CacheFiles,
+    CachingEngine,
+    Engine,
+    Lowering,
+    LoweringEngine,
+    Plan,
+)
+from nnasync.engine.late import LateEngine
+from nnasync.engine.problems import check_plan
+from nnasync.errors import (
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    ModelError,
+    NNError,
+)
+from nnasync.fences import Fence
+from nnasync.hal import (
+    BYTE_SIZE_OF_CACHE_TOKEN,
+    BufferDesc,
+    BufferRole,
+    Capabilities,
+    DeviceStatus,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    HalVersion,
+    Model,
+    Priority,
+)
+from nnasync.tracing import vlog
+
+if TYPE_CHECKING:
+    from nnasync import extensions
+    from nnasync._core.engine_device import buffers, engine_buffer, reasons
+else:
+    engine_buffer = deferred("nnasync._core.engine_device.engine_buffer")
+    buffers = deferred("nnasync._core.engine_device.buffers")
+    extensions = deferred("nnasync.extensions")
+    reasons = deferred("nnasync._core.engine_device.reasons")
+
+__all__ = ["EngineDevice"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class EngineDevice:
+    """An engine as a Device of HAL 1.3, on the workers of a runtime."""
+
+    def __init__(
+        self,
+        engine: Engine | LateEngine,
+        workers: Workers,
+        *,
+        capabilities: Capabilities | None = None,
+        state_directory: str | os.PathLike[str] | None = None,
+        buffer_limit_bytes: int | None = None,
+    ) -> None:
+        """`capabilities` are measured figures, reported in place of the engine's own.
+
+        In `state_directory` the digests of cache files are kept; without it, clients of the HAL
+        find no compilation cache. Device-managed buffers take at most `buffer_limit_bytes`, by
+        default half of the machine's memory. A late engine is made when it is asked more than its
+        name, version and type. Raises InvalidArgument for an engine with too many cache files.
+        """
+        self.known = engine
+        self.workers = workers
+        self.closed = False
+        self._capabilities = capabilities
+        self._buffer_limit_bytes = buffer_limit_bytes
+        self._state_directory = state_directory
+        self._making = threading.Lock()
+        self._parts: tuple[Engine, PlanFiles | None] | None = None
+        if not isinstance(engine, LateEngine):
+            _ = self._files
+        self._prepared: weakref.WeakSet[EnginePreparedModel] = weakref.WeakSet()
+        self._orphans: deque[list[FastState]] = deque()
+        """Fast states of bursts that were dropped together with their prepared model."""
+        self._writings: set[Fence] = set()
+        self._lock = threading.Lock()
+        self._buffers: buffers.Buffers | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, which uses as many cores as the workers have; from any thread."""
+        return (self._parts or self._made())[0]
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the engine is there; a late one is not before it is asked something."""
+        return not isinstance(self.known, LateEngine) or self._parts is not None
+
+    @property
+    def _files(self) -> PlanFiles | None:
+        return (self._parts or self._made())[1]
+
+    def _made(self) -> tuple[Engine, PlanFiles | None]:
+        """The engine and its plan cache, created once by the first user."""
+        with self._making:
+            if self._parts is None:
+                engine = self.known.make() if isinstance(self.known, LateEngine) else self.known
+                if isinstance(engine, LoweringEngine):
+                    engine.cores = self.workers.cores
+                files = None
+                if isinstance(engine, CachingEngine):
+                    files = PlanFiles(engine, self._state_directory)
+                self._parts = engine, files
+            return self._parts
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self.known.name
+
+    @property
+    def version(self) -> str:
+        """Version of the engine."""
+        return self.known.version
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of hardware."""
+        return self.known.type
+
+    @property
+    def feature_level(self) -> HalVersion:
+        """HAL 1.3."""
+        return HalVersion.V1_3
+
+    async def get_status(self) -> DeviceStatus:
+        """AVAILABLE until closed, then OFFLINE."""
+        return DeviceStatus.OFFLINE if self.closed else DeviceStatus.AVAILABLE
+
+    async def get_capabilities(self) -> Capabilities:
+        """Performance figures, as measured where they were."""
+        return self._capabilities or self.engine.capabilities
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether its figures were measured on this machine."""
+        return self._capabilities is not None
+
+    async def get_supported_extensions(self) -> tuple[Extension, ...]:
+        """Extensions of the engine."""
+        return self.engine.extensions
+
+    async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
+        """`cache_files`, or (0, 0) without a state directory."""
+        return self.cache_files if self._files and self._files.keeps_digests else (0, 0)
+
+    @property
+    def cache_files(self) -> tuple[int, int]:
+        """Numbers of files for `preserve` and `restore`; (0, 0) where the engine keeps no plans."""
+        return self._files.counts if self._files else (0, 0)
+
+    @property
+    def caches_late(self) -> bool:
+        """Whether plans may replace their files after they were prepared."""
+        return self._files is not None and self._files.caches_late
+
+    async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
+        """The engine's answers; a wrong number of answers counts as nothing supported.
+
+        An operation whose constants lie in memory that cannot be read is not supported.
+        """
+        return await self._in_thread(lambda: self._supported(model), None)
+
+    async def why_not(self, model: Model) -> tuple[str | None, ...]:
+        """For each operation why the engine does not take it, as far as it says so; None else."""
+        return await self._in_thread(lambda: self._why_not(model), None)
+
+    async def prepare_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        *,
+        model_cache: Sequence[int] = (),
+        data_cache: Sequence[int] = (),
+        token: bytes = b"",
+        lowering: Lowering | None = None,
+    ) -> PreparedModel:
+        """Compile on a thread; answers at the deadline even if the engine does not.
+
+        Cache files that cannot be written fail nothing; NNASYNC_VLOG=driver says why. Raises
+        InvalidArgument for a token that is not 32 bytes and a lowering that the engine does not
+        offer, GeneralFailure for constants that cannot be read.
+        """
+        validation.validate_preference(preference)
+        validation.validate_priority(priority)
+        wants_cache = bool(model_cache or data_cache)
+        if wants_cache:
+            _check_token(token)
+
+        def compiled() -> Plan:
+            validation.check_constants(model)
+            validation.validate_model(model)
+            self._sized(model)
+            return self._compiled(model, preference, lowering)
+
+        plan = await self._in_thread(compiled, deadline)
+        prepared = self.adopt(model, plan, priority)
+        files = self._files
+        if wants_cache and files and files.keeps_digests:
+            made = Compiled(model, lowering, preference, priority)
+            reason = await self._written(
+                lambda given: files.save(token, plan, made, given),
+                model_cache,
+                data_cache,
+                deadline,
+            )
+            if reason:
+                vlog.driver("%s: %s is not cached: %s", self.name, model.name or "model", reason)
+            else:
+                self._keep_late(plan, made, token, model_cache, data_cache)
+        return prepared
+
+    async def prepare_model_from_cache(
+        self,
+        deadline: Deadline | None,
+        model_cache: Sequence[int],
+        data_cache: Sequence[int],
+        token: bytes,
+    ) -> PreparedModel:
+        """Load what `prepare_model` wrote with this token; the descriptors stay the caller's.
+
+        Raises InvalidArgument for wrong numbers of files, GeneralFailure where the device has no
+        compilation cache or the files are not what it wrote.
+        """
+        files = self._files
+        if files is None or not files.keeps_digests:
+            raise GeneralFailure(f"{self.name} has no compilation cache; use prepare_model")
+        _check_token(token)
+        found = await self._with_files(
+            lambda given: files.load(token, given), model_cache, data_cache, deadline
+        )
+        made = found.compiled
+        prepared = self.adopt(made.model, found.plan, made.priority)
+        self._keep_late(found.plan, made, token, model_cache, data_cache)
+        return prepared
+
+    async def preserve(
+        self,
+        plan: Plan,
+        model: Model,
+        lowering: Lowering | None,
+        preference: ExecutionPreference,
+        priority: Priority,
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+    ) -> str:
+        """Fill `cache_files` files with a plan of the engine.
+
+        Returns the reason of a failure, or "".
+
+        The caller must verify the model cache files before restoring.
+        """
+        files = self._files
+        if files is None:
+            return f"{self.name} keeps no plans"
+        made = Compiled(model, lowering, preference, priority)
+        return await self._written(
+            lambda given: files.fill(plan, made, given), model_fds, data_fds, None
+        )
+
+    async def restore(self, deadline: Deadline | None, contents: CacheFiles) -> Restored:
+        """What `preserve` wrote to files, for `adopt`; what is in them now is verified.
+
+        The model is a skeleton: inputs, outputs and states. Raises InvalidArgument for wrong
+        numbers of files, GeneralFailure where they are of other versions.
+        """
+        files = self._files
+        if files is None:
+            raise GeneralFailure(f"{self.name} keeps no plans")
+        return await self._in_thread(lambda: files.restore(contents), deadline)
+
+    def keep_late(self, plan: Plan, compiled: Compiled, replace: Replace) -> None:
+        """Let a plan that was preserved or restored replace its files later, if its engine does.
+
+        `replace` stores what is given for the model cache and the data cache; why not, or "".
+        Raises a typed error where the engine fails.
+        """
+        if self._files is not None:
+            self._files.keep_late(plan, compiled, replace, self._begin)
+
+    def _keep_late(
+        self,
+        plan: Plan,
+        compiled: Compiled,
+        token: bytes,
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+    ) -> None:
+        """The same for the files of a client, which are duplicated."""
+        if self.caches_late and self._files is not None:
+            try:
+                replace = self._files.amender(token, model_fds, data_fds)
+                self.keep_late(plan, compiled, replace)
+            except (OSError, NNError) as error:
+                vlog.driver("%s: its late cache files are not kept: %s", self.name, error)
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        fence = self.workers.helper_threads.begin(work, self.name)
+        if fence is not None:
+            self._writings.add(fence)
+            fence.add_callback(self._writings.discard)
+
+    async def written(self) -> None:
+        """Wait for the cache files that plans have replaced."""
+        for fence in tuple(self._writings):
+            with contextlib.suppress(NNError):
+                await fence
+
+    def get_ready(self) -> None:
+        """Import the engine's plan loader on a thread, without waiting for it."""
+
+        def ready() -> None:
+            if self._files is not None:
+                self._files.get_ready()
+
+        self.workers.helper_threads.begin(ready, self.name)
+
+    async def lowerings(
+        self, model: Model, preference: ExecutionPreference
+    ) -> tuple[Lowering, ...]:
+        """The ways of the engine to run a supported model; none if it knows one way only."""
+        engine = self.engine
+        if not isinstance(engine, LoweringEngine):
+            return ()
+        return await self._in_thread(lambda: tuple(engine.lowerings(model, preference)), None)
+
+    async def compile_plan(
+        self,
+        model: Model,
+        preference: ExecutionPreference,
+        deadline: Deadline | None = None,
+        lowering: Lowering | None = None,
+    ) -> Plan:
+        """Compile a legal model in one of its lowerings, on a thread, for `adopt`."""
+        engine = self.engine
+
+        def compiled() -> Plan:
+            self._sized(model)
+            way = "as it does" if lowering is None else f"as {lowering.name}"
+            vlog.driver("%s: compiles %s %s", self.name, model.name or "a model", way)
+            if lowering is not None and isinstance(engine, LoweringEngine):
+                return check_plan(engine.compile(model, preference, lowering), self.name)
+            return check_plan(engine.compile(model, preference), self.name)
+
+        return await self._in_thread(compiled, deadline)
+
+    def adopt(
+        self,
+        model: Model,
+        plan: Plan,
+        priority: Priority,
+        *,
+        name: str | None = None,
+        concurrency: int | None = None,
+        health: Health | None = None,
+        runs_inline: bool = True,
+    ) -> EnginePreparedModel:
+        """A plan of this device's engine as a prepared model of this device.
+
+        `name` and `concurrency` are those of the plan where other engines have a part in it. With
+        `runs_inline` False no run is on the thread of a loop, such as one that waits for the loop.
+        """
+        self._check_open()
+        prepared = EnginePreparedModel(
+            self._sized(model),
+            plan,
+            self.workers,
+            priority=priority,
+            concurrency=self.engine.concurrency if concurrency is None else concurrency,
+            name=f"{model.name or 'model'} on {name or self.name}",
+            health=health,
+            runs_inline=runs_inline,
+            tries_ahead=self.engine.tries_ahead,
+            buffers=lambda: self._buffers,
+        )
+        weakref.finalize(prepared, _orphan, self._orphans, prepared.fast_states).atexit = False
+        with self._lock:
+            self._prepared.add(prepared)
+        return prepared
+
+    async def allocate(
+        self,
+        desc: BufferDesc,
+        prepared_models: Sequence[PreparedModel],
+        input_roles: Sequence[BufferRole],
+        output_roles: Sequence[BufferRole],
+    ) -> Buffer:
+        """A buffer in the memory of the process, of any dimensions; `Buffers` has the rules.
+
+        Raises InvalidArgument for roles that are not legal, GeneralFailure for types of extensions,
+        ResourceExhausted for what does not fit.
+        """
+        self._check_open()
+        mine = self._all_prepared()
+        models = [
+            each.model if isinstance(each, EnginePreparedModel) and each in mine else None
+            for each in prepared_models
+        ]
+        operand = validation.validate_buffer_desc(desc, models, input_roles, output_roles)
+        roles = [
+            (prepared_models[role.model_index], kind, role.io_index)
+            for kind, given in (("input", input_roles), ("output", output_roles))
+            for role in given
+        ]
+        if len(set(roles)) < len(roles):
+            raise InvalidArgument("buffer: a role is given twice, by a prepared model given twice")
+        with self._lock:
+            if self._buffers is None:
+                self._buffers = buffers.Buffers(self._buffer_limit_bytes)
+        return engine_buffer.EngineBuffer(
+            self._buffers,
+            self._buffers.allocate(operand, roles),
+            self.workers.helper_threads,
+            self.name,
+        )
+
+    async def close(self) -> None:
+        """Close the device, its prepared models and its buffers."""
+        self.closed = True
+        self._end_orphans()
+        for prepared in self._all_prepared():
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("%s: a prepared model was not closed well", self.name)
+        if self._buffers is not None:
+            self._buffers.close()
+
+    def trim(self) -> None:
+        """Have every prepared model give back scratch that it has not used since the last call."""
+        self._end_orphans()
+        for prepared in self._all_prepared():
+            prepared.trim()
+
+    def _sized(self, model: Model) -> Model:
+        """The model with what the engine says of operand types of its extensions."""
+        if not model.extension_name_to_prefix:
+            return model
+        return extensions.sized(model, self.engine.extensions, self.name)
+
+    def _end_orphans(self) -> None:
+        """Leave the fast states whose bursts were dropped."""
+        while self._orphans:
+            for fast_state in self._orphans.popleft():
+                fast_state.leave()
+
+    def _all_prepared(self) -> list[EnginePreparedModel]:
+        # The watchdog's thread trims while the loop prepares.
+        with self._lock:
+            return list(self._prepared)
+
+    def _compiled(
+        self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
+    ) -> Plan:
+        """A plan of the engine, in a lowering that it offers."""
+        engine = self.engine
+        vlog.driver("%s: prepares %s", self.name, model.name or "a model")
+        if lowering is None:
+            return check_plan(engine.compile(model, preference), self.name)
+        if not isinstance(engine, LoweringEngine):
+            raise InvalidArgument(f"{self.name} knows one way to run a model, not {lowering.name}")
+        offered = engine.lowerings(model, preference)
+        if lowering not in offered:
+            names = ", ".join(f"{each.name} with {each.threads} threads" for each in offered)
+            raise InvalidArgument(
+                f"{self.name} does not offer {lowering.name[:40]} with {lowering.threads} threads "
+                f"for this model, but: {names}"
+            )
+        return check_plan(engine.compile(model, preference, lowering), self.name)
+
+    def _supported(self, model: Model) -> tuple[bool, ...]:
+        answers, fault = self._asked(model)
+        if fault:
+            logger.warning("%s: %s", self.name, fault)
+        return answers
+
+    def _asked(self, model: Model) -> tuple[tuple[bool, ...], str]:
+        """The supported operations of a model, and the mistakes in the engine's answer."""
+        readable, have_memory = validation.supportable(model)
+        nothing = (False,) * len(have_memory)
+        try:
+            validation.validate_model(readable)
+        except ModelError:
+            if readable is model:
+                raise
+            return nothing, ""
+        answers = tuple(map(bool, self.engine.supported_operations(readable)))
+        if len(answers) != len(nothing):
+            return nothing, reasons.miscounted(len(answers), len(nothing))
+        return tuple(a and b for a, b in zip(answers, have_memory, strict=True)), ""
+
+    def _why_not(self, model: Model) -> tuple[str | None, ...]:
+        """Mistakes of the driver first, then unreadable memory, then the driver's reasons."""
+        answers, fault = self._asked(model)
+        if fault:
+            texts = reasons.reasons_of(model, answers, (fault,) * len(answers))
+            return tuple(texts)
+        readable, have_memory = validation.supportable(model)
+        said, note = reasons.asked(self.engine, readable)
+        texts = reasons.reasons_of(model, answers, said, note=note)
+        return tuple(
+            (text or None) if has_memory else reasons.NO_MEMORY
+            for text, has_memory in zip(texts, have_memory, strict=True)
+        )
+
+    async def _written(
+        self,
+        write: Callable[[Descriptors], str],
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+        deadline: Deadline | None,
+    ) -> str:
+        """Have a thread write cache files; why that failed."""
+        try:
+            return await self._with_files(write, model_fds, data_fds, deadline)
+        except NNError as error:
+            return str(error)
+
+    async def _with_files(
+        self,
+        work: Callable[[Descriptors], T],
+        model_fds: Sequence[int],
+        data_fds: Sequence[int],
+        deadline: Deadline | None,
+    ) -> T:
+        """Have a thread work on duplicates of descriptors."""
+        try:
+            files = Descriptors(model_fds, data_fds)
+        except OSError as error:
+            raise GeneralFailure(f"{self.name}: a cache file cannot be used: {error}") from error
+
+        def claimed() -> T:
+            with files.claimed():
+                return work(files)
+
+        try:
+            return await self._in_thread(claimed, deadline)
+        finally:
+            files.close()
+
+    async def _in_thread(self, work: Callable[[], T], deadline: Deadline | None) -> T:
+        self._check_open()
+        return await self.workers.helper_threads.run(work, self.name, deadline)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise DeviceUnavailable(f"{self.name} is closed")
+
+
+def _orphan(orphans: deque[list[FastState]], fast_states: list[FastState]) -> None:
+    """A prepared model is no more; on any thread, amidst anything."""
+    if fast_states:
+        orphans.append(fast_states)
+
+
+def _check_token(token: bytes) -> None:
+    if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
+        raise InvalidArgument(
+            f"a cache token is {BYTE_SIZE_OF_CACHE_TOKEN} bytes, got {len(token)} bytes"
+        )

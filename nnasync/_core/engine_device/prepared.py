@@ -1,0 +1,544 @@
+"""A plan of an engine as a PreparedModel: every path of execution."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from nnasync import hal
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.deferred import deferred
+from nnasync._core.device_helpers import begun_at
+from nnasync._core.engine_device.binding import Binding, SizedCall, array_of, target_of
+from nnasync._core.engine_device.burst_context import EngineBurstContext
+from nnasync._core.engine_device.fast_state import FastState
+from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
+from nnasync._core.engine_device.launched import Done, Launched, timing_of
+from nnasync._core.plans.guarded import Health
+from nnasync._core.validation import validate_request
+from nnasync._core.workers import Call, Task, Workers, contained
+from nnasync._core.workers.inline import NEXT_TURN, RUN, WORKER, Admission
+from nnasync.engine.contract import OutputBuffer, Plan
+from nnasync.errors import (
+    DeviceError,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadlineTransient,
+    NNError,
+    OutputInsufficientSize,
+    because,
+)
+from nnasync.fences import Fence, signaled
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    Array,
+    ExecutionConfig,
+    ExecutionResult,
+    Model,
+    Operand,
+    OutputShape,
+    Priority,
+    Request,
+    Shape,
+    Timing,
+    is_fully_specified,
+)
+from nnasync.scheduler import NEVER_NS, Estimate
+from nnasync.tracing import vlog
+
+if TYPE_CHECKING:
+    from nnasync import burst as bursts
+    from nnasync._core.engine_device import tokens, warmup
+    from nnasync._core.engine_device.buffers import Buffers
+    from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
+else:
+    bursts = deferred("nnasync.burst")
+    warmup = deferred("nnasync._core.engine_device.warmup")
+    tokens = deferred("nnasync._core.engine_device.tokens")
+
+__all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
+
+LAUNCH_INLINE_NS = 50_000
+"""A launch runs on the caller's thread only if that is cheaper than waking another thread."""
+
+
+class EnginePreparedModel:
+    """A plan of an engine as a PreparedModel."""
+
+    def __init__(
+        self,
+        model: Model,
+        plan: Plan,
+        workers: Workers,
+        *,
+        priority: Priority,
+        concurrency: int,
+        name: str,
+        health: Health | None = None,
+        runs_inline: bool = True,
+        tries_ahead: bool = False,
+        buffers: Callable[[], Buffers | None] = lambda: None,
+    ) -> None:
+        """`health` is that of a plan that falls back: while it is bad nothing runs inline.
+
+        With `tries_ahead` it may run before its first execution though nobody has measured it.
+        `buffers` gives those of its device, if it has allocated any.
+        """
+        self._workers = workers
+        self._health = health
+        self._model = model
+        self._plan: Plan | None = plan
+        self._priority = priority
+        self._estimate = Estimate()
+        self._tries_ahead = tries_ahead
+        self._gate = ConcurrencyGate(workers, concurrency)
+        self._name = name
+        self._bindings: dict[int, Binding] = {}
+        self._buffers = buffers
+        self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
+        self._result = ExecutionResult(self._shapes)
+        self._loops = _has_loops(model) or not runs_inline
+        workers.expect(priority, self)
+        self._settled = all(
+            is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
+        )
+        self._samples_at_trim = 0
+        self._fast_states: list[FastState] = []
+        self._is_counted = True
+        self.client = 0
+        """The client that owns these executions, by its number; set before the first execution."""
+
+    @property
+    def model(self) -> Model:
+        """The model that was prepared."""
+        return self._model
+
+    @property
+    def estimate(self) -> Estimate:
+        """What one execution is expected to take."""
+        return self._estimate
+
+    async def execute(
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
+    ) -> ExecutionResult:
+        """Run on a worker."""
+        task = self._task(self._binding(request), config)
+        self._gate.submit_for_loop(task)
+        try:
+            await task.fence
+        finally:
+            if not task.fence.done:
+                self._workers.abandon(task)
+        return self._outcome(task, measure=config.measure)
+
+    async def execute_synchronously(
+        self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
+    ) -> ExecutionResult:
+        """Run on the calling thread if that is cheaper than a worker, else on a worker."""
+        admission = self._admission()
+        if admission is NEXT_TURN:
+            needed_ns = self._estimate.best_ns
+            await self._workers.turns.wait(self._priority, needed_ns, config.deadline_ns)
+            admission = self._admission()
+        if admission is not WORKER and self._gate.try_enter():
+            result = self._run_inline(request, config)
+            if result is not None:
+                return result
+        return await self.execute(request, config)
+
+    def check_room(self) -> None:
+        """Raise ResourceExhaustedTransient if an execution would find the queue full.
+
+        Nothing is said where executions are so short that they do not go there.
+        """
+        if self._admission() is not WORKER:
+            return
+        self._workers.check_room(self._priority, self.client)
+
+    def bind(self, request: Request, *, tries: bool = True) -> None:
+        """Validate and bind a request before its first execution, and run it once as a trial.
+
+        The trial reads arbitrary data from its memory, so its failure means nothing. A plan that
+        nobody has measured is tried, and measured, where its engine `tries_ahead`.
+        """
+        binding = self._binding(request)
+        is_known = self._estimate.samples > 0
+        if not (tries and (is_known or self._tries_ahead)) or binding.is_managed or self._loops:
+            return
+        if not self._gate.try_enter():
+            return
+        try:
+            call = binding.take()
+            try:
+                if is_known:
+                    warmup.tried(call)
+                else:
+                    warmup.measure(call, self._workers, self._estimate)
+                binding.give_back(call)
+            except Exception as error:
+                # Its inputs were no inputs; a run that matters tells its own failure.
+                vlog.driver("%s: a trial run failed: %s", self._name, error)
+        finally:
+            self._gate.leave()
+
+    async def warm_up_calls(
+        self,
+        calls: Callable[[int, Deadline | None], Awaitable[object]],
+        deadline: Deadline | None = None,
+    ) -> int:
+        """Make this many calls of the network, so that the application's first call is fast.
+
+        Returns how many more such calls this thread must make at once.
+        """
+        if self._loops:
+            return 0
+        self._is_counted = False
+        warmed_up = warmup.warm_up_calls(
+            self._workers, self._estimate, calls, self._runs_here, deadline
+        )
+        try:
+            with contextlib.suppress(NNError):
+                return await warmed_up
+            return 0
+        finally:
+            self._is_counted = True
+
+    def _runs_here(self) -> bool:
+        """Whether an execution that began now would run on this thread."""
+        enters = self._admission() is RUN and self._gate.try_enter()
+        if enters:
+            self._gate.leave()
+        return enters
+
+    def run_now(
+        self,
+        request: Request,
+        config: ExecutionConfig,
+        given: Sequence[Array] | None = None,
+    ) -> ExecutionResult | None:
+        """Run on this thread if that is cheaper than a hop, else None."""
+        gate = self._gate
+        if self._admission() is not RUN or not (gate.is_open or gate.try_enter()):
+            return None
+        return self._run_inline(request, config, given)
+
+    def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
+        """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
+        settled = self._settled or self._is_settled(request)
+        if not settled or self._admission(LAUNCH_INLINE_NS) is not RUN:
+            return None
+        if not self._gate.try_enter():
+            return None
+        measure = config.measure
+        launched_ns = now_ns() if measure else 0
+        try:
+            if self._run_inline(request, config) is None:
+                return None
+        except (MissedDeadlineTransient, DeviceError) as error:
+            fence = Fence()
+            fence.fail(error.with_traceback(None))
+        else:
+            fence = signaled()
+        return Launched(Done(launched_ns, fence), self._workers, measure=measure)
+
+    async def execute_fenced(
+        self,
+        request: Request,
+        wait_for: Sequence[Fence] = (),
+        config: ExecutionConfig = DEFAULT_CONFIG,
+    ) -> Launched:
+        """Launch behind fences; an execution that is ready and cheap has already run on return."""
+        if not self._is_settled(request):
+            raise InvalidArgument(f"{self._name}: a fenced execution needs fully specified outputs")
+        pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
+        if not pending:
+            config = begun_at(config, now_ns())
+            launched = self.launch_now(request, config)
+            if launched is not None:
+                return launched
+        return self.launch_on_worker(request, pending, config)
+
+    def launch_on_worker(
+        self,
+        request: Request,
+        wait_for: Sequence[Fence] = (),
+        config: ExecutionConfig = DEFAULT_CONFIG,
+    ) -> Launched:
+        """Launch behind fences, from any thread; nothing runs on that."""
+        task = self._task(self._binding(request), config)
+        if not wait_for:
+            self._gate.submit(task, held=False)
+            return Launched(task, self._workers, measure=config.measure)
+        try:
+            self._workers.hold(task, wait_for)
+        except NNError:
+            task.release()
+            raise
+        waits = Dependencies(task, len(wait_for), self._gate, self._workers, config.duration_ns)
+        task.when_released(waits.forget)
+        for fence in wait_for:
+            fence.add_callback(waits.met)
+        return Launched(task, self._workers, measure=config.measure)
+
+    async def configure_execution_burst(
+        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
+    ) -> BurstContext:
+        """Serve a burst; the device is in its fast state until it is closed, or idle for long."""
+        return self.serve_burst(callback, request_channel, result_channel)
+
+    def serve_burst(
+        self,
+        callback: BurstCallback,
+        request_channel: Channel,
+        result_channel: Channel,
+        *,
+        ordered: bool = True,
+    ) -> EngineBurstContext:
+        """The same, at once and from any thread; unless `ordered`, requests run side by side."""
+        self._open_plan()
+        fast_state = FastState(self._workers)
+        server = bursts.BurstServer(
+            self.begin,
+            callback,
+            result_channel,
+            run_now=self.run_now,
+            used=fast_state.touch,
+            ordered=ordered,
+        )
+        request_channel.listen(server.receive)
+        context = EngineBurstContext(server, self.run_now, fast_state)
+        fast_state.belongs_to(context)
+        self._fast_states.append(fast_state)
+        return context
+
+    @property
+    def fast_states(self) -> list[FastState]:
+        """The fast states of its bursts, a list that outlives it."""
+        return self._fast_states
+
+    async def close(self) -> None:
+        """Release the bindings and the plan's scratch memory; executions in flight are answered."""
+        plan, self._plan = self._plan, None
+        text = f"{self._name} was closed while this was in flight"
+        closed = because("closing", DeviceUnavailable(text))
+        self._workers.dismiss(self._estimate, closed)
+        self._workers.expect_no_more(self)
+        self._bindings.clear()
+        for fast_state in self._fast_states:
+            fast_state.leave()
+        if plan is not None:
+            plan.trim()
+
+    def trim(self) -> None:
+        """Give scratch back that was not used since the last call; a hot burst keeps it."""
+        samples = self._estimate.samples
+        plan = self._plan
+        over = [fast_state for fast_state in tuple(self._fast_states) if not fast_state.look()]
+        for fast_state in over:
+            self._fast_states.remove(fast_state)
+        is_hot = any(fast_state.is_hot for fast_state in tuple(self._fast_states))
+        if plan is not None and samples == self._samples_at_trim and not is_hot:
+            plan.trim()
+        self._samples_at_trim = samples
+
+    # -- binding requests
+
+    def _binding(self, request: Request) -> Binding:
+        binding = self._bindings.get(id(request))
+        return self._bind(request) if binding is None else binding
+
+    def _bind(self, request: Request) -> Binding:
+        plan = self._open_plan()
+        self._validate(request)
+        if any(isinstance(pool, int) for pool in request.pools):
+            return self._kept(request, self._bound_by_tokens(plan, request))
+        main = self._model.main
+        inputs = [
+            None if argument.has_no_value else array_of(request, argument, main.operands[index])
+            for argument, index in zip(request.inputs, main.input_indexes, strict=True)
+        ]
+        outputs = [
+            target_of(request, argument, operand)
+            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
+        ]
+        self._check_sizes(outputs)
+        return self._kept(request, Binding(plan, inputs, outputs))
+
+    def _kept(self, request: Request, binding: Binding) -> Binding:
+        """Keep a binding for as long as its request lives."""
+        key, bindings = id(request), self._bindings
+        binding.reference = weakref.ref(request, lambda _: bindings.pop(key, None))
+        bindings[key] = binding
+        return binding
+
+    def _bound_by_tokens(self, plan: Plan, request: Request) -> Binding:
+        known = self._buffers()
+        if known is None:
+            raise InvalidArgument(
+                f"{self._name}: a memory token of the request stands for no buffer: the device has "
+                "allocated none"
+            )
+        binding = tokens.TokenBinding(self, self._model, plan, request, known, self._shapes)
+        try:
+            self._check_sizes(binding.outputs)
+        except OutputInsufficientSize:
+            binding.fail(binding.take())
+            raise
+        return binding
+
+    def _validate(self, request: Request) -> None:
+        validate_request(self._model, request, unspecified_outputs=True)
+        if any(argument.has_no_value for argument in request.outputs):
+            raise InvalidArgument(f"{self._name}: an output cannot be omitted")
+
+    def _check_sizes(self, outputs: Sequence[_Shaped]) -> None:
+        """Raise OutputInsufficientSize where an output of known shape does not fit in."""
+        sufficient = [
+            not (
+                isinstance(output, OutputBuffer) and is_fully_specified(operand.type, output.shape)
+            )
+            for output, operand in zip(outputs, self._outputs(), strict=True)
+        ]
+        if not all(sufficient):
+            shapes = tuple(
+                OutputShape(output.shape, fits)
+                for output, fits in zip(outputs, sufficient, strict=True)
+            )
+            raise OutputInsufficientSize(
+                f"{self._name}: the buffer of output {sufficient.index(False)} is too small", shapes
+            )
+
+    def _is_settled(self, request: Request) -> bool:
+        """Whether model and request together state the shapes of all outputs."""
+        if self._settled:
+            return True
+        return len(request.outputs) != len(self._shapes) or all(
+            is_fully_specified(operand.type, argument.dimensions or operand.dimensions)
+            for argument, operand in zip(request.outputs, self._outputs(), strict=True)
+        )
+
+    def _outputs(self) -> list[Operand]:
+        main = self._model.main
+        return [main.operands[index] for index in main.output_indexes]
+
+    # -- running
+
+    def _open_plan(self) -> Plan:
+        if self._plan is None:
+            raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
+        return self._plan
+
+    def _admission(self, budget_ns: float = NEVER_NS) -> Admission:
+        # How long a loop takes depends on its data: it never holds the caller's thread.
+        if self._plan is None or self._loops or (self._health and self._health.suspects):
+            return WORKER
+        return self._workers.inline.admission(
+            self._priority, self._estimate, budget_ns, self.client
+        )
+
+    def _run_inline(
+        self,
+        request: Request,
+        config: ExecutionConfig,
+        given: Sequence[Array] | None = None,
+    ) -> ExecutionResult | None:
+        """Run on this thread after the gate was entered; None if a worker must run the fallback."""
+        entered_ns = now_ns() if config.measure else 0
+        try:
+            binding = self._bindings.get(id(request)) or self._bind(request)
+            call = binding.take()
+            try:
+                if given is not None and not call.reads_given:
+                    binding.write(given)
+                    given = None
+                device_ns = self._workers.inline.run(
+                    call, self._estimate, config.deadline_ns, self._name, self.client, given
+                )
+            except BaseException:
+                binding.fail(call)
+                raise
+            finally:
+                binding.give_back(call)
+        except DeviceError:
+            if self._health is None or not self._health.suspects:
+                raise
+            return None
+        finally:
+            if not self._gate.is_open:
+                self._gate.leave()
+        measure = config.measure
+        if not measure and not isinstance(call, SizedCall):
+            return self._result
+        timing = Timing(device_ns, now_ns() - entered_ns) if measure else None
+        return self._result_of(call, timing)
+
+    def _task(self, binding: Binding, config: ExecutionConfig) -> Task:
+        call = binding.take()
+        task = Task(call, self._priority, self._estimate, config.deadline_ns, self._name)
+        task.client, task.is_counted = self.client, self._is_counted
+        task.stop.loop_timeout_ns = config.loop_timeout_ns
+        if binding.is_managed:
+            task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
+        task.when_released(lambda: binding.give_back(call))
+        return task
+
+    def _outcome(self, task: Task, *, measure: bool) -> ExecutionResult:
+        return self._result_of(task.call, timing_of(task, task.launched_ns) if measure else None)
+
+    def _result_of(self, call: Call, timing: Timing | None) -> ExecutionResult:
+        if isinstance(call, SizedCall):
+            return ExecutionResult(call.shapes, timing or Timing())
+        return self._result if timing is None else ExecutionResult(self._shapes, timing)
+
+    def begin(
+        self,
+        request: Request,
+        config: ExecutionConfig,
+        *,
+        behind: Fence | None,
+        reply: Callable[[Outcome], None],
+        release: Callable[[], None],
+    ) -> Callable[[], None] | None:
+        """Begin one execution of a burst, from any thread (`burst.Begin`)."""
+        task = self._task(self._binding(request), config)
+
+        def answer(fence: Fence) -> None:
+            error = fence.error
+            reply(
+                contained(error, self._name)
+                if error is not None
+                else self._outcome(task, measure=config.measure)
+            )
+
+        task.fence.add_callback(answer)
+        task.when_released(release)
+        try:
+            if behind is None or behind.done:
+                self._gate.submit(task, held=False)
+            else:
+                self._workers.hold(task, (behind,))
+                behind.add_callback(Dependencies(task, 1, self._gate, self._workers, None).met)
+        except NNError as error:
+            task.fence.fail(error.with_traceback(None))
+            task.release()
+        return lambda: self._workers.abandon(task)
+
+
+class _Shaped(Protocol):
+    @property
+    def shape(self) -> Shape: ...
+
+
+def _has_loops(model: Model) -> bool:
+    return any(
+        operation.type == hal.OperationType.WHILE
+        for subgraph in (model.main, *model.referenced)
+        for operation in subgraph.operations
+    )
+
+
+def _has_failed(fence: Fence) -> bool:
+    """Whether the execution of a fence failed; one that was refused is never answered."""
+    return not fence.done or fence.error is not None

@@ -1,0 +1,362 @@
+"""A buffer as applications have it: memory that stands for arrays in calls of networks.
+
+It is a buffer of a device (memory domain), or shared memory in its stead; `execution.domain`
+decides. Requests name either in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from nnasync import device as devices
+from nnasync._core.execution import images
+from nnasync._core.execution.ports import Port, Ports, as_array, check_out, copy_in
+from nnasync._core.execution.slots import Piece, Slot
+from nnasync.device import Device, InlinePreparedModel, PreparedModel
+from nnasync.errors import BadState, GeneralFailure, InvalidArgument
+from nnasync.fences import Fence
+from nnasync.hal import (
+    Array,
+    Memory,
+    Model,
+    Operand,
+    Shape,
+    Struct,
+    combine_dimensions,
+    dtype_of,
+    is_fully_specified,
+    is_scalar,
+    type_name,
+)
+from nnasync.memory import Pool
+
+__all__ = [
+    "Buffer",
+    "Mixed",
+    "Role",
+    "BufferWrite",
+    "are_among",
+    "memory_of",
+    "pieces_of",
+    "placed",
+    "places_of",
+]
+
+
+class Role(Struct, frozen=True):
+    """One use of a buffer: an input or output of a network, made by `net.input`, `net.output`.
+
+    `is_pinned`: the application named the devices of the network itself, so that nothing else is to
+    be used.
+    """
+
+    device: Device
+    prepared: PreparedModel
+    model: Model
+    kind: Literal["input", "output"]
+    port: Port
+    is_pinned: bool = False
+
+
+_numbers = itertools.count(1)
+
+
+class Buffer:
+    """Memory for inputs and outputs of networks, made by `rt.allocate`.
+
+    It stands for an array in `net(...)`, `net.launch(...)` and `burst(...)`, as an argument and in
+    `out=`, where it has a role. An async context manager; one that is dropped is given back.
+    """
+
+    def __init__(
+        self,
+        memory: devices.Buffer | Pool,
+        operand: Operand,
+        roles: Sequence[Role],
+        reason: str = "",
+    ) -> None:
+        """`operand` describes the contents; `reason` says why no device holds it."""
+        self.dtype: np.dtype[Any] = dtype_of(operand.type)
+        self.reason = reason
+        self.roles = tuple(roles)
+        self._uses = {(id(role.prepared), role.kind, role.port.position) for role in roles}
+        self._operand = operand
+        self._memory: devices.Buffer | Pool | None = memory
+        self._found: Shape | None = None
+        self._idle: Pool | None = None
+        self.number = next(_numbers)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is shared memory, for the `reason`, and no memory of a device."""
+        return isinstance(self._open(), Pool)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the contents.
+
+        Without contents that of the allocation, with 0 for unknown dimensions.
+
+        Contents that were written by token, not through this object, do not count.
+        """
+        return self._operand.dimensions if self._found is None else self._found
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the allocation knew all dimensions."""
+        return is_fully_specified(self._operand.type, self._operand.dimensions)
+
+    async def read(self, out: Array | None = None) -> Array:
+        """A copy of the contents, in a fresh array or in `out`.
+
+        Raises GeneralFailure where there are none, ResourceExhaustedTransient while they are being
+        written, InvalidArgument for an `out` that does not fit, BadState when closed.
+        """
+        memory, shape = self._open(), self.shape
+        if not is_fully_specified(self._operand.type, shape):
+            raise GeneralFailure(f"{self!r} has no contents: nothing was written to it")
+        if out is not None and (out.shape != shape or out.dtype != self.dtype):
+            raise InvalidArgument(f"out must be {self.dtype} {list(shape)} for {self!r}")
+        pool = memory if isinstance(memory, Pool) else self._staging(shape)
+        if not isinstance(memory, Pool):
+            await memory.copy_to(pool)
+        found = pool.array(self.dtype, shape)
+        if out is None:
+            out = found.copy()
+        else:
+            np.copyto(out, found)
+        self._keep(memory, pool)
+        return out
+
+    async def write(self, value: Any) -> None:
+        """Set the contents from anything that numpy can read; it also sets open dimensions.
+
+        Raises InvalidArgument for what does not fit, ResourceExhausted while somebody uses the
+        contents or where there is no room, BadState when closed. A write that fails leaves none.
+        """
+        memory = self._open()
+        array = as_array(value, self.roles[0].port)
+        if not self._takes(array.shape):
+            raise InvalidArgument(f"an array of shape {list(array.shape)} does not fit in {self!r}")
+        if isinstance(memory, Pool):
+            np.copyto(memory.array(self.dtype, array.shape), array)
+            return
+        pool = self._staging(array.shape)
+        np.copyto(pool.array(self.dtype, array.shape), array)
+        self._found = None
+        await memory.copy_from(pool, array.shape)
+        self._found = array.shape
+        self._keep(memory, pool)
+
+    async def close(self) -> None:
+        """Give it back; what runs with it goes on. Idempotent."""
+        memory, self._memory, self._idle = self._memory, None, None
+        self.number = next(_numbers)
+        if isinstance(memory, Pool):
+            memory.close()
+        elif memory is not None:
+            await memory.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Array:
+        raise TypeError("the contents of a buffer are with its device: use `await buffer.read()`")
+
+    def __repr__(self) -> str:
+        return f"Buffer({type_name(self._operand.type)} {list(self.shape)})"
+
+    # -- for requests
+
+    @property
+    def pool(self) -> Memory | int:
+        """What stands in `Request.pools`: a pool, or a token."""
+        memory = self._open()
+        return memory if isinstance(memory, Pool) else memory.token
+
+    offset = 0
+
+    @property
+    def length(self) -> int:
+        """Bytes to name in a request; 0 stands for all of a device's buffer."""
+        memory = self._open()
+        return memory.size if isinstance(memory, Pool) else 0
+
+    def check(self, prepared: PreparedModel, kind: str, port: Port) -> None:
+        """Raise InvalidArgument where it has not this role, BadState when closed."""
+        self._open()
+        if (id(prepared), kind, port.position) not in self._uses:
+            raise InvalidArgument(
+                f"{self!r} was not allocated for {kind} {port.name!r} of this network; give "
+                f"rt.allocate the role net.{kind}({port.name!r})"
+            )
+
+    def written(self, shape: Shape) -> None:
+        """Note the shape that an execution has written."""
+        self._found = shape
+
+    def _takes(self, shape: Shape) -> bool:
+        known = self._operand.dimensions
+        if is_scalar(self._operand.type):
+            return not shape
+        return 0 not in shape and combine_dimensions(known, shape) == shape != ()
+
+    def _open(self) -> devices.Buffer | Pool:
+        memory = self._memory
+        if memory is None:
+            raise BadState("the buffer is closed")
+        return memory
+
+    def _staging(self, shape: Shape) -> Pool:
+        """Memory of the size of contents, for a copy that has it alone."""
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        pool, self._idle = self._idle, None
+        if pool is not None and pool.size == nbytes:
+            return pool
+        return memory_of(self.roles, nbytes)
+
+    def _keep(self, memory: devices.Buffer | Pool, pool: Pool) -> None:
+        """Keep staging memory, which no copy uses any more, for the next one."""
+        if pool is not memory and self._memory is not None:
+            self._idle = pool
+
+
+def memory_of(roles: Sequence[Role], nbytes: int) -> Pool:
+    """Memory that all these devices can use: private where all of them are in this process."""
+    if all(isinstance(role.prepared, InlinePreparedModel) for role in roles):
+        return Pool.private(nbytes)
+    return Pool.allocate(nbytes)
+
+
+def are_among(values: object) -> bool:
+    """Whether some of these values, or this value, are buffers or images."""
+    several: Iterable[object]
+    if isinstance(values, (list, tuple)):
+        several = values
+    else:
+        several = values.values() if isinstance(values, Mapping) else (values,)
+    # A loop: the first of them is near the beginning as a rule.
+    for each in several:  # noqa: SIM110 - as an expression it takes twice as long
+        if type(each) is Buffer or type(each) is Pool:
+            return True
+    return False
+
+
+def places_of(values: Sequence[Any], outs: Sequence[Any]) -> tuple[int, ...]:
+    """The identity of the buffers and images in these places; a closed one differs."""
+    numbers = []
+    for each in (*values, *outs):
+        if type(each) is Buffer:
+            numbers.append(each.number)
+        elif type(each) is Pool:
+            numbers.append(-1 if each.closed else -id(each))
+        else:
+            numbers.append(0)
+    return tuple(numbers)
+
+
+class Mixed:
+    """What remains to be copied, with buffers and images in certain places of a call."""
+
+    # No buffer: this is remembered, and must not keep one that was dropped.
+    __slots__ = ("_given", "_noted", "_taken")
+
+    def __init__(
+        self, slot: Slot, ports: Ports, values: Sequence[Any], outs: Sequence[Any]
+    ) -> None:
+        self._given = [
+            (n, target, port)
+            for n, (target, port) in enumerate(zip(slot.inputs, ports.inputs, strict=True))
+            if values[n].__class__ not in (Buffer, Pool)
+        ]
+        self._taken = [
+            (n, source, port)
+            for n, (source, port) in enumerate(zip(slot.outputs, ports.outputs, strict=True))
+            if outs[n].__class__ is not Buffer
+        ]
+        self._noted = [
+            (n, port.shape)
+            for n, port in enumerate(ports.outputs)
+            if isinstance(outs[n], Buffer) and not outs[n].is_settled
+        ]
+
+    def fill(self, values: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Copy arrays in, and check those for outputs; raises InvalidArgument."""
+        for n, target, port in self._given:
+            copy_in(target, values[n], port)
+        for n, _, port in self._taken:
+            if outs[n] is not None:
+                check_out((port,), (outs[n],))
+
+    def read(self, outs: Sequence[Any]) -> Any:
+        """The results: fresh arrays, arrays and buffers of `outs`; a tuple if there are several."""
+        for n, shape in self._noted:
+            outs[n].written(shape)
+        found = list(outs)
+        for n, source, _ in self._taken:
+            if found[n] is None:
+                found[n] = source.copy()
+            else:
+                found[n][...] = source
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+def pieces_of(
+    ports: Ports, prepared: PreparedModel, values: Sequence[Any], outs: Sequence[Any]
+) -> list[tuple[int, Piece]]:
+    """The buffers and images among inputs and outputs, by position.
+
+    Raises InvalidArgument for a buffer without this role, BadState for a closed one.
+    """
+    pieces: list[tuple[int, Piece]] = []
+    for value, port in zip(values, ports.inputs, strict=True):
+        if isinstance(value, Buffer):
+            value.check(prepared, "input", port)
+            pieces.append((port.position, value))
+        elif isinstance(value, Pool):
+            pieces.append((port.position, images.piece_of(value, port)))
+    return pieces + placed(ports, prepared, outs)
+
+
+def placed(ports: Ports, prepared: PreparedModel, outs: Sequence[Any]) -> list[tuple[int, Piece]]:
+    """The buffers among outputs, by position behind all inputs; raises as `pieces_of` does."""
+    pieces: list[tuple[int, Piece]] = []
+    inputs = len(ports.inputs) + len(ports.state_inputs)
+    for each, port in zip(outs, ports.outputs, strict=True):
+        if isinstance(each, Buffer):
+            each.check(prepared, "output", port)
+            pieces.append((inputs + port.position, each))
+    return pieces
+
+
+class BufferWrite:
+    """Notes when a fence is signaled that buffers were written, as one of its callbacks."""
+
+    __slots__ = ("_outs", "_ports")
+
+    def __init__(self, ports: Sequence[Port], outs: Sequence[Any]) -> None:
+        self._ports = ports
+        self._outs = outs
+
+    def __call__(self, fence: Fence) -> None:
+        """Note it."""
+        if fence.error is None:
+            for each, port in zip(self._outs, self._ports, strict=True):
+                if each is not None:
+                    each.written(port.shape)
+        self._outs = ()
+        self._ports = ()

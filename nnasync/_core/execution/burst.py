@@ -1,0 +1,586 @@
+"""A burst as a user sees it: a stream of calls that carries the state of its model.
+
+Calls run in order, one at a time; up to `depth` may be in flight. An execution reads the state of
+the stream (`execution.state`) on one side and writes it on another, and only its success makes that
+the one that counts. So a call that missed its deadline, failed or was cancelled leaves the state as
+it was, even if the device goes on writing for a while; the next execution begins only when the
+device has let go.
+
+A call that finds the stream idle is sent at once and may have run when `send` returns; then
+nothing is awaited. The others wait in a queue of the client, because what they are to read is
+known only when the one before has ended; whichever thread ends it sends the next.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.deferred import deferred
+from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstStatistics, Ways
+from nnasync._core.execution.launch_arguments import config_of
+from nnasync._core.execution.order import OrderedCalls
+from nnasync._core.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
+from nnasync._core.execution.room import OnFull, Room
+from nnasync._core.execution.slots import MemorySource, own_memory
+from nnasync._core.execution.stream_state import StreamState
+from nnasync._core.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
+from nnasync._core.workers import Workers, contained
+from nnasync.burst import (
+    BurstController,
+    FastBurstContext,
+    InlineBurstContext,
+    LocalChannel,
+    Outcome,
+)
+from nnasync.device import Device, PreparedModel, RepeatingPreparedModel
+from nnasync.errors import (
+    BadState,
+    CallerError,
+    Cancelled,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadlineTransient,
+    NNError,
+    because,
+)
+from nnasync.fences import fresh
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    NEVER_NS,
+    Array,
+    ExecutionConfig,
+    ExecutionResult,
+    Model,
+    Request,
+)
+from nnasync.scheduler import at_ns
+from nnasync.tracing.tally import Tally
+
+if TYPE_CHECKING:
+    from nnasync._core.execution import buffer, distant
+else:
+    buffer = deferred("nnasync._core.execution.buffer")
+    distant = deferred("nnasync._core.execution.distant")
+
+__all__ = ["Burst", "BurstStatistics"]
+
+_LATE_NS = 500_000
+"""A device in another process answers at the deadline itself; this is how long that may take."""
+
+
+class Burst(OrderedCalls):
+    """A stream of executions of one network, made by `net.burst()`; an async context manager."""
+
+    def __init__(
+        self,
+        model: Model,
+        ports: Ports,
+        prepared: PreparedModel,
+        workers: Workers,
+        *,
+        depth: int,
+        on_full: OnFull = "wait",
+        owner: object = None,
+        tally: Tally | None = None,
+        device: Device | None = None,
+        memory: MemorySource = own_memory,
+    ) -> None:
+        """`owner` is kept for as long as the burst is; `device` may have the state in buffers.
+
+        `memory` is for slots, and for the state where no buffers have it; `tally` counts the calls.
+        """
+        super().__init__(workers, StreamState(ports, memory) if model.state else None)
+        self._model = model
+        self._ports = ports
+        self._port = ports.inputs[0] if len(ports.inputs) == 1 else None
+        self._prepared = prepared
+        self._room = Room(depth, on_full, workers.watchdog)
+        self._owner = owner
+        self._tally = tally or Tally()
+        self._device = device
+        self._wakeup = Wakeup.current()
+        self._turn = workers.turns.here  # All calls are made on this loop.
+        self._memory = memory
+        self._controller: BurstController | None = None
+        self._inline: InlineBurstContext | None = None
+        self._fast_context: FastBurstContext | None = None
+        self._prompt: BurstController | None = None
+        self._standby = prepared if isinstance(prepared, RepeatingPreparedModel) else None
+        self._broken: NNError | None = None
+        self._open = False
+        self._idle: list[BurstSlot] = []
+        self._submitted = self._succeeded = self._failed = 0
+
+    async def __aenter__(self) -> Self:
+        if self._controller is not None:
+            raise BadState("a burst can be entered once; open another with net.burst()")
+        if self._state is not None and self._device is not None:
+            self._state = await distant.moved_away(
+                self._state, self._ports, self._device, self._prepared
+            )
+        requests, results = LocalChannel(), LocalChannel()
+        controller = BurstController(requests, results)
+        standby = self._standby
+        try:
+            context = await self._prepared.configure_execution_burst(controller, requests, results)
+        except Exception as error:
+            # What stands by for the device does all of it.
+            self._broken = None if standby is None else standby.failed(error)
+            if self._broken is None:
+                raise
+        else:
+            controller.attach(context)
+            if standby is None and isinstance(context, InlineBurstContext):
+                self._inline = context
+            self._fast_context = context if isinstance(context, FastBurstContext) else None
+            self._prompt = controller if controller.is_prompt else None
+        self._controller = controller
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __call__(
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        measure: bool = False,
+    ) -> Any:
+        """Run once on the stream's state; arguments and results as of a network's call.
+
+        When `depth` calls are in flight already it waits for one to end, until the deadline at
+        most, or raises ResourceExhaustedTransient if the burst is to refuse.
+        """
+        tally = self._tally
+        tally.calls += 1
+        try:
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+                self._check(deadline)
+            if self._room.is_full:
+                await self._room.wait(at_ns(deadline))
+                self._check(deadline)
+            config = DEFAULT_CONFIG
+            if measure or deadline is not None:
+                config = config_of(deadline, measure=measure)
+            slot, ways, outs, mixed = self._filled(arrays, out)
+            answer: ExecutionResult | NNError | int | None = None
+            if self._running is None and not self._turn.is_half_spent():
+                if self._inline is not None:
+                    answer = self._run_now(self._inline, slot, ways, config)
+                elif self._prompt is not None and not (self._standby and self._standby.suspects):
+                    answer = self._ask(self._prompt, slot, ways, config)
+            if isinstance(answer, ExecutionResult):
+                value = self._value(slot, answer, outs, mixed, measure=measure)
+                tally.completed += 1
+                return value
+            if answer is None and deadline is not None:
+                self._check_heard(slot, config.deadline_ns)
+            call = BurstCall(slot, ways, config)
+            self._room.enter()
+            self._submitted += 1
+            try:
+                if answer is not None:
+                    self._follow(call, answer)
+                elif self._takes_lead(call):
+                    if self._turn.is_half_spent():
+                        await self._turn_of(call)
+                    self._send(call)
+                if call.outcome is None:
+                    await self._wait(call)
+            finally:
+                self._room.leave()
+            value = self._finish(call, outs, mixed)
+            tally.completed += 1
+            return value
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+
+    async def measured(
+        self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
+    ) -> Measured:
+        """The same with timings."""
+        return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
+
+    def state(self) -> dict[str, Array]:
+        """Copies of the stream's state, by the names of the model's state inputs; {} without any.
+
+        Waits for a device in another process, which has the state, for a second at most. Raises
+        BadState while calls are in flight, DeviceUnavailable where the device does not answer.
+        """
+        return self._settled_state().read() if self._state is not None else {}
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
+        if self._state is not None or values:
+            self._settled_state().load(values)
+
+    def reset(self) -> None:
+        """Set the state to zeroes, as at the beginning of the stream."""
+        if self._state is None:
+            return
+        self._settled_state().begin()
+
+    def statistics(self) -> BurstStatistics:
+        """Counts so far; `hot` while the device is in its fast state for this burst."""
+        return BurstStatistics(
+            submitted=self._submitted,
+            succeeded=self._succeeded,
+            failed=self._failed,
+            in_flight=self._room.in_flight,
+            hot=self._open and (self._fast_context is None or self._fast_context.is_hot),
+        )
+
+    def close(self) -> None:
+        """End the burst; calls in flight end with DeviceUnavailable. Idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        if self._wakeup.is_inherited:
+            return  # What is in flight is the parent's.
+        text = "the burst was closed while this call was in flight"
+        error = because("closing", DeviceUnavailable(text))
+        with self._lock:
+            pending, self._pending = list(self._pending), deque()
+        self._room.close(error)
+        for call in pending:
+            self._withdraw(call, error)
+        if self._controller is not None:
+            self._controller.close(error)
+        self._idle.clear()
+        self._inline = self._fast_context = self._prompt = None
+
+    def __del__(self) -> None:
+        # On whatever thread collects, amidst anything: closing is left to the loop. What is posted
+        # does not have this object, which would live on with its network and their memory.
+        if not getattr(self, "_open", False):
+            return
+        self._open = False
+        if self._controller is not None:
+            error = DeviceUnavailable("the burst was dropped while this call was in flight")
+            self._wakeup.post(functools.partial(self._controller.close, error))
+        warnings.warn(
+            f"a burst of network {self._model.name!r} was dropped without being closed: use it "
+            "with `async with`, or call close()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+    def _check(self, deadline: Deadline | None) -> None:
+        if not self._open:
+            raise BadState("the burst is not open; use it inside `async with net.burst() as burst`")
+        if not self._wakeup.is_current():
+            raise BadState("the burst belongs to the event loop it was made on, not to this one")
+        if deadline is not None and deadline.__class__ is not Deadline:
+            raise InvalidArgument(
+                f"deadline must be a Deadline such as nn.within(ms=10), got {deadline!r}"
+            )
+
+    def _check_heard(self, slot: BurstSlot, deadline_ns: int) -> None:
+        try:
+            self._wakeup.check_heard(deadline_ns)
+        except NNError:
+            self._submitted += 1
+            self._failed += 1
+            self._idle.append(slot)
+            raise
+
+    def _run_now(
+        self,
+        inline: InlineBurstContext,
+        slot: BurstSlot,
+        ways: Ways,
+        config: ExecutionConfig,
+    ) -> ExecutionResult | None:
+        """Run on this thread where nothing is under way: no other thread looks at the stream."""
+        state = self._state
+        request = ways.requests[0 if state is None else state.current]
+        try:
+            result = inline.run_now(request, config)
+        except NNError:
+            self._submitted += 1
+            self._failed += 1
+            self._idle.append(slot)
+            raise
+        if result is not None:
+            self._submitted += 1
+            if state is not None:
+                state.advance()
+                self._last = None
+        return result
+
+    def _ask(
+        self,
+        prompt: BurstController,
+        slot: BurstSlot,
+        ways: Ways,
+        config: ExecutionConfig,
+    ) -> ExecutionResult | NNError | int:
+        """Ask a device next door where nothing is under way; a serial number: it answers later.
+
+        An error is returned where something stands by that may make up for it.
+        """
+        began_ns = now_ns()
+        try:
+            outcome = prompt.ask(self._arguments(prompt, ways), config)
+        except NNError as error:
+            if self._standby is not None:
+                return error
+            self._submitted += 1
+            self._failed += 1
+            self._discard(slot)
+            raise
+        self._turn.spend(now_ns() - began_ns)
+        if isinstance(outcome, int) or (self._standby is not None and isinstance(outcome, NNError)):
+            return outcome
+        self._submitted += 1
+        if isinstance(outcome, NNError):
+            self._failed += 1
+            self._discard(slot)
+            raise outcome
+        if self._state is not None:
+            self._state.advance()
+        self._last = None
+        return outcome
+
+    def _follow(self, call: BurstCall, answer: NNError | int) -> None:
+        """Have a call that was asked, and has no result yet, end as one that was sent."""
+        with self._lock:
+            self._running, self._last = call, None
+        if isinstance(answer, NNError):
+            self._answered(call, answer)
+            return
+        call.serial = answer
+        if self._prompt is not None:
+            self._prompt.follow(answer, lambda outcome: self._answered(call, outcome))
+        self._watch(call)
+
+    def _filled(
+        self, arrays: Sequence[Any], out: Any
+    ) -> tuple[BurstSlot, Ways, Sequence[Any] | None, buffer.Mixed | None]:
+        """A slot with the inputs in it, the requests on it, and how to read the outputs."""
+        ports = self._ports
+        if out is None and self._idle and fits(arrays, self._port):
+            slot = self._idle.pop()
+            slot.inputs[0][...] = arrays[0]
+            return slot, slot.ways, None, None
+        values = in_order(ports.inputs, arrays, "input")
+        try:
+            slot = self._idle.pop()
+        except IndexError:
+            slot = BurstSlot(self._model, ports, self._state, self._memory)
+        try:
+            if out is None or out.__class__ is np.ndarray or not buffer.are_among(out):
+                outs = check_out(ports.outputs, out)
+                try:
+                    slot.write(ports.inputs, values)
+                except InvalidArgument:
+                    if not buffer.are_among(values):
+                        raise
+                else:
+                    return slot, slot.ways, outs, None
+            outs = out_in_order(ports.outputs, out)
+            key = buffer.places_of(values, outs)
+            known = slot.mixed.get(key)
+            if known is None:
+                pieces = buffer.pieces_of(ports, self._prepared, values, outs)
+                mixed = buffer.Mixed(slot, ports, values, outs)
+                known = slot.remember(key, mixed, slot.ways_with(pieces))
+            mixed, ways = known
+            mixed.fill(values, outs)
+        except CallerError:
+            self._idle.append(slot)
+            raise
+        return slot, ways, outs, mixed
+
+    async def _turn_of(self, call: BurstCall) -> None:
+        """Let the loop turn while the call, not sent yet, holds its place in the stream."""
+        try:
+            await self._workers.turns.next()
+        except BaseException:
+            call.given_up = True
+            self._failed += 1
+            self._ended(call, Cancelled("the call was cancelled before it began"))
+            self._idle.append(call.slot)
+            raise
+
+    def _send(self, call: BurstCall) -> None:
+        """Send a call, and those that follow it for as long as the answers come within `send`."""
+        sending: BurstCall | None = call
+        while sending is not None:
+            sending.sender = threading.get_ident()
+            self._send_one(sending)
+            sending.sender = 0
+            following, sending.following = sending.following, None
+            sending = following
+
+    def _send_one(self, call: BurstCall) -> None:
+        controller = self._controller
+        try:
+            if controller is None or not self._open:
+                raise because("closing", DeviceUnavailable("the burst is closed"))
+            failure = self._broken
+            if failure is None and self._standby is not None:
+                failure = self._standby.skipped()
+            if failure is not None:
+                self._repeat(call, failure)
+                return
+            call.serial = controller.send(
+                self._arguments(controller, call.ways),
+                lambda outcome: self._answered(call, outcome),
+                call.config,
+            )
+        except Exception as error:
+            self._answered(call, contained(error, "the device").with_traceback(None))
+            return
+        if call.given_up and call.outcome is None:
+            # It was given up on the loop before its serial number was there to cancel it by.
+            controller.cancel(call.serial)
+        self._watch(call)
+
+    def _answered(self, call: BurstCall, outcome: Outcome) -> None:
+        """The device answered; what it failed to do is repeated by what stands by for it."""
+        standby, failure = self._standby, None
+        if standby is not None and self._open and not call.given_up:
+            if isinstance(outcome, NNError):
+                failure = standby.failed(outcome, self._request(call.ways))
+            else:
+                standby.succeeded()
+        if failure is None:
+            self._ended(call, outcome)
+        else:
+            self._repeat(call, failure)
+
+    def _repeat(self, call: BurstCall, failure: NNError) -> None:
+        standby = self._standby
+        if standby is not None:
+            request = self._request(call.ways)
+            call.cancel = standby.repeat(
+                request, call.config, failure, lambda outcome: self._ended(call, outcome)
+            )
+            if call.given_up and call.cancel is not None:
+                call.cancel()
+
+    def _request(self, ways: Ways) -> Request:
+        """The request on the side of the state that counts now."""
+        return ways.requests[0 if self._state is None else self._state.current]
+
+    def _arguments(self, controller: BurstController, ways: Ways) -> bytes:
+        """A request on the side of the state that counts now, encoded once."""
+        side = 0 if self._state is None else self._state.current
+        arguments = ways.encoded[side]
+        if arguments is None:
+            arguments = ways.encoded[side] = controller.encode(ways.requests[side])
+        return arguments
+
+    def _watch(self, call: BurstCall) -> None:
+        """Answer a call at its deadline for a device in another process, which may hang."""
+        if self._prompt is None or call.config.deadline_ns == NEVER_NS:
+            return
+        try:
+            call.alarm = self._alarm(call.config.deadline_ns + _LATE_NS, lambda: self._expire(call))
+        except NNError as error:
+            self._expire(call, error)
+            return
+        if call.outcome is not None or call.given_up:
+            call.alarm.disarm()
+
+    def _expire(self, call: BurstCall, error: NNError | None = None) -> None:
+        """Answer a call that was sent, and cancel it on the device."""
+        with self._lock:
+            if call.outcome is not None or call.given_up:
+                return
+            # At once: an answer that comes now does not count, and may not be seen either.
+            call.given_up = True
+            if error is None:
+                error = MissedDeadlineTransient("the device did not answer by the deadline")
+            call.answer(error)
+        if self._controller is not None:
+            self._controller.cancel(call.serial)
+            if call.cancel is not None:
+                call.cancel()
+        call.settle(error)
+
+    async def _wait(self, call: BurstCall) -> None:
+        call.waiter = Waiter()
+        if call.outcome is not None:
+            return
+        try:
+            await call.waiter
+        except BaseException:
+            self._give_up(call)
+            raise
+
+    def _give_up(self, call: BurstCall) -> None:
+        with self._lock:
+            call.given_up = True
+            sent = call is self._running
+            if call is self._last and self._state is not None:
+                # It succeeded, but its waiter was cancelled before it heard of that.
+                self._state.go_back()
+                self._last = None
+        if call.alarm is not None:
+            call.alarm.disarm()
+        if sent and self._controller is not None:
+            self._controller.cancel(call.serial)
+            if call.cancel is not None:
+                call.cancel()
+        self._discard(call.slot)
+        self._failed += 1
+
+    def _finish(
+        self, call: BurstCall, outs: Sequence[Any] | None, mixed: buffer.Mixed | None
+    ) -> Any:
+        outcome = call.outcome
+        if outcome is None:
+            raise BadState("the burst ended without answering this call")
+        if isinstance(outcome, NNError):
+            self._failed += 1
+            self._discard(call.slot)
+            raise fresh(outcome) from outcome
+        return self._value(call.slot, outcome, outs, mixed, measure=call.config.measure)
+
+    def _value(
+        self,
+        slot: BurstSlot,
+        result: ExecutionResult,
+        outs: Sequence[Any] | None,
+        mixed: buffer.Mixed | None,
+        *,
+        measure: bool,
+    ) -> Any:
+        value = slot.read(outs) if mixed is None or outs is None else mixed.read(outs)
+        self._idle.append(slot)
+        self._succeeded += 1
+        return (value, result.timing) if measure else value
+
+    def _discard(self, slot: BurstSlot) -> None:
+        """Forget a slot that the device may still use; its memory goes when the device lets go."""
+        if self._controller is not None:
+            self._controller.free(slot.pool)
+
+    def _settled_state(self) -> StreamState:
+        if self._state is None:
+            raise BadState("this network carries no state")
+        if self._room.in_flight:
+            raise BadState("the state changes while calls are in flight; await them first")
+        return self._state

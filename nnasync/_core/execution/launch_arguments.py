@@ -1,0 +1,132 @@
+"""What the arguments of a launch mean, other than its inputs one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nnasync._core.clock import Deadline
+from nnasync._core.deferred import deferred
+from nnasync._core.execution.launch import Execution
+from nnasync._core.execution.ports import Port
+from nnasync.errors import BadState, InvalidArgument
+from nnasync.fences import Fence, FenceStatus
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    DEFAULT_LOOP_TIMEOUT_NS,
+    MAXIMUM_LOOP_TIMEOUT_NS,
+    NEVER_NS,
+    ExecutionConfig,
+)
+from nnasync.memory import Region
+
+if TYPE_CHECKING:
+    from nnasync._core.execution import buffer
+else:
+    buffer = deferred("nnasync._core.execution.buffer")
+
+__all__ = [
+    "all_met",
+    "config_of",
+    "fences_of",
+    "gone",
+    "launch_config",
+    "misfit",
+    "spread",
+]
+
+_SIGNALED = FenceStatus.SIGNALED
+_MEASURED = ExecutionConfig(measure=True)
+
+
+def misfit(region: Region, port: Port) -> InvalidArgument:
+    """What to raise for a region of another dtype or shape."""
+    return InvalidArgument(
+        f"region for input {port.name!r} is {region.dtype} {list(region.shape)}, "
+        f"should be {port.dtype} {list(port.shape)}"
+    )
+
+
+def gone(port: Port) -> BadState:
+    """What to raise for a region of a closed execution."""
+    return BadState(
+        f"the execution that gave the region for input {port.name!r} is closed, "
+        "its outputs are gone"
+    )
+
+
+def spread(arrays: Sequence[Any]) -> Sequence[Any]:
+    """`launch(first.outputs)` means `launch(*first.outputs)`."""
+    if len(arrays) == 1:
+        first = arrays[0]
+        if first.__class__ in (tuple, list) and first and _is_piece(first[0]):
+            spread: Sequence[Any] = first
+            return spread
+    return arrays
+
+
+def _is_piece(value: Any) -> bool:
+    return isinstance(value, Region) or (
+        not isinstance(value, (int, float, list, tuple)) and buffer.are_among(value)
+    )
+
+
+def config_of(deadline: Deadline | None, *, measure: bool) -> ExecutionConfig:
+    """How a call runs."""
+    if deadline is not None:
+        return ExecutionConfig(measure, deadline.at_ns)
+    return _MEASURED if measure else DEFAULT_CONFIG
+
+
+def launch_config(
+    deadline: Deadline | None,
+    duration: float | None,
+    loop_timeout: float | None,
+    *,
+    measure: bool,
+) -> ExecutionConfig:
+    """How a launch runs; times are in seconds. Raises InvalidArgument."""
+    return ExecutionConfig(
+        measure,
+        NEVER_NS if deadline is None else deadline.at_ns,
+        _limit_of_loops_ns(loop_timeout),
+        _nanoseconds(duration, "duration"),
+    )
+
+
+def fences_of(wait_for: Sequence[Fence | Execution]) -> Sequence[Fence]:
+    """`wait_for=` as fences; raises InvalidArgument."""
+    if wait_for.__class__ is not list and not isinstance(wait_for, Iterable):
+        raise InvalidArgument(f"wait_for takes a list of fences, got {wait_for!r}")
+    return [_fence(item) for item in wait_for]
+
+
+def all_met(fences: Sequence[Fence]) -> bool:
+    """Whether all dependencies are done and none failed."""
+    return not fences or all(fence.status is _SIGNALED for fence in fences)
+
+
+def _fence(item: Fence | Execution) -> Fence:
+    if item.__class__ is Fence:
+        return item
+    fence = item.fence if isinstance(item, Execution) else item
+    if not isinstance(fence, Fence):
+        raise InvalidArgument(f"wait_for takes fences, got {item!r}")
+    return fence
+
+
+def _nanoseconds(seconds: float | None, name: str) -> int | None:
+    """A time limit in seconds as nanoseconds; raises InvalidArgument."""
+    if seconds is None:
+        return None
+    number: object = seconds
+    if not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
+        raise InvalidArgument(f"{name} must be a number of seconds, 0 or more, got {seconds!r}")
+    return int(seconds * 1e9)
+
+
+def _limit_of_loops_ns(seconds: float | None) -> int:
+    """`loop_timeout=` as nanoseconds; raises InvalidArgument."""
+    if seconds is None:
+        return DEFAULT_LOOP_TIMEOUT_NS
+    return min(_nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)

@@ -1,0 +1,587 @@
+"""A compiled network: call it, launch it, or open a burst on it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import msgspec
+import numpy as np
+
+from nnasync._core.clock import Deadline
+from nnasync._core.compilation import Compilation, Fallback, Report, devices_of
+from nnasync._core.deferred import deferred
+from nnasync._core.execution.carrying import carried
+from nnasync._core.execution.closing import Closing
+from nnasync._core.execution.launch import Execution, fenced
+from nnasync._core.execution.launch_arguments import (
+    all_met,
+    config_of,
+    fences_of,
+    launch_config,
+    spread,
+)
+from nnasync._core.execution.placing import place
+from nnasync._core.execution.ports import (
+    Measured,
+    Port,
+    as_given,
+    check_out,
+    fits,
+    in_order,
+    out_in_order,
+    ports_of,
+)
+from nnasync._core.execution.room import OnFull
+from nnasync._core.execution.slots import (
+    Holding,
+    Lease,
+    Slot,
+    Slots,
+    moved,
+    own_memory,
+    private_memory,
+)
+from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
+from nnasync._core.workers import Workers
+from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
+from nnasync.errors import BadState, CallerError, InvalidArgument, NNError
+from nnasync.fences import Fence
+from nnasync.hal import (
+    DEFAULT_CONFIG,
+    Array,
+    ExecutionConfig,
+    ExecutionResult,
+    Model,
+    Request,
+)
+from nnasync.memory import Pool
+from nnasync.tracing.tally import Tally
+
+if TYPE_CHECKING:
+    from nnasync._core.execution import buffer, flexible, images, open_burst, open_launch
+    from nnasync._core.execution import burst as bursts
+    from nnasync._core.execution.burst import Burst
+    from nnasync._core.execution.flexible import FlexibleCalls
+    from nnasync._core.execution.open_launch import StartTask
+else:
+    buffer = deferred("nnasync._core.execution.buffer")
+    bursts = deferred("nnasync._core.execution.burst")
+    flexible = deferred("nnasync._core.execution.flexible")
+    images = deferred("nnasync._core.execution.images")
+    open_burst = deferred("nnasync._core.execution.open_burst")
+    open_launch = deferred("nnasync._core.execution.open_launch")
+
+__all__ = ["DEFAULT_DEPTH", "Net"]
+
+_LARGE_BYTES = 32_768
+"""An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
+
+DEFAULT_DEPTH = 8
+"""The default number of executions of a burst in flight."""
+
+
+class Net:
+    """A compiled network of a runtime, made by `rt.compile`.
+
+    `await net(x)` answers with fresh arrays, `net.launch(x)` returns at once with a fence,
+    `net.burst()` opens a stream. To be used on the event loop of its runtime.
+    """
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        workers: Workers,
+        *,
+        on_close: Callable[[Net], Closing],
+        on_drop: Callable[[PreparedModel], object],
+        start: StartTask,
+        is_pinned: bool = False,
+        tally: Callable[[str], Tally] = lambda device: Tally(),
+    ) -> None:
+        """`start` starts tasks of the runtime; `is_pinned`: the application named the devices.
+
+        `on_drop` is called on the loop when the network was collected without being closed; `tally`
+        gives what counts the calls, by the names of the devices.
+        """
+        self._ports = ports = ports_of(compilation.model)
+        self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
+        self._is_large = (
+            self._port is not None
+            and not ports.state_inputs
+            and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
+        )
+        self._slots = Slots(compilation.model, self._ports)
+        self._omitting: FlexibleCalls | None = None
+        self._fell_back: tuple[Fallback, ...] = ()
+        self._tally_of = tally
+        self._use(compilation)
+        self._wakeup = Wakeup.current()
+        self._workers = workers
+        self._on_close = on_close
+        self._start = start
+        self._on_drop = on_drop
+        self._is_pinned = is_pinned
+        self._has_roles = False
+        self._closed = False
+
+    def _use(self, compilation: Compilation) -> None:
+        prepared = compilation.prepared
+        self._compilation = compilation
+        self._note_report(compilation.report)
+        self._is_urgent_call = compilation.report.cache_hit or compilation.later is not None
+        self._prepared: PreparedModel = prepared
+        self._inline = inline = prepared if isinstance(prepared, InlinePreparedModel) else None
+        if inline is None:
+            self._slots.serve(compilation.device)
+        else:
+            self._slots.serve(None, inline.check_room)
+        self._omitting = None
+        self._flexible = None if self._ports.are_settled else self._flexible_calls()
+
+    def _flexible_calls(self) -> FlexibleCalls:
+        memory = own_memory if self._inline is None else private_memory
+        return flexible.FlexibleCalls(self._compilation.model, self._ports, self._prepared, memory)
+
+    @property
+    def model(self) -> Model:
+        """The model that was compiled."""
+        return as_given(self._compilation.model)
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Names, shapes and dtypes of the inputs; states are not among them."""
+        return self._ports.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Names, shapes and dtypes of the outputs; states are not among them."""
+        return self._ports.outputs
+
+    def input(self, which: str | int = 0) -> buffer.Role:
+        """An input, by name or number, as a use of a buffer that `rt.allocate` makes."""
+        return self._role("input", self._ports.inputs, which)
+
+    def output(self, which: str | int = 0) -> buffer.Role:
+        """An output, by name or number, as a use of a buffer that `rt.allocate` makes."""
+        return self._role("output", self._ports.outputs, which)
+
+    def report(self) -> Report:
+        """Where the model runs, and why, and what fell back so far."""
+        fallbacks = (*self._fell_back, *self._compilation.fallbacks())
+        if not fallbacks:
+            return self._report
+        return msgspec.structs.replace(self._report, fallbacks=fallbacks)
+
+    def _note_report(self, report: Report) -> None:
+        """Note that another plan has taken over."""
+        self._report = report
+        self._tally = self._tally_of(devices_of(report))
+
+    def _take_over(self, compilation: Compilation) -> bool:
+        """Run calls from now on by another compilation of the same model.
+
+        Running calls end on the old one. Returns False if this network is closed.
+        """
+        if not self._closed:
+            self._fell_back = self.report().fallbacks
+            self._use(compilation)
+        return not self._closed
+
+    async def __call__(
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        measure: bool = False,
+    ) -> Any:
+        """Run once: an array, or a tuple of arrays if there are several outputs.
+
+        Takes one value per input, or one mapping by name: whatever numpy can read, buffers, and
+        images (`memory.Pool.image`), which are read in place.
+        `out`, arrays and buffers, is written instead of fresh arrays: one per output, None for a
+        fresh one, or some by name. None omits an optional input. Where the model leaves shapes
+        open, the inputs bring theirs along. States start from zero. `measure=True` is the older
+        form of `measured`. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
+        DeviceError.
+        """
+        tally = self._tally
+        tally.calls += 1
+        try:
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+            if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
+                config = config_of(deadline, measure=measure)
+                value = await self._call_in_full(arrays, out, config)
+                tally.completed += 1
+                return value
+            outs = None if out is None else check_out(self._ports.outputs, out)
+            config = DEFAULT_CONFIG
+            if measure or deadline is not None:
+                config = config_of(deadline, measure=measure)
+            slot, inline, is_large = self._slots.take(), self._inline, self._is_large
+            if not is_large:
+                slot.inputs[0][...] = arrays[0]
+            result = None
+            if inline is not None:
+                result = inline.run_now(slot.request, config, arrays if is_large else None)
+            if result is None:
+                if is_large:
+                    slot.inputs[0][...] = arrays[0]
+                result = await self._prepared.execute_synchronously(slot.request, config)
+            value = slot.read(outs)
+            self._slots.give_back(slot)
+            tally.completed += 1
+            return (value, result.timing) if measure else value
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+
+    async def measured(
+        self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
+    ) -> Measured:
+        """Run once: the result as of a call, and its Timing."""
+        return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
+
+    def as_dict(self, result: Any) -> dict[str, Any]:
+        """The result of a call by the names of the outputs."""
+        values = result if len(self._ports.outputs) > 1 else (result,)
+        return {port.name: value for port, value in zip(self.outputs, values, strict=True)}
+
+    async def launch(
+        self,
+        *arrays: Any,
+        out: Any = None,
+        wait_for: Sequence[Fence | Execution] = (),
+        deadline: Deadline | None = None,
+        duration: float | None = None,
+        loop_timeout: float | None = None,
+        measure: bool = False,
+    ) -> Execution:
+        """Launch behind fences and return at once; outcome and outputs come through the fence.
+
+        Takes arrays, which are copied, and regions, buffers and images, which are read in place
+        when the fences are signaled; `launch(first.outputs, wait_for=[first.fence])` chains. `out`
+        names buffers for outputs, as in a call. `duration` limits the time after the last fence,
+        `loop_timeout` each WHILE loop, in seconds. Raises CallerError and Refused only.
+        """
+        tally = self._tally
+        tally.calls += 1
+        try:
+            self._check(deadline)
+            if cancellation_pending():
+                await checkpoint_if_cancelled()
+            fences = () if wait_for == () else fences_of(wait_for)
+            execution: Execution | None = None
+            if out is None is duration is loop_timeout and fits(arrays, self._port):
+                config = config_of(deadline, measure=measure)
+                execution = self._launch_now(arrays[0], fences, config)
+            if execution is None:
+                config = launch_config(deadline, duration, loop_timeout, measure=measure)
+                execution = await self._launch_in_full(arrays, out, fences, config)
+        except BaseException as error:
+            tally.ended(error, deadline)
+            raise
+        tally.follow(execution.fence, deadline)
+        return execution
+
+    async def _launch_in_full(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        fences: Sequence[Fence],
+        config: ExecutionConfig,
+    ) -> Execution:
+        """A launch of any form; most are one array that fits and is cheap."""
+        values = in_order(self._ports.inputs, spread(arrays), "input")
+        if self._flexible is not None:
+            return self._launch_flexibly(self._flexible, values, fences, out, config)
+        outs = None if out is None else self._buffers_of(out)
+        # Both as they are now: another compilation may take over while the loop turns.
+        inline, prepared = self._inline, self._prepared
+        is_ready = all_met(fences)
+        slot = self._slots.take() if is_ready else self._slots.take_ahead()
+        peer = None if inline is not None else self._compilation.device
+        pieces, sources, copies = place(slot, values, outs, self._ports, prepared, peer)
+        fences = carried(copies, fences) if copies else fences
+        if self._workers.turns.here.is_half_spent():
+            await self._workers.turns.next()
+            is_ready = is_ready or all_met(fences)
+        request = slot.request_with(pieces)
+        launched: FencedExecution | None = None
+        if inline is not None and config.duration_ns is None and is_ready:
+            launched = inline.launch_now(request, config)
+        if launched is None:
+            launched = await fenced(prepared, request, fences, config)
+        fence = launched.fence
+        if outs is not None:
+            fence.add_callback(buffer.BufferWrite(self._ports.outputs, outs))
+        self._hold(sources, fence)
+        return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
+
+    def _launch_flexibly(
+        self,
+        calls: FlexibleCalls,
+        values: Sequence[Any],
+        fences: Sequence[Fence],
+        out: Any,
+        config: ExecutionConfig,
+    ) -> Execution:
+        execution = open_launch.OpenExecution(calls, values, out, config)
+        execution.begin(self._start, fences, self._workers.watchdog)
+        return execution
+
+    def _hold(self, sources: Sequence[Any], fence: Fence) -> None:
+        """Keep what an execution reads, and this network, until its fence is final."""
+        if fence.done:
+            return
+        for source in sources:
+            if isinstance(source, Lease):
+                source.read_until(fence)
+        fence.add_callback(Holding((self, *sources)))
+
+    def _launch_now(
+        self, array: Array, fences: Sequence[Fence], config: ExecutionConfig
+    ) -> Execution | None:
+        """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
+        if self._inline is None or self._is_large or not all_met(fences):
+            return None
+        if self._workers.turns.here.is_half_spent():
+            return None
+        slot = self._slots.take()
+        slot.inputs[0][...] = array
+        launched = self._inline.launch_now(slot.request, config)
+        if launched is None:
+            self._slots.give_back(slot)
+            return None
+        return Execution(launched, Lease(self._slots, slot, launched.fence), self._ports.outputs)
+
+    def burst(self, *, depth: int = DEFAULT_DEPTH, on_full: OnFull = "wait") -> Burst:
+        """A stream of executions, to be used with `async with`; at most `depth` in flight.
+
+        A call beyond that waits for its turn; with `on_full="refuse"` it raises
+        ResourceExhaustedTransient.
+        """
+        self._check(None)
+        make: Callable[..., Burst] = bursts.Burst
+        if self._flexible is not None:
+            make = functools.partial(open_burst.FlexibleBurst, self._flexible)
+        return make(
+            self._compilation.model,
+            self._ports,
+            self._prepared,
+            self._workers,
+            depth=depth,
+            on_full=on_full,
+            owner=self,
+            tally=self._tally,
+            device=None if self._inline else self._compilation.device,
+            memory=private_memory if self._inline else own_memory,
+        )
+
+    def _get_ready(self) -> None:
+        """Bind the memory of the first call in advance, so that it is as fast as later calls.
+
+        Called on any thread before the network is used. A failure is raised by the first call.
+        """
+        if self._inline is None or self._flexible is not None:
+            return
+        slot = self._slots.take()
+        with contextlib.suppress(NNError):
+            # There the first answer counts, not how it compares with later ones.
+            self._inline.bind(slot.request, tries=not self._is_urgent_call)
+        self._slots.give_back(slot)
+
+    async def _warm_up(self, until: Deadline | None = None) -> None:
+        """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
+        if self._inline is None or self._flexible is not None or self._is_urgent_call:
+            return
+        arrays = [np.full(port.shape, port.zero_point, port.dtype) for port in self.inputs]
+
+        async def calls(times: int, deadline: Deadline | None) -> None:
+            for _ in range(times):
+                await self(*arrays, deadline=deadline)
+
+        tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda _: Tally()
+        try:
+            last = await self._inline.warm_up_calls(calls, until)
+            forget = self._workers.inline.warming_up()
+            # Straight, and with little before the return: the processor knows its way by that.
+            try:
+                for _ in range(last):
+                    await self(*arrays)
+            finally:
+                forget()
+        except NNError:
+            pass
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._tally_of = tally_of
+            self._note_report(self._report)
+
+    def _trim(self) -> None:
+        """Give memory back that recent calls did not need; called when time has passed."""
+        self._slots.trim()
+
+    def close(self) -> Closing:
+        """Close the network at once; await it to wait until all calls in flight are answered."""
+        self._closed = True
+        self._slots.close()
+        for calls in (self._flexible, self._omitting):
+            if calls is not None:
+                calls.close()
+        return self._on_close(self)
+
+    async def aclose(self) -> None:
+        """Close the network, and wait until what was in flight is answered."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        # Not before the end of __init__; and on whatever thread collects, amidst anything.
+        if getattr(self, "_closed", True):
+            return
+        self._closed = True
+        self._wakeup.post(functools.partial(self._on_drop, self._prepared))
+        warnings.warn(
+            f"network {self.model.name!r} was dropped without being closed: call close(), or keep "
+            "it for as long as its runtime is open",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+    def _check(self, deadline: Deadline | None) -> None:
+        if self._closed:
+            raise BadState("the network is closed")
+        if not self._wakeup.is_current():
+            raise BadState("the network belongs to the event loop of its runtime, not to this one")
+        if deadline is not None and deadline.__class__ is not Deadline:
+            raise InvalidArgument(
+                f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
+            )
+
+    async def _call_in_full(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
+        """A call of any form; most are one array that fits."""
+        if self._flexible is not None:
+            return await self._call_flexibly(self._flexible, arrays, out, config)
+        if out is not None and out.__class__ is not np.ndarray and buffer.are_among(out):
+            return await self._call_with_buffers(arrays, out, config)
+        if len(arrays) == 1 and arrays[0].__class__ is Pool:
+            return await self._call_with_buffers(arrays, out, config)
+        outs = check_out(self._ports.outputs, out)
+        try:
+            slot = self._filled(arrays)
+        except InvalidArgument:
+            values = in_order(self._ports.inputs, arrays, "input")
+            if buffer.are_among(values):
+                return await self._call_with_buffers(arrays, out, config)
+            if all(value is not None for value in values):
+                raise
+            if self._omitting is None:
+                self._omitting = self._flexible_calls()
+            calls = self._omitting
+            return await self._call_flexibly(calls, arrays, out, config)
+        result = self._run_here(slot.request, config)
+        if result is None:
+            result = await self._prepared.execute_synchronously(slot.request, config)
+        value = slot.read(outs)
+        self._slots.give_back(slot)
+        return (value, result.timing) if config.measure else value
+
+    def _run_here(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
+        """Run a request at once if that is cheaper than a hop."""
+        if self._inline is None:
+            return None
+        return self._inline.run_now(request, config)
+
+    async def _call_flexibly(
+        self,
+        calls: FlexibleCalls,
+        arrays: Sequence[Any],
+        out: Any,
+        config: ExecutionConfig,
+    ) -> Any:
+        values = in_order(self._ports.inputs, arrays, "input")
+        value, timing = await calls.call(values, out, config)
+        return (value, timing) if config.measure else value
+
+    def _filled(self, arrays: Sequence[Any]) -> Slot:
+        values = in_order(self._ports.inputs, arrays, "input")
+        slot = self._slots.take()
+        try:
+            slot.write(self._ports.inputs, values)
+        except CallerError:
+            self._slots.give_back(slot)
+            raise
+        return slot
+
+    def _role(
+        self, kind: Literal["input", "output"], ports: Sequence[Port], which: str | int
+    ) -> buffer.Role:
+        self._check(None)
+        self._has_roles = True
+        compilation = self._compilation
+        for number, port in enumerate(ports):
+            if which in (number, port.name):
+                return buffer.Role(
+                    compilation.device,
+                    compilation.prepared,
+                    compilation.model,
+                    kind,
+                    port,
+                    self._is_pinned,
+                )
+        names = ", ".join(port.name for port in ports)
+        raise InvalidArgument(f"the network has no {kind} {which!r}; there are: {names}")
+
+    async def _call_with_buffers(
+        self, arrays: Sequence[Any], out: Any, config: ExecutionConfig
+    ) -> Any:
+        ports = self._ports
+        values = in_order(ports.inputs, arrays, "input")
+        outs = out_in_order(ports.outputs, out)
+        key = buffer.places_of(values, outs)
+        slot = self._slots.take()
+        try:
+            known = slot.mixed.get(key)
+            if known is None:
+                pieces = buffer.pieces_of(ports, self._prepared, values, outs)
+                mixed = buffer.Mixed(slot, ports, values, outs)
+                known = slot.remember(key, mixed, moved(slot.request, pieces))
+            mixed, request = known
+            mixed.fill(values, outs)
+        except CallerError:
+            self._slots.give_back(slot)
+            raise
+        result = self._run_here(request, config)
+        if result is None:
+            result = await self._prepared.execute_synchronously(request, config)
+        value = mixed.read(outs)
+        self._slots.give_back(slot)
+        return (value, result.timing) if config.measure else value
+
+    def _buffers_of(self, out: Any) -> Sequence[Any]:
+        """`out=` of a launch."""
+        outs = out_in_order(self._ports.outputs, out)
+        if not all(each is None or isinstance(each, buffer.Buffer) for each in outs):
+            raise InvalidArgument("out= of a launch takes buffers; other outputs are regions")
+        return outs

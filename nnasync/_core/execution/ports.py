@@ -1,0 +1,306 @@
+"""Inputs and outputs of a network: their descriptions, and checked copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from nnasync._core.deferred import deferred
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array, Model, Operand, Shape, Timing, dtype_of, is_fully_specified
+
+if TYPE_CHECKING:
+    from nnasync import extensions
+else:
+    extensions = deferred("nnasync.extensions")
+
+__all__ = [
+    "Measured",
+    "Port",
+    "Ports",
+    "as_array",
+    "as_given",
+    "check_out",
+    "copy_in",
+    "fits",
+    "in_order",
+    "out_in_order",
+    "ports_of",
+]
+
+
+_BEYOND = np.float32(2**20)
+"""More steps than any type has, in either direction; their sums are exact in float32."""
+
+
+class Port(msgspec.Struct, frozen=True):
+    """One input or output; `scale` and `zero_point` are 0 where it is not quantized.
+
+    A quantized value q stands for scale * (q - zero_point).
+    """
+
+    name: str
+    shape: Shape
+    dtype: np.dtype[Any]
+    scale: float
+    zero_point: int
+    position: int
+    """Place among all inputs or outputs of the model, states included."""
+    is_settled: bool = True
+    """Whether rank and all dimensions are known; a 0 in `shape` is one that is not."""
+
+    def quantize(self, values: Any) -> Array:
+        """Real values as this port has them: round(values / scale) + zero_point, within its type.
+
+        Halves are rounded away from zero and NaN becomes the highest value, as the operation
+        QUANTIZE does it. A port of floats has them as they are. Raises InvalidArgument for others.
+        """
+        real = np.asarray(values, np.float32)
+        if self._is_real():
+            return real.astype(self.dtype)
+        limits = np.iinfo(self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.clip(real / np.float32(self.scale), -_BEYOND, _BEYOND)
+            whole = np.trunc(steps)
+            whole += np.trunc(2 * (steps - whole))
+            clipped = np.fmin(whole + np.float32(self.zero_point), np.float32(limits.max))
+        quantized: Array = np.maximum(clipped, np.float32(limits.min)).astype(self.dtype)
+        return quantized
+
+    def dequantize(self, values: Any) -> Array:
+        """Values of this port as the real ones, float32, that they stand for; see `quantize`."""
+        real = np.asarray(values).astype(np.float32)
+        if self._is_real():
+            return real
+        real -= np.float32(self.zero_point)
+        real *= np.float32(self.scale)
+        return real
+
+    def _is_real(self) -> bool:
+        """Whether it has real values; raises InvalidArgument where it stands for none."""
+        if not self.scale and self.dtype.kind != "f":
+            raise InvalidArgument(f"{self.name!r} has {self.dtype}, which is not quantized")
+        return not self.scale
+
+    @property
+    def zero(self) -> Any:
+        """What stands for zero in an array of it: bytes where the type is a vendor's."""
+        return b"" if self.dtype.kind == "V" else self.zero_point
+
+
+class Measured(NamedTuple):
+    """What a call gave, and how long it took."""
+
+    value: Any
+    timing: Timing
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Inputs and outputs of a model, apart from the states that a stream carries."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    state_inputs: tuple[Port, ...]
+    state_outputs: tuple[Port, ...]
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether all shapes are known before a run."""
+        ports = self.inputs + self.outputs + self.state_inputs + self.state_outputs
+        return all(port.is_settled for port in ports)
+
+
+def as_given(model: Model) -> Model:
+    """A model that was compiled, without the sizes of extension types: it can be stored."""
+    return extensions.plain(model) if model.extension_name_to_prefix else model
+
+
+def ports_of(model: Model) -> Ports:
+    """The ports of a model; state inputs and state outputs are in the order of `model.state`."""
+    operands = model.main.operands
+    inputs = [_port(operands[i], n, "input") for n, i in enumerate(model.main.input_indexes)]
+    outputs = [_port(operands[i], n, "output") for n, i in enumerate(model.main.output_indexes)]
+    state_in = {pair.input for pair in model.state}
+    state_out = {pair.output for pair in model.state}
+    return Ports(
+        inputs=tuple(port for port in inputs if port.position not in state_in),
+        outputs=tuple(port for port in outputs if port.position not in state_out),
+        state_inputs=tuple(inputs[pair.input] for pair in model.state),
+        state_outputs=tuple(outputs[pair.output] for pair in model.state),
+    )
+
+
+def _port(operand: Operand, position: int, kind: str) -> Port:
+    return Port(
+        name=operand.name or f"{kind}{position}",
+        shape=operand.dimensions,
+        dtype=dtype_of(operand.type),
+        scale=operand.scale,
+        zero_point=operand.zero_point,
+        position=position,
+        is_settled=is_fully_specified(operand.type, operand.dimensions),
+    )
+
+
+def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequence[Any]:
+    """One value per port, from positional values or one mapping by name."""
+    if len(arguments) == 1 == len(ports) and arguments[0].__class__ is np.ndarray:
+        return arguments
+    if len(arguments) == 1 and isinstance(arguments[0], Mapping):
+        return _by_name(ports, arguments[0], what)
+    if len(arguments) != len(ports):
+        names = ", ".join(port.name for port in ports)
+        raise InvalidArgument(
+            f"{len(arguments)} {what}s given, the network takes {len(ports)}: {names}"
+        )
+    return arguments
+
+
+def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Sequence[Any]:
+    names = [port.name for port in ports]
+    given = set(map(str, values))
+    missing = [name for name in names if name not in given]
+    unknown = sorted(given - set(names))
+    if missing or unknown:
+        wrong = [
+            f"{kind} {', '.join(each)}"
+            for kind, each in (("missing", missing), ("unknown", unknown))
+            if each
+        ]
+        raise InvalidArgument(
+            f"{what}s by name: {'; '.join(wrong)}; the network takes {', '.join(names)}"
+        )
+    return [values[name] for name in names]
+
+
+def fits(arguments: Sequence[Any], port: Port | None) -> bool:
+    """Whether the arguments are one array of the port's dtype and shape: most calls."""
+    if port is None or len(arguments) != 1:
+        return False
+    value = arguments[0]
+    return value.__class__ is np.ndarray and value.dtype is port.dtype and value.shape == port.shape
+
+
+def copy_in(target: Array, value: Any, port: Port) -> None:
+    """Copy a value into the memory of an input; raises InvalidArgument if it does not fit."""
+    if value.__class__ is not np.ndarray or value.dtype is not port.dtype:
+        value = as_array(value, port)
+    if value.shape != port.shape:
+        raise InvalidArgument(
+            f"input {port.name!r} has shape {list(value.shape)}, should be {list(port.shape)}"
+        )
+    target[...] = value
+
+
+def as_array(value: Any, port: Port) -> Array:
+    """Anything array-like as an array of the port's dtype; numbers and lists are converted.
+
+    An array of another dtype is refused rather than converted: it hints at a missing step
+    (scaling, quantization) of the caller.
+    """
+    if value is None:
+        raise InvalidArgument(f"input {port.name!r} is None; only a plain call can omit an input")
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            array = np.from_dlpack(value)
+        else:
+            # To numpy, bytes are text; their buffer is an array.
+            array = np.asarray(memoryview(value) if isinstance(value, bytes) else value)
+    except Exception as error:
+        raise InvalidArgument(f"input {port.name!r} is not an array: {error}") from error
+    if array.dtype == port.dtype:
+        return array
+    if port.dtype.kind == "V":
+        return _as_bytes(array, port)
+    if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
+        return array.astype(port.dtype)
+    raise InvalidArgument(
+        f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}{_advice(array, port)}"
+    )
+
+
+def _advice(array: Array, port: Port) -> str:
+    """What makes an array one of the port's dtype; a cast alone is rarely right."""
+    if array.dtype.kind not in "fiub":
+        return ": it is no array of real numbers"
+    if port.scale:
+        formula = f"round(x / {port.scale:.9g})"
+        formula += f" {'-' if port.zero_point < 0 else '+'} {abs(port.zero_point)}"
+        return (
+            f", quantized: real values x as {formula} within its range, which Port.quantize(x) "
+            "computes (net.inputs has the ports); a cast alone would give other values"
+        )
+    if port.dtype.kind == "f" and array.dtype.kind in "iub":
+        return (
+            f"; .astype(np.{port.dtype}) converts it, to numbers in the range that the network was "
+            "trained with (a picture's bytes are often divided by 255)"
+        )
+    if port.dtype.kind == "f":
+        return f"; .astype(np.{port.dtype}) converts it"
+    return f"; .astype(np.{port.dtype}) converts it, if it keeps all of your values"
+
+
+def _as_bytes(array: Array, port: Port) -> Array:
+    """An array as elements of a vendor's type, of which only the size is known."""
+    if array.dtype.itemsize == port.dtype.itemsize and array.dtype.kind != "O":
+        return array.view(port.dtype)
+    raise InvalidArgument(
+        f"input {port.name!r} has elements of {array.dtype.itemsize} bytes ({array.dtype}), should "
+        f"have {port.dtype.itemsize}: its type is a vendor's; view the bytes as {port.dtype.str!r}"
+    )
+
+
+def _holds(dtype: np.dtype[Any], array: Array) -> bool:
+    """Whether plain Python numbers can be taken as `dtype` without loss of range."""
+    if array.dtype.kind == "f":
+        return dtype.kind == "f"
+    if array.dtype.kind not in "iub" or dtype.kind == "b":
+        return array.dtype.kind == dtype.kind
+    if dtype.kind == "f" or array.size == 0:
+        return True
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= array.min() and array.max() <= limits.max)
+
+
+def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
+    """`out=`, one, several, or some by name, as one value per output; None where there is none."""
+    if out is None:
+        return [None] * len(ports)
+    outs: Sequence[Any]
+    if isinstance(out, (tuple, list)):
+        outs = out
+    elif isinstance(out, Mapping):
+        names = [port.name for port in ports]
+        unknown = sorted(set(map(str, out)) - set(names))
+        if unknown:
+            raise InvalidArgument(
+                f"out= names {', '.join(unknown)}; the network gives {', '.join(names)}"
+            )
+        return [out.get(name) for name in names]
+    else:
+        outs = (out,)
+    if len(outs) != len(ports):
+        raise InvalidArgument(f"out= has {len(outs)} arrays, the network gives {len(ports)}")
+    return outs
+
+
+def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
+    """`out=` as one array per output, None for a new array; None if all are new."""
+    if out is None:
+        return None
+    outs = out_in_order(ports, out)
+    for array, port in zip(outs, ports, strict=True):
+        if array is not None and (
+            not isinstance(array, np.ndarray)
+            or array.shape != port.shape
+            or array.dtype != port.dtype
+            or not array.flags.writeable
+        ):
+            raise InvalidArgument(
+                f"out for {port.name!r} must be a writable {port.dtype} array of shape "
+                f"{list(port.shape)}"
+            )
+    return outs

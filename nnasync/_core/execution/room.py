@@ -1,0 +1,92 @@
+"""Calls of a burst that wait because as many as its depth allows are in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+from nnasync._core.clock import Watchdog
+from nnasync._core.wakeup import Wakeup
+from nnasync.errors import (
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    ResourceExhaustedTransient,
+    because,
+)
+from nnasync.fences import Fence
+from nnasync.hal import NEVER_NS
+
+OnFull = Literal["wait", "refuse"]
+"""What becomes of a call beyond the depth of its burst."""
+
+__all__ = ["OnFull", "Room"]
+
+
+class Room:
+    """The calls in flight, and those that wait in the order in which they came; of one loop.
+
+    A call stays among those that wait until it goes on, so that nobody who comes later goes first.
+    """
+
+    def __init__(self, depth: int, on_full: OnFull, watchdog: Watchdog) -> None:
+        if depth < 1:
+            raise InvalidArgument(f"depth must be 1 or more, got {depth}")
+        if on_full not in ("wait", "refuse"):
+            raise InvalidArgument(f'on_full must be "wait" or "refuse", got {on_full!r}')
+        self.in_flight = 0
+        self.is_full = False
+        """Whether a call that comes now has to wait."""
+        self._depth = depth
+        self._refuses = on_full == "refuse"
+        self._waiting: deque[Fence] = deque()
+        self._watchdog = watchdog
+
+    def enter(self) -> None:
+        """Note that a call is in flight."""
+        self.in_flight += 1
+        self._look()
+
+    def leave(self) -> None:
+        """Note that a call is over."""
+        self.in_flight -= 1
+        self._look()
+        if self._waiting:
+            self._let_go_on()
+
+    async def wait(self, deadline_ns: int) -> None:
+        """Return when there is a place, at most at the deadline; cancelling is safe.
+
+        Raises ResourceExhaustedTransient where calls are to be refused.
+        """
+        if self._refuses:
+            text = f"{self._depth} calls are in flight on this burst already (its depth)"
+            raise because("burst_depth", ResourceExhaustedTransient(text))
+        place, alarm = Fence(), None
+        if deadline_ns != NEVER_NS:
+            late = MissedDeadlinePersistent("the deadline passed while the burst was full")
+            alarm = self._watchdog.arm(deadline_ns, lambda: place.fail(late))
+        self._waiting.append(place)
+        self._look()
+        try:
+            await place
+        finally:
+            self._waiting.remove(place)
+            self._look()
+            if alarm is not None:
+                alarm.disarm()
+            if self._waiting:
+                # In another turn: until then it is not known whether this call takes the place.
+                Wakeup.current().post(self._let_go_on)
+
+    def close(self, error: Exception) -> None:
+        """Let nobody go on."""
+        for place in tuple(self._waiting):
+            place.fail(error)
+
+    def _look(self) -> None:
+        self.is_full = self.in_flight >= self._depth or len(self._waiting) > 0
+
+    def _let_go_on(self) -> None:
+        """Tell the first that there is a place; the next is told when that one has gone on."""
+        if self._waiting and self.in_flight < self._depth:
+            self._waiting[0].signal()

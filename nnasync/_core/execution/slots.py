@@ -1,0 +1,417 @@
+"""Memory for executions: one slot holds the inputs and outputs of one execution in flight.
+
+A slot is one pool with every input and output of the model, and the request that names them. Slots
+are recycled, the last one used first, so a steady stream of calls touches the same memory and the
+same request object, which the device has bound already. A slot whose execution failed or was given
+up is not recycled: the device may still write to it, so it is dropped, and its memory lives on for
+as long as the device holds it.
+
+A device of this process needs no descriptor, so the slots of its networks are private memory, of
+which there may be thousands. For a device in another process they are pieces of few shared pools,
+which that process alone gets. Where outputs in a slot turn out to be inputs of a network in yet
+another process, they are copied (`execution.carrying`), and the next few slots of the network that
+gave them have pools of their own, which anybody may be given.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from nnasync._core.execution.ports import Port, Ports, copy_in
+from nnasync.fences import Fence
+from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
+from nnasync.memory import Pool, Region, SharedArena, layout
+
+__all__ = [
+    "ANY_PROCESS",
+    "Holding",
+    "Lease",
+    "MemorySource",
+    "OutputRegion",
+    "Piece",
+    "Slot",
+    "Slots",
+    "moved",
+    "output_regions",
+    "own_memory",
+    "private_memory",
+]
+
+_REMEMBERED_REQUESTS = 16
+_KEPT_SLOTS = 4
+
+_OWN_POOLS = 16
+"""Slots of a network that have pools of their own: a chain through other processes is no longer."""
+
+ANY_PROCESS: Final = object()
+"""As the peer of a slot: its memory may be handed to any process."""
+
+_NEVER: Final = object()
+
+MemorySource: TypeAlias = Callable[[int], tuple[Pool, int]]
+"""Allocates this many zeroed bytes: a pool, and the offset in it."""
+
+
+def own_memory(nbytes: int) -> tuple[Pool, int]:
+    """Shared memory with a pool of its own; raises ResourceExhaustedTransient."""
+    return Pool.allocate(nbytes), 0
+
+
+def private_memory(nbytes: int) -> tuple[Pool, int]:
+    """Memory of this process alone; raises ResourceExhaustedTransient."""
+    return Pool.private(nbytes), 0
+
+
+class Piece(Protocol):
+    """A whole input or output outside of slots: a part of a pool, or a buffer with length 0."""
+
+    @property
+    def pool(self) -> Memory | int:
+        """The pool, or the token of the buffer."""
+
+    @property
+    def offset(self) -> int:
+        """Where it begins there, in bytes."""
+
+    @property
+    def length(self) -> int:
+        """Its bytes."""
+
+
+class Slot:
+    """Memory of one execution; states are read as zeros, and their new values are discarded."""
+
+    __slots__ = (
+        "__weakref__",
+        "_requests",
+        "era",
+        "inputs",
+        "locations",
+        "mixed",
+        "outputs",
+        "peer",
+        "pool",
+        "request",
+    )
+
+    def __init__(
+        self,
+        model: Model,
+        ports: Ports,
+        memory: MemorySource = own_memory,
+        *,
+        peer: object = ANY_PROCESS,
+    ) -> None:
+        """`peer` is the device that may receive the memory; None means no other process may."""
+        self.peer = peer
+        self.era: object = None
+        operands = model.main.operands
+        indexes = model.main.input_indexes + model.main.output_indexes
+        sizes = [byte_size(operands[i].type, operands[i].dimensions) for i in indexes]
+        offsets, total = layout(sizes)
+        self.pool, begin = memory(max(total, 1))
+        offsets = [begin + offset for offset in offsets]
+        self.locations = [
+            DataLocation(0, offset, size) for offset, size in zip(offsets, sizes, strict=True)
+        ]
+        arguments = [RequestArgument(location=location) for location in self.locations]
+        count = len(model.main.input_indexes)
+        self.inputs = [self._array(port, offsets[port.position]) for port in ports.inputs]
+        self.outputs = [self._array(port, offsets[count + port.position]) for port in ports.outputs]
+        self.request = Request(tuple(arguments[:count]), tuple(arguments[count:]), (self.pool,))
+        self._requests: dict[tuple[int, ...], Request] = {}
+        self.mixed: dict[tuple[int, ...], tuple[Any, Any]] = {}
+        for port in ports.state_inputs:
+            self._array(port, offsets[port.position]).fill(port.zero)
+
+    def _array(self, port: Port, offset: int) -> Array:
+        return self.pool.array(port.dtype, port.shape, offset)
+
+    def write(self, ports: Sequence[Port], values: Sequence[Any]) -> None:
+        """Copy every input in; raises InvalidArgument."""
+        if len(ports) == 1:
+            copy_in(self.inputs[0], values[0], ports[0])
+            return
+        for target, value, port in zip(self.inputs, values, ports, strict=True):
+            copy_in(target, value, port)
+
+    def read(self, out: Sequence[Any] | None) -> Any:
+        """The outputs as fresh arrays or in `out`; a tuple if there are several.
+
+        Buffers in `out` were written in place.
+        """
+        outputs = self.outputs
+        if out is not None:
+            taken = [_taken(*each) for each in zip(out, outputs, strict=True)]
+            return taken[0] if len(taken) == 1 else tuple(taken)
+        if len(outputs) == 1:
+            return outputs[0].copy()
+        return tuple(output.copy() for output in outputs)
+
+    def request_with(self, pieces: Sequence[tuple[int, Piece]]) -> Request:
+        """The request that has these inputs and outputs elsewhere, by position.
+
+        Positions count through the inputs, then through the outputs.
+        """
+        if not pieces:
+            return self.request
+        key = _key_of(pieces)
+        request = self._requests.get(key)
+        if request is None:
+            request = moved(self.request, pieces)
+            if len(self._requests) >= _REMEMBERED_REQUESTS:
+                self._requests.clear()
+            self._requests[key] = request
+        return request
+
+    def remember(self, key: tuple[int, ...], mixed: Any, made: Any) -> tuple[Any, Any]:
+        """Keep under a key in `mixed`, for a while, what serves calls with buffers."""
+        if len(self.mixed) >= _REMEMBERED_REQUESTS:
+            self.mixed.clear()
+        known = self.mixed[key] = mixed, made
+        return known
+
+
+def _taken(target: Any, source: Array) -> Any:
+    if target is None:
+        return source.copy()
+    if isinstance(target, np.ndarray):
+        target[...] = source
+    return target
+
+
+def _key_of(pieces: Sequence[tuple[int, Piece]]) -> tuple[int, ...]:
+    """What tells requests apart, for as long as what they name lives."""
+    key: list[int] = []
+    for at, piece in pieces:
+        pool = piece.pool
+        key += (at, pool if isinstance(pool, int) else -id(pool), piece.offset)
+    return tuple(key)
+
+
+def moved(request: Request, pieces: Sequence[tuple[int, Piece]]) -> Request:
+    """A request with some of its inputs and outputs elsewhere."""
+    count = len(request.inputs)
+    arguments = [*request.inputs, *request.outputs]
+    pools = list(request.pools)
+    for at, piece in pieces:
+        if piece.pool not in pools:
+            pools.append(piece.pool)
+        location = DataLocation(pools.index(piece.pool), piece.offset, piece.length)
+        arguments[at] = RequestArgument(location=location)
+    return Request(tuple(arguments[:count]), tuple(arguments[count:]), tuple(pools))
+
+
+class Slots:
+    """The idle slots of one network."""
+
+    def __init__(self, model: Model, ports: Ports) -> None:
+        self._model = model
+        self._ports = ports
+        self._idle: list[Slot] = []
+        self._era: object = object()
+        self._peer: object = ANY_PROCESS
+        self._admit: Callable[[], object] | None = None
+        self._shared: MemorySource = own_memory
+        self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
+        self._most_own = 0
+
+    def serve(self, peer: object, admit: Callable[[], object] | None = None) -> None:
+        """Make slots for the device `peer` from now on; None: for a device of this process.
+
+        `admit` is called before a slot is made, and raises where an execution would be refused.
+        """
+        self._admit = admit
+        if peer is None and self._peer is None:
+            return
+        self._peer = peer
+        self._shared = SharedArena().take
+        self._begin_anew()
+
+    def take(self) -> Slot:
+        """An idle slot, the last one used, or a new one; raises what `admit` does."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            if self._admit is not None:
+                self._admit()
+            return self._new()
+
+    def take_ahead(self) -> Slot:
+        """The same for an execution that is not to be queued yet."""
+        return self._idle.pop() if self._idle else self._new()
+
+    def give_back(self, slot: Slot) -> None:
+        """Recycle a slot that no device uses, or drop it once closed."""
+        if slot.era is self._era:
+            self._idle.append(slot)
+
+    def lend(self) -> None:
+        """Have the next slots be memory that may be handed to any process."""
+        if not self._most_own:
+            self._most_own = _OWN_POOLS
+            if self._era is not None:
+                self._begin_anew()
+
+    def trim(self) -> None:
+        """Drop the idle slots that a burst of calls left behind, but for a few."""
+        del self._idle[:-_KEPT_SLOTS]
+
+    def close(self) -> None:
+        """Drop the idle slots, now and when they are given back."""
+        self._era = None
+        self._idle.clear()
+
+    def _begin_anew(self) -> None:
+        """Drop the idle slots, and those in use when they are given back."""
+        self._era = object()
+        self._idle.clear()
+
+    def _new(self) -> Slot:
+        if self._peer is ANY_PROCESS or len(self._own) < self._most_own:
+            slot = Slot(self._model, self._ports)
+            self._own.add(slot)
+        elif self._peer is None:
+            slot = Slot(self._model, self._ports, private_memory, peer=None)
+        else:
+            slot = Slot(self._model, self._ports, self._shared, peer=self._peer)
+        slot.era = self._era or _NEVER
+        return slot
+
+
+class Lease:
+    """The right to a slot's outputs after a launch; the slot is recycled when the lease ends.
+
+    It ends by `close` or with the last reference to it. The execution and its output regions hold
+    one, and so does every execution that reads those regions, until it is done. A lease that is
+    closed while one of them is not done leaves it the slot: that is dropped, not recycled.
+    """
+
+    __slots__ = ("_fence", "_readers", "_recycling", "_slot", "_slots")
+
+    def __init__(self, slots: Slots, slot: Slot, fence: Fence) -> None:
+        self._slots = slots
+        self._slot: Slot | None = slot
+        self._fence = fence
+        self._readers: tuple[Fence, ...] = ()
+        self._recycling: _Recycling | None = None
+        if not fence.done:
+            # Now, since the end of the lease may come in a finalizer, which must not take locks.
+            self._recycling = _Recycling(slots, slot)
+            fence.add_callback(self._recycling)
+
+    def lends_to(self, peer: object) -> bool:
+        """Whether a device in another process may be given the slot's memory.
+
+        If not, the next slots of its network will be memory that may.
+        """
+        slot = self._slot
+        if slot is None or slot.peer is ANY_PROCESS or slot.peer is peer:
+            return True
+        self._slots.lend()
+        return False
+
+    def read_until(self, fence: Fence) -> None:
+        """Note that an execution reads the slot, until its fence is final."""
+        self._readers = (*(each for each in self._readers if not each.done), fence)
+
+    @property
+    def slot(self) -> Slot | None:
+        """The slot, until the lease ends."""
+        return self._slot
+
+    def close(self) -> None:
+        """End the lease; the slot is recycled once it was written, and dropped if it was not."""
+        slot, self._slot = self._slot, None
+        if slot is None:
+            return
+        is_read = bool(self._readers) and not all(each.done for each in self._readers)
+        recycling = self._recycling
+        if recycling is not None:
+            recycling.lease_ended(self._fence, is_read=is_read)
+        elif self._fence.error is None and not is_read:
+            self._slots.give_back(slot)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Recycling:
+    """Gives a slot back when its lease has ended and its fence is final, whichever comes last.
+
+    Each of the two may come on any thread. Taking the slot out of its box is atomic, so that only
+    one of them gives it back, and no lock is needed.
+    """
+
+    __slots__ = ("_box", "_has_ended", "_slots")
+
+    def __init__(self, slots: Slots, slot: Slot) -> None:
+        self._slots = slots
+        self._box = [slot]
+        self._has_ended = False
+
+    def __call__(self, fence: Fence) -> None:
+        """The fence is final."""
+        if self._has_ended:
+            self._give_back(fence)
+
+    def lease_ended(self, fence: Fence, *, is_read: bool) -> None:
+        """Recycle the slot; if it is still being read, it is dropped instead."""
+        if is_read:
+            self._box.clear()
+            return
+        self._has_ended = True
+        if fence.done:
+            self._give_back(fence)
+
+    def _give_back(self, fence: Fence) -> None:
+        try:
+            slot = self._box.pop()
+        except IndexError:
+            return
+        if fence.error is None:
+            self._slots.give_back(slot)
+
+
+class Holding:
+    """Keeps objects until a fence is final, as one of its callbacks."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Sequence[object]) -> None:
+        self.held = held
+
+    def __call__(self, fence: Fence) -> None:
+        """Let go."""
+        self.held = ()
+
+
+class OutputRegion(Region):
+    """An output of a launched execution, in place; it keeps the memory from being recycled."""
+
+    __slots__ = ("lease",)
+
+    lease: Lease
+
+
+def output_regions(slot: Slot, lease: Lease, ports: Sequence[Port]) -> tuple[OutputRegion, ...]:
+    """The outputs of a slot as regions that hold its lease."""
+    count = len(slot.request.inputs)
+    regions = []
+    for port, array in zip(ports, slot.outputs, strict=True):
+        # Region.__init__ would make the view again, on the path of every chained launch.
+        region = OutputRegion.__new__(OutputRegion)
+        location = slot.locations[count + port.position]
+        region.pool = slot.pool
+        region.offset = location.offset
+        region.length = location.length
+        region.dtype = array.dtype
+        region.shape = array.shape
+        region.array = array
+        region.lease = lease
+        regions.append(region)
+    return tuple(regions)

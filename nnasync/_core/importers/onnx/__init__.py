@@ -1,0 +1,80 @@
+"""ONNX files to models.
+
+`load` translates a file to operations of the HAL where it can, so that every device may run it.
+Otherwise the file becomes one operation of the extension org.nnasync.onnx, which ONNX Runtime runs.
+Which of both, and why, is logged, and stands in the name of the operand that holds the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from nnasync._core.importers.onnx.conversion import convert
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, parse, read_bytes, read_graph
+from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.hal import Model
+from nnasync.memory import Pool
+
+__all__ = ["load", "translate", "wrap"]
+
+logger = logging.getLogger("nnasync.importers.onnx")
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """The model in an `.onnx` file: translated, or else wrapped as one extension operation.
+
+    A wrapped file must not be changed while the model is in use. Raises ModelError, with the file's
+    name, where the file is broken, InvalidArgument where onnx is not installed, OSError.
+    """
+    message, graph, outside = _read(path)
+    name = Path(path).stem
+    try:
+        model = convert(graph, name)
+    except ModelError as error:
+        reason = str(error)
+    else:
+        logger.info("%s: translated to %d operations", os.fspath(path), len(model.main.operations))
+        return model
+    logger.info("%s: not translated, kept as an ONNX file: %s", os.fspath(path), reason)
+    return _wrapped(path, message, graph, outside, reason)
+
+
+def translate(path: str | os.PathLike[str]) -> Model:
+    """The model in operations of the HAL; raises ModelError that says why it cannot be."""
+    try:
+        return convert(_read(path)[1], Path(path).stem)
+    except ModelError as error:
+        raise _named(path, error) from error
+
+
+def wrap(path: str | os.PathLike[str]) -> Model:
+    """The model as one operation of the extension org.nnasync.onnx; raises ModelError."""
+    message, graph, outside = _read(path)
+    return _wrapped(path, message, graph, outside, "")
+
+
+def _wrapped(
+    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, outside: bool, reason: str
+) -> Model:
+    try:
+        file = message.SerializeToString() if outside else Pool.from_file(path)
+        return wrap_graph(graph, file, Path(path).stem, reason)
+    except InvalidArgument as error:
+        raise _named(path, error) from error
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[Any, OnnxGraph, bool]:
+    """The message, its graph, and whether parts of it came from other files."""
+    try:
+        message, outside = parse(read_bytes(path), Path(path).resolve().parent)
+        return message, read_graph(message), outside
+    except ModelError as error:
+        raise _named(path, error) from error
+
+
+def _named(path: str | os.PathLike[str], error: InvalidArgument) -> ModelError:
+    return ModelError(f"{os.fspath(path)}: {error}")

@@ -1,0 +1,86 @@
+"""An ONNX graph becomes a model: inputs, operators in their order, outputs."""
+
+from __future__ import annotations
+
+from nnasync._core.importers.onnx import (
+    dense_layers,
+    elementwise,
+    movement,
+    quantization,
+    recurrent,
+    windows,
+)
+from nnasync._core.importers.onnx.folding import FOLDED, fold, with_constants
+from nnasync._core.importers.onnx.forms import Convert
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
+from nnasync._core.importers.onnx.preparation import Step, prepare
+from nnasync._core.importers.onnx.scope import OnnxScope
+from nnasync.errors import ModelError
+from nnasync.hal import Model
+
+__all__ = ["CONVERTERS", "convert"]
+
+_OLDEST_OPSET = 11
+
+CONVERTERS: dict[str, Convert] = {
+    **elementwise.CONVERTERS,
+    **dense_layers.CONVERTERS,
+    **movement.CONVERTERS,
+    **quantization.CONVERTERS,
+    **recurrent.CONVERTERS,
+    **windows.CONVERTERS,
+}
+"""How each operator becomes operations."""
+
+
+def convert(graph: OnnxGraph, name: str) -> Model:
+    """The model of a graph in operations of the HAL; raises ModelError that says what hinders."""
+    if graph.opset < _OLDEST_OPSET:
+        raise ModelError(f"has opset {graph.opset}, the oldest that is translated is 11")
+    _check_known(graph)
+    graph = with_constants(graph)
+    scope = OnnxScope(graph, name)
+    for port in graph.inputs:
+        scope.add_input(port)
+    for step in prepare(graph):
+        _convert(scope, step)
+    for port in graph.outputs:
+        scope.add_output(port)
+    return scope.builder.build()
+
+
+def _check_known(graph: OnnxGraph) -> None:
+    found: dict[str, list[OnnxNode]] = {}
+    for node in graph.nodes:
+        if (node.type not in CONVERTERS and node.type not in FOLDED) or node.has_subgraph:
+            found.setdefault(node.type, []).append(node)
+    if found:
+        told = [
+            f"{len(nodes)} x {type}, first node {nodes[0].index}" for type, nodes in found.items()
+        ]
+        raise ModelError(f"has operators that are not translated: {'; '.join(told)}")
+
+
+def _convert(scope: OnnxScope, step: Step) -> None:
+    node = step.node
+    if node.index in scope.done:
+        return
+    try:
+        if node.type in FOLDED and _fold(scope, node):
+            return
+        if node.type not in CONVERTERS:
+            raise ModelError("is translated for constants only")
+        CONVERTERS[node.type](scope, step)
+    except ModelError as error:
+        raise ModelError(f"node {node.index} ({node.type}): {error}") from error
+    except (ArithmeticError, IndexError, MemoryError, TypeError, ValueError) as error:
+        raise ModelError(f"node {node.index} ({node.type}) is broken: {error}") from error
+
+
+def _fold(scope: OnnxScope, node: OnnxNode) -> bool:
+    """Compute an operator now if all that it needs is known."""
+    arrays = [scope.array(name) for name in node.inputs if name]
+    if any(array is None for array in arrays):
+        return False
+    scope.define(node.outputs[0], fold(node, [array for array in arrays if array is not None]))
+    return True

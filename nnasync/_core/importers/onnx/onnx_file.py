@@ -1,0 +1,183 @@
+"""An ONNX file, checked and read into plain structs.
+
+A file is hostile: its size is bounded, the package's own checker sees it before anything is read,
+data outside the file is read from the file's folder only and counts against the same bound, and
+whatever the readers make of broken bytes becomes a ModelError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nnasync._core.formats.onnx import MAX_FILE_BYTES
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.hal import Array, Struct
+
+__all__ = ["OnnxGraph", "OnnxNode", "OnnxPort", "parse", "read_bytes", "read_graph"]
+
+_STANDARD = ("", "ai.onnx")
+_EXTERNAL = 1
+_SUBGRAPHS = (5, 10)
+_MAX_DEPTH = 16
+
+
+class OnnxPort(Struct, frozen=True):
+    """An input or output: its element type by number, its shape, with None for what is open."""
+
+    name: str
+    element: int
+    shape: tuple[int | None, ...] | None
+
+
+class OnnxNode(msgspec.Struct, frozen=True, eq=False):
+    """One operator; an input that is left out is "". Subgraphs of attributes are not read."""
+
+    index: int
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    has_subgraph: bool = False
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute, or its default."""
+        return self.attributes.get(name, default)
+
+
+class OnnxGraph(msgspec.Struct, frozen=True, eq=False):
+    """The graph of a file: ports in order, constants by name, operators in order."""
+
+    inputs: tuple[OnnxPort, ...]
+    outputs: tuple[OnnxPort, ...]
+    constants: dict[str, Array]
+    nodes: tuple[OnnxNode, ...]
+    opset: int
+
+
+def package() -> Any:
+    """The package onnx; raises InvalidArgument where it is not installed."""
+    try:
+        return importlib.import_module("onnx")
+    except ImportError as error:
+        raise InvalidArgument(
+            "reading .onnx files needs onnx, which is not installed:"
+            " pip install 'nnasync[onnxruntime]'"
+        ) from error
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file; ModelError where it is larger than an ONNX file can be."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_FILE_BYTES:
+            raise ModelError(f"has {size} bytes, an ONNX file has at most {MAX_FILE_BYTES}")
+        return file.read()
+
+
+def parse(data: bytes, folder: Path) -> tuple[Any, bool]:
+    """The checked message in a file, and whether data from other files was put into it.
+
+    Raises ModelError where it is no ONNX file, or not a legal one.
+    """
+    onnx = package()
+    try:
+        message = onnx.load_model_from_string(data)
+        outside = list(_external_tensors(message.graph, 0))
+        _check_sizes(outside)
+        for tensor in outside:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        onnx.checker.check_model(message)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"is no legal ONNX file: {error}") from error
+    return message, bool(outside)
+
+
+def read_graph(message: Any) -> OnnxGraph:
+    """The graph of a checked message; raises ModelError for what cannot be read."""
+    try:
+        return _graph(message)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"is broken: {type(error).__name__}: {error}") from error
+
+
+def _external_tensors(graph: Any, depth: int) -> Iterator[Any]:
+    if depth > _MAX_DEPTH:
+        raise ModelError(f"nests subgraphs deeper than {_MAX_DEPTH}")
+    yield from (tensor for tensor in graph.initializer if tensor.data_location == _EXTERNAL)
+    for node in graph.node:
+        for attribute in node.attribute:
+            tensors = [attribute.t, *attribute.tensors] if attribute.type in (4, 9) else []
+            yield from (tensor for tensor in tensors if tensor.data_location == _EXTERNAL)
+            if attribute.type in _SUBGRAPHS:
+                for inner in [attribute.g, *attribute.graphs]:
+                    yield from _external_tensors(inner, depth + 1)
+
+
+def _check_sizes(tensors: list[Any]) -> None:
+    onnx = package()
+    total = 0
+    for tensor in tensors:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        total += dtype.itemsize * math.prod(max(n, 0) for n in tensor.dims)
+        if total > MAX_FILE_BYTES:
+            raise ModelError(f"has more than {MAX_FILE_BYTES} bytes of data in other files")
+
+
+def _graph(message: Any) -> OnnxGraph:
+    graph = message.graph
+    opset = max((o.version for o in message.opset_import if o.domain in _STANDARD), default=0)
+    to_array = package().numpy_helper.to_array
+    constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
+    return OnnxGraph(
+        inputs=tuple(_port(value) for value in graph.input if value.name not in constants),
+        outputs=tuple(_port(value) for value in graph.output),
+        constants=constants,
+        nodes=tuple(_node(index, node) for index, node in enumerate(graph.node)),
+        opset=opset,
+    )
+
+
+def _port(value: Any) -> OnnxPort:
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(f'"{value.name}" is no tensor')
+    tensor = value.type.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        shape = tuple(
+            d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
+            for d in tensor.shape.dim
+        )
+    return OnnxPort(value.name, tensor.elem_type, shape)
+
+
+def _node(index: int, node: Any) -> OnnxNode:
+    to_value = package().helper.get_attribute_value
+    to_array = package().numpy_helper.to_array
+    attributes: dict[str, Any] = {}
+    for attribute in node.attribute:
+        if attribute.type in _SUBGRAPHS:
+            continue
+        value = to_value(attribute)
+        if attribute.type == 4:
+            value = to_array(value)
+        attributes[attribute.name] = value.decode() if isinstance(value, bytes) else value
+    domain = "" if node.domain in _STANDARD else f"{node.domain}."
+    return OnnxNode(
+        index=index,
+        type=f"{domain}{node.op_type}",
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        attributes=attributes,
+        has_subgraph=any(attribute.type in _SUBGRAPHS for attribute in node.attribute),
+    )

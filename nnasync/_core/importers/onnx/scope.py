@@ -1,0 +1,277 @@
+"""The values of an ONNX graph while it becomes a model: computed, constant, or quantized.
+
+ONNX says that something is quantized by pairs of QuantizeLinear and DequantizeLinear around float
+operators. What comes out of a DequantizeLinear is kept as a view of the integers before it: an
+operation that can takes the integers, for anybody else they are converted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nnasync._core.formats.onnx import element_of
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
+from nnasync._core.importers.onnx.preparation import Step
+from nnasync._core.model import ModelBuilder, Value
+from nnasync._core.model.graph import Input
+from nnasync.errors import ModelError
+from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, Shape
+from nnasync.kernels.operation import Tensor
+
+__all__ = ["QuantizedConstant", "OnnxScope", "Target", "QuantizedView"]
+
+_BYTES: dict[np.dtype[Any], OperandType] = {
+    np.dtype(np.uint8): OperandType.TENSOR_QUANT8_ASYMM,
+    np.dtype(np.int8): OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+}
+
+
+class QuantizedView(msgspec.Struct, frozen=True, eq=False):
+    """A float value that exists as quantized integers."""
+
+    value: Value
+
+
+class QuantizedConstant(msgspec.Struct, frozen=True, eq=False):
+    """Constant integers with one scale and zero point, or one of each per index of an axis."""
+
+    numbers: Array
+    scales: Array
+    zero_points: Array
+    axis: int
+
+    @property
+    def array(self) -> Array:
+        """The numbers that they stand for."""
+        shape = [1] * self.numbers.ndim
+        if self.scales.size > 1:
+            shape[self.axis] = -1
+        zero_points, scales = (each.reshape(shape) for each in (self.zero_points, self.scales))
+        centerd = self.numbers.astype(np.float64) - zero_points
+        return (centerd * scales.astype(np.float64)).astype(np.float32)
+
+
+class Target(msgspec.Struct, frozen=True, eq=False):
+    """How the result of a step is quantized right behind it, and by which operator."""
+
+    name: str
+    type: OperandType
+    scale: float
+    zero_point: int
+    node: int
+
+    def tensor(self, shape: Shape = ()) -> Tensor:
+        """The result as an operand."""
+        return Tensor(type=self.type, shape=shape, scale=self.scale, zero_point=self.zero_point)
+
+
+class OnnxScope:
+    """Finds or makes the value of each name; converters read from it and write to it."""
+
+    def __init__(self, graph: OnnxGraph, name: str) -> None:
+        self.graph = graph
+        self.builder = ModelBuilder(name)
+        self.done: set[int] = set()
+        self._values: dict[str, Value | Array | QuantizedView | QuantizedConstant] = dict(
+            graph.constants
+        )
+        self._made: dict[str, Value] = {}
+        self._uses = Counter(name for node in graph.nodes for name in set(node.inputs))
+        self._uses.update(port.name for port in graph.outputs)
+        self._followers = {name: node for node in graph.nodes for name in node.inputs}
+
+    # -- the model's border
+
+    def add_input(self, port: OnnxPort) -> None:
+        """Make a port an input of the model; raises ModelError where the HAL has none like it."""
+        element = element_of(port.element)
+        if element is None or element.dtype == np.float64:
+            raise ModelError(f'input "{port.name}" has element type {port.element}')
+        if port.shape is None or None in port.shape:
+            raise ModelError(f'input "{port.name}" has open dimensions')
+        scale, zero_point = 0.0, 0
+        if element.scale:
+            scale, zero_point = self._stated(port)
+        self._values[port.name] = self.builder.input(
+            port.name,
+            tuple(n or 0 for n in port.shape) or (1,),
+            type=element.operand,
+            scale=scale,
+            zero_point=zero_point,
+        )
+
+    def add_output(self, port: OnnxPort) -> None:
+        """Make a port an output of the model; its shape must be the one that the file states."""
+        value = self.value(port.name)
+        self._check_output(port, value)
+        stated = tuple(n or 0 for n in port.shape or ()) or value.shape
+        if len(stated) != len(value.shape) or any(
+            a not in (0, b) for a, b in zip(stated, value.shape, strict=True)
+        ):
+            raise ModelError(
+                f'output "{port.name}" would have shape {list(value.shape)}, the file says'
+                f" {list(stated)}"
+            )
+        self.builder.output(port.name, value)
+
+    def _check_output(self, port: OnnxPort, value: Value) -> None:
+        element = element_of(port.element)
+        if element is None or element.operand != value.type:
+            raise ModelError(f'output "{port.name}" has element type {port.element}')
+
+    def _stated(self, port: OnnxPort) -> tuple[float, int]:
+        """Scale and zero point of a quantized input, which the operator behind it states."""
+        node = self._followers.get(port.name)
+        if node is None or node.type != "DequantizeLinear" or node.inputs[0] != port.name:
+            raise ModelError(f'input "{port.name}" is of integers that nobody dequantizes')
+        scale, zero_point, _ = self.parameters(node)
+        return scale, zero_point
+
+    # -- reading
+
+    def has(self, node: OnnxNode, position: int) -> bool:
+        """Whether an operator's input is there."""
+        return position < len(node.inputs) and bool(node.inputs[position])
+
+    def array(self, name: str) -> Array | None:
+        """The value of a constant, None where it is computed."""
+        found = self._values.get(name)
+        if isinstance(found, QuantizedConstant):
+            return found.array
+        return found if isinstance(found, np.ndarray) else None
+
+    def constant(self, node: OnnxNode, position: int, what: str) -> Array:
+        """The value of an operator's input, which must be constant."""
+        found = self.array(node.inputs[position]) if self.has(node, position) else None
+        if found is None:
+            raise ModelError(f"its {what} must be constant")
+        return found
+
+    def integers(self, node: OnnxNode, position: int, what: str) -> list[int]:
+        """The values of an operator's constant integer input."""
+        return [int(n) for n in self.constant(node, position, what).reshape(-1)]
+
+    def value(self, name: str) -> Value:
+        """A name's value as an operand; integers that stand for floats are converted."""
+        found = self._values.get(name)
+        if isinstance(found, Value):
+            return found
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = self._make(name, found)
+        return made
+
+    def input(self, node: OnnxNode, position: int) -> Value:
+        """An operator's input as an operand."""
+        if not self.has(node, position):
+            raise ModelError(f"input {position} is missing")
+        return self.value(node.inputs[position])
+
+    def quantized(self, name: str) -> Value | None:
+        """The integers behind a name, if it is a view of some or a constant of one scale."""
+        found = self._values.get(name)
+        if isinstance(found, QuantizedView):
+            return found.value
+        if isinstance(found, QuantizedConstant) and found.scales.size == 1:
+            type = _BYTES.get(found.numbers.dtype)
+            if type is not None:
+                return self.builder.constant(
+                    found.numbers,
+                    type=type,
+                    scale=float(found.scales.reshape(-1)[0]),
+                    zero_point=int(found.zero_points.reshape(-1)[0]),
+                )
+        return None
+
+    def quantized_constant(self, name: str) -> QuantizedConstant | None:
+        """Constant integers, if a name stands for them."""
+        found = self._values.get(name)
+        return found if isinstance(found, QuantizedConstant) else None
+
+    def shape(self, name: str) -> Shape:
+        """The shape of a name's value."""
+        found = self._values.get(name)
+        if isinstance(found, QuantizedView):
+            return found.value.shape
+        if isinstance(found, QuantizedConstant):
+            return found.numbers.shape
+        if found is None:
+            raise ModelError(f'"{name}" is not known')
+        return tuple(found.shape)
+
+    def target(self, step: Step) -> Target | None:
+        """How a step's result is quantized, if that is all that happens to it."""
+        node = self._followers.get(step.output)
+        if node is None or node.type != "QuantizeLinear" or self._uses[step.output] != 1:
+            return None
+        try:
+            scale, zero_point, dtype = self.parameters(node)
+        except ModelError:
+            return None
+        type = _BYTES.get(dtype)
+        if type is None:
+            return None
+        return Target(node.outputs[0], type, scale, zero_point, node.index)
+
+    def parameters(self, node: OnnxNode) -> tuple[float, int, np.dtype[Any]]:
+        """Scale, zero point and type of a QuantizeLinear or DequantizeLinear of one scale."""
+        scales = self.constant(node, 1, "scale")
+        zeros = self.constant(node, 2, "zero point") if self.has(node, 2) else np.zeros(1, np.uint8)
+        if scales.size != 1 or zeros.size != 1:
+            raise ModelError("scales per channel are for constants only")
+        return float(scales.reshape(-1)[0]), int(zeros.reshape(-1)[0]), zeros.dtype
+
+    # -- writing
+
+    def define(self, name: str, value: Value | Array | QuantizedView | QuantizedConstant) -> None:
+        """Give a name its value."""
+        if name in self._values:
+            raise ModelError(f'"{name}" is written twice')
+        self._values[name] = value
+
+    def alias(self, name: str, other: str) -> None:
+        """Give a name the value of another."""
+        if other not in self._values:
+            raise ModelError(f'"{other}" is used before an operator writes it')
+        self.define(name, self._values[other])
+
+    def emit(self, step: Step, type: OperationType, *inputs: Input) -> Value:
+        """Add a float operation whose result is the step's."""
+        value = self.builder.operation(type, *inputs, name=step.output)
+        self.define(step.output, value)
+        return value
+
+    def emit_quantized(
+        self, target: Target, type: OperationType, *inputs: Input, shape: Shape = ()
+    ) -> Value:
+        """Add a quantized operation whose result is that of the operator that quantizes."""
+        tensor = target.tensor(shape)
+        value = self.builder.operation(type, *inputs, output=tensor, name=target.name)
+        self.finish(target, value)
+        return value
+
+    def finish(self, target: Target, value: Value) -> None:
+        """Make a value the result of the operator that quantizes, which is done thereby."""
+        self.define(target.name, value)
+        self.done.add(target.node)
+
+    def _make(self, name: str, found: Array | QuantizedView | QuantizedConstant | None) -> Value:
+        if found is None:
+            raise ModelError(f'"{name}" is used before an operator writes it')
+        if isinstance(found, QuantizedView):
+            tensor = Tensor(type=OperandType.TENSOR_FLOAT32, shape=found.value.shape)
+            return self.builder.operation(OperationType.DEQUANTIZE, found.value, output=tensor)
+        if isinstance(found, QuantizedConstant):
+            found = found.array
+        if found.dtype.kind not in "fib" or found.dtype == np.int8 or not found.size:
+            raise ModelError(f'constant "{name}" is {found.dtype}{list(found.shape)}')
+        return self.builder.constant(np.ascontiguousarray(found), name=name)
+
+
+def per_channel(scales: Array, axis: int) -> ChannelQuant:
+    """Scales along an axis."""
+    return ChannelQuant(tuple(float(scale) for scale in scales.reshape(-1)), axis)

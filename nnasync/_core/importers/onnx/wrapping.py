@@ -1,0 +1,40 @@
+"""An ONNX file as a model of one operation: GRAPH of the extension org.nnasync.onnx."""
+
+from __future__ import annotations
+
+from nnasync._core.formats.onnx import Element, element_of
+from nnasync._core.formats.whole import WholePort as WholePort
+from nnasync._core.formats.whole import whole
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort
+from nnasync.errors import ModelError
+from nnasync.extensions import ONNX
+from nnasync.hal import Model
+from nnasync.kernels.operation import Tensor
+from nnasync.memory import Pool
+
+__all__ = ["wrap"]
+
+
+def wrap(graph: OnnxGraph, file: bytes | Pool, name: str, reason: str) -> Model:
+    """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
+
+    Raises ModelError for inputs or outputs that no operand can hold.
+    """
+    return whole(
+        ONNX.name,
+        file,
+        f"{name}.onnx, as it is: {reason}" if reason else f"{name}.onnx",
+        name=name,
+        inputs=[_port("input", port) for port in graph.inputs],
+        outputs=[_port("output", port) for port in graph.outputs],
+    )
+
+
+def _port(kind: str, port: OnnxPort) -> WholePort:
+    element: Element | None = element_of(port.element)
+    if element is None:
+        raise ModelError(
+            f'{kind} "{port.name}" has element type {port.element}, which no operand can hold'
+        )
+    shape = () if port.shape is None else tuple(n or 0 for n in port.shape) or (1,)
+    return WholePort(port.name, Tensor(type=element.operand, shape=shape, scale=element.scale))

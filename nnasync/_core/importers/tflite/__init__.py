@@ -1,0 +1,115 @@
+"""TFLite files to models.
+
+`load` translates a file where it can, so that every device may run it: a tensor becomes an operand,
+an operator one operation or a few. Large constants stay in the file, which is mapped. A variable
+tensor becomes a state: an input and an output of the model that `Model.state` pairs.
+
+Otherwise the file becomes one operation of the extension org.nnasync.litert, which LiteRT runs.
+Which of both, and why, is logged, and stands in the name of the operand that holds the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from nnasync._core.importers.description import SignatureDescription
+from nnasync._core.importers.tflite.checking import check
+from nnasync._core.importers.tflite.conversion import convert
+from nnasync._core.importers.tflite.interface import Interface, Shapes, interface_of
+from nnasync._core.importers.tflite.operators import OPTIONS
+from nnasync._core.importers.tflite.tflite_file import File, read_file
+from nnasync._core.importers.tflite.wrapping import wrap as wrap_file
+from nnasync.errors import InvalidArgument, ModelError
+from nnasync.hal import Model
+from nnasync.memory import Pool
+
+__all__ = ["load", "signatures", "translate", "wrap"]
+
+logger = logging.getLogger(__name__)
+
+_Path = str | os.PathLike[str]
+_Make = Callable[[File, Interface, Pool, str], Model]
+
+
+def load(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
+    """The model in a `.tflite` file: translated, or else wrapped as one extension operation.
+
+    `signature` names the one whose subgraph and names are taken, otherwise it is the main subgraph
+    with the names of its tensors. `shapes` gives shapes of inputs by name where the file leaves
+    dimensions open: a number, or None to leave it open; otherwise they are what the file fills in.
+
+    The file must not be changed while the model is in use. Raises ModelError, with the file's name,
+    where the file is broken or nothing runs it, InvalidArgument for a signature, an input or a
+    shape that it does not have, OSError where it cannot be opened.
+    """
+    return _loaded(path, signature, shapes, _translated_or_whole)
+
+
+def translate(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
+    """The model in operations; raises ModelError that says why it cannot be."""
+    return _loaded(path, signature, shapes, convert)
+
+
+def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
+    """The model as one operation of the extension org.nnasync.litert; raises ModelError."""
+    return _loaded(path, signature, shapes, _whole)
+
+
+def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
+    """The signatures of a file; raises ModelError where it is broken."""
+    _, file = _read(path)
+    return tuple(
+        SignatureDescription(
+            each.name,
+            tuple(name for name, _ in each.inputs),
+            tuple(name for name, _ in each.outputs),
+        )
+        for each in file.signatures
+    )
+
+
+def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
+    try:
+        model = convert(file, interface, pool, name)
+    except ModelError as error:
+        reason = str(error)
+    else:
+        logger.info("%s: translated to %d operations", name, len(model.main.operations))
+        return model
+    try:
+        model = wrap_file(file, interface, pool, name, reason)
+    except ModelError as error:
+        raise ModelError(f"{error}; and not translated: {reason}") from error
+    logger.info("%s: not translated, kept as a TFLite file: %s", name, reason)
+    return model
+
+
+def _whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
+    return wrap_file(file, interface, pool, name, reason="")
+
+
+def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Make) -> Model:
+    name = os.fspath(path)
+    pool, file = _read(path)
+    try:
+        interface = interface_of(file, signature, shapes)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{name}: {error}") from error
+    try:
+        return make(file, interface, pool, Path(path).stem)
+    except InvalidArgument as error:
+        raise ModelError(f"{name}: {error}") from error
+
+
+def _read(path: _Path) -> tuple[Pool, File]:
+    """A file in memory, and its parts, which are checked."""
+    try:
+        pool = Pool.from_file(path)
+        file = read_file(pool.view, OPTIONS)
+        check(file)
+    except InvalidArgument as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
+    return pool, file

@@ -1,0 +1,51 @@
+"""All operators that are translated, from the files of their families.
+
+The converters of one operator are for different types; those to the HAL's operations stand first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnasync._core.importers.tflite import (
+    control_flow,
+    custom,
+    elementwise,
+    extension,
+    movement,
+    quantization,
+    recurrent,
+    reduction,
+    strided_slice,
+    variables,
+    windows,
+)
+from nnasync._core.importers.tflite.converter import Converter
+
+__all__ = ["OPERATORS", "OPTIONS"]
+
+_FAMILIES = (
+    control_flow,
+    custom,
+    elementwise,
+    movement,
+    quantization,
+    recurrent,
+    reduction,
+    strided_slice,
+    variables,
+    windows,
+    extension,
+)
+
+OPERATORS: Mapping[str, tuple[Converter, ...]] = {
+    name: tuple(converter for family in _FAMILIES for converter in family.CONVERTERS.get(name, ()))
+    for name in sorted({name for family in _FAMILIES for name in family.CONVERTERS})
+}
+"""The converters of each operator; the first that takes its types is asked."""
+
+OPTIONS: Mapping[str, str] = {
+    name: next((each.options for each in converters if each.options), "")
+    for name, converters in OPERATORS.items()
+}
+"""The schema's table of parameters of each operator, "" for none."""

@@ -1,0 +1,158 @@
+"""A TFLite file as a model of one operation: GRAPH of the extension org.nnasync.litert."""
+
+from __future__ import annotations
+
+import struct
+
+from nnasync._core.formats.whole import State, WholePort, whole
+from nnasync._core.importers.tflite.interface import Interface
+from nnasync._core.importers.tflite.tensor_values import labeled
+from nnasync._core.importers.tflite.tflite_file import File, Graph, OperatorInfo, TensorInfo
+from nnasync.errors import ModelError
+from nnasync.extensions import LITERT
+from nnasync.hal import Model, OperandType, Shape
+from nnasync.kernels.operation import Tensor
+from nnasync.memory import Pool
+
+__all__ = ["CUSTOM_OPERATORS", "wrap"]
+
+CUSTOM_OPERATORS = ("TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram", "NumericVerify")
+"""Custom operators that are part of LiteRT."""
+
+_CUSTOM, _FLEX, _EDGE_TPU = "CUSTOM ", "Flex", "edgetpu-custom-op"
+_VARIABLES = ("VAR_HANDLE", "HASHTABLE")
+_CONTROL = ("ThenSubgraphIndex", "ElseSubgraphIndex", "CondSubgraphIndex", "BodySubgraphIndex")
+
+_KINDS: dict[str, tuple[OperandType, float]] = {
+    "FLOAT32": (OperandType.TENSOR_FLOAT32, 0.0),
+    "FLOAT64": (OperandType.TENSOR_FLOAT32, 0.0),
+    "FLOAT16": (OperandType.TENSOR_FLOAT16, 0.0),
+    "INT32": (OperandType.TENSOR_INT32, 0.0),
+    "INT64": (OperandType.TENSOR_INT32, 0.0),
+    "BOOL": (OperandType.TENSOR_BOOL8, 0.0),
+    "UINT8": (OperandType.TENSOR_QUANT8_ASYMM, 1.0),
+    "INT8": (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, 1.0),
+    "UINT16": (OperandType.TENSOR_QUANT16_ASYMM, 1.0),
+    "INT16": (OperandType.TENSOR_QUANT16_SYMM, 1.0),
+}
+"""Operand types of inputs and outputs, and their scale where the file states none."""
+
+
+def wrap(file: File, interface: Interface, pool: Pool, name: str, reason: str) -> Model:
+    """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
+
+    Raises ModelError that lists the operators which LiteRT does not run, or names inputs, outputs
+    or states that no operand can hold.
+    """
+    _check_operators(file)
+    graph = file.graphs[interface.graph]
+    content = pool if interface.graph == 0 else _with_main(file, pool, interface.graph)
+    return whole(
+        LITERT.name,
+        content,
+        f"{name}.tflite, as it is: {reason}" if reason else f"{name}.tflite",
+        name=name,
+        inputs=[
+            WholePort(
+                port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape or (1,))
+            )
+            for port in interface.inputs
+        ],
+        outputs=[
+            WholePort(port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape))
+            for port in interface.outputs
+        ],
+        states=_states(file, graph),
+    )
+
+
+def _check_operators(file: File) -> None:
+    """Raise one ModelError for all custom operators that are not part of LiteRT."""
+    found: dict[str, list[str]] = {}
+    for number, graph in enumerate(file.graphs):
+        for operator in graph.operators:
+            name = operator.name.removeprefix(_CUSTOM)
+            if operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
+                where = f"{operator.index}" + (f" of subgraph {number}" if number else "")
+                found.setdefault(name, []).append(where)
+            elif operator.name in _VARIABLES or _overruns(graph, operator):
+                found.setdefault(operator.name, []).append(f"{operator.index}")
+    if found:
+        lines = [
+            f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name)}"
+            for name, places in found.items()
+        ]
+        raise ModelError(f"has operators that neither devices nor LiteRT run: {'; '.join(lines)}")
+
+
+def _overruns(graph: Graph, operator: OperatorInfo) -> bool:
+    """Whether LiteRT writes beyond a tensor: SVDF takes its state for one of 16 bits."""
+    state = operator.inputs[4] if operator.name == "SVDF" and len(operator.inputs) > 4 else -1
+    return state >= 0 and graph.tensors[state].type == "INT8"
+
+
+def _remedy(name: str) -> str:
+    """Why an operator is run by nobody here, and what would run it."""
+    if name == _EDGE_TPU:
+        return "compiled for an Edge TPU; load the file that it was compiled from"
+    if name.startswith(_FLEX):
+        return "an operator of TensorFlow, which needs the package tensorflow; convert without it"
+    if name in _VARIABLES:
+        return "its values would stay in LiteRT from one call to the next"
+    if name == "SVDF":
+        return "its state has 8 bits, and LiteRT writes 16"
+    return "a custom operator, which needs the library of its maker"
+
+
+def _operand(index: int, info: TensorInfo, shape: Shape) -> Tensor:
+    if info.type not in _KINDS:
+        raise ModelError(f"{labeled(index, info)} is {info.type}, which no operand can hold")
+    type, default = _KINDS[info.type]
+    if not default:
+        return Tensor(type=type, shape=shape)
+    scales, zero_points = info.quantization.scales, info.quantization.zero_points
+    zero_point = zero_points[0] if zero_points and info.type != "INT16" else 0
+    scale = scales[0] if scales and scales[0] > 0 else default
+    return Tensor(type=type, shape=shape, scale=scale, zero_point=zero_point)
+
+
+def _states(file: File, graph: Graph) -> list[State]:
+    """The variable tensors of the graph; raises ModelError for one of a part."""
+    for other in file.graphs:
+        if other is not graph and any(info.is_variable for info in other.tensors):
+            raise ModelError("has a state inside a part of it, which no stream can carry")
+    return [
+        State(info.name or f"state{index}", _operand(index, info, info.shape), index)
+        for index, info in enumerate(graph.tensors)
+        if info.is_variable
+    ]
+
+
+def _with_main(file: File, pool: Pool, number: int) -> bytes:
+    """The file with another subgraph as its main one: both change places.
+
+    Raises ModelError where operators refer to one of them by its number.
+    """
+    for graph in file.graphs:
+        for operator in graph.operators:
+            parts = {operator.options.get(name) for name in _CONTROL}
+            if parts & {0, number} or operator.name in ("CALL", "CALL_ONCE"):
+                raise ModelError(f"operator {operator.index} refers to a subgraph that would move")
+    data = bytearray(pool.view)
+    (root,) = struct.unpack_from("<I", data, 0)
+    vector = _vector(data, root, 2)
+    places = [vector + 4 + 4 * index for index in (0, number)]
+    targets = [place + struct.unpack_from("<I", data, place)[0] for place in places]
+    for place, target in zip(places, reversed(targets), strict=True):
+        if target <= place:
+            raise ModelError(f"subgraph {number} cannot become the main one")
+        struct.pack_into("<I", data, place, target - place)
+    return bytes(data)
+
+
+def _vector(data: bytearray, table: int, field: int) -> int:
+    """Where the vector in a field of a table begins: the layout of flatbuffers."""
+    (back,) = struct.unpack_from("<i", data, table)
+    (offset,) = struct.unpack_from("<H", data, table - back + 4 + 2 * field)
+    place = table + offset
+    return int(place + struct.unpack_from("<I", data, place)[0])

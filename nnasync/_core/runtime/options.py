@@ -1,0 +1,96 @@
+"""The settings of a runtime."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from nnasync._core.cache import DEFAULT_LIMIT_BYTES
+from nnasync.errors import InvalidArgument
+from nnasync.scheduler import AGING_NS
+
+__all__ = ["Options"]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a runtime; times in microseconds.
+
+    cores: how many executions run at once. inline_budget_us: an execution that takes at most this
+    long may run on the thread of the loop (0: never). stall_budget_us: inline work per turn of the
+    loop. queue_limit: executions that may wait, for a thread or for fences; where so many do, the
+    newest of a lower priority gives its place up. low_os_priority: LOW worker threads get the
+    lowest OS priority, always or "alone", while nothing of higher priority is prepared (beside
+    foreign busy processes such a thread may stall all others of its process, also the loop).
+    low_engine_priority: while something of higher priority is prepared, LOW executions may run on
+    threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
+    busy processes they do not). Neither needs privileges.
+    switch_interval_us: how often the interpreter lock is offered while the runtime is open, in the
+    whole process (0: as it is).
+    blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
+    run on one thread, from the first network that is compiled for the reference on until the last
+    runtime that wants it is closed: the workers are the parallelism. None leaves BLAS alone.
+    time_slice_us: the slice that the loop's thread and the workers of MEDIUM and HIGH ask the
+    system for, so that they get a core as soon as they wake (0: the system's own).
+    competition_budget_ms: how long devices are measured against each other for a model (0: the
+    first that takes it gets it). contest_process: measure them in a process that is started for it,
+    so that the loop does not stall (devices that are given as objects, or isolated, are measured
+    here). aging_ms: an execution that has waited for so long goes before
+    those of higher priority, one at a time. cache_limit_bytes: of a cache directory; the least
+    recently used entries go first. encrypt_cache: keep cache files encrypted. state_dir: where
+    measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
+    folder of the user's. hang_after_s: an isolated device whose process gives no sign of life for
+    so many seconds, while something is awaited of it, is killed (0: never). revive: networks whose
+    isolated device died are compiled again, in the background.
+    """
+
+    cores: int = msgspec.field(default_factory=_cores)
+    inline_budget_us: float = 500
+    stall_budget_us: float = 1000
+    queue_limit: int = 1024
+    low_os_priority: bool | Literal["alone"] = False
+    low_engine_priority: bool = True
+    switch_interval_us: float = 50
+    blas_threads: Literal[1] | None = 1
+    time_slice_us: float = 1000
+    competition_budget_ms: float = 300
+    contest_process: bool = True
+    aging_ms: float = AGING_NS / 1e6
+    cache_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    encrypt_cache: bool = False
+    state_dir: str | os.PathLike[str] | None = None
+    hang_after_s: float = 10
+    revive: bool = False
+
+    def __post_init__(self) -> None:
+        counts: tuple[object, ...] = (self.cores, self.queue_limit)
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InvalidArgument(f"cores and queue_limit must be 1 or more: {counts}")
+        times: tuple[object, ...] = (
+            self.inline_budget_us,
+            self.stall_budget_us,
+            self.switch_interval_us,
+            self.time_slice_us,
+            self.competition_budget_ms,
+            self.aging_ms,
+            self.hang_after_s,
+        )
+        if not all(isinstance(time, (int, float)) and 0 <= time < float("inf") for time in times):
+            raise InvalidArgument(f"budgets and intervals must be 0 or more: {times}")
+        if self.low_os_priority not in (False, True, "alone"):
+            raise InvalidArgument(
+                f'low_os_priority must be a bool or "alone", got {self.low_os_priority!r}'
+            )
+        if self.blas_threads not in (1, None):
+            raise InvalidArgument(f"blas_threads must be 1 or None, got {self.blas_threads!r}")
+        if self.aging_ms < 1:
+            raise InvalidArgument(f"aging_ms must be 1 or more, got {self.aging_ms}")
+        if not isinstance(self.state_dir, (str, os.PathLike, type(None))):
+            raise InvalidArgument(f"state_dir must be a path, got {self.state_dir!r}")

@@ -1,0 +1,66 @@
+"""What open runtimes ask of the process and of its threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
+from nnasync._core.endings import renewed_in_child
+from nnasync._core.os_threads import demote
+from nnasync._core.runtime.options import Options
+from nnasync._core.timeslice import PROMPTNESS, set_time_slice
+from nnasync._core.workers import Worker
+from nnasync.hal import Priority
+
+__all__ = ["SETTINGS", "ProcessSettings", "settle_in", "slice_ns"]
+
+
+def slice_ns(options: Options) -> int:
+    """The time slice that is asked for."""
+    return int(options.time_slice_us * 1000)
+
+
+def settle_in(options: Options, worker: Worker) -> None:
+    """The start of a new worker thread, which has inherited the time slice of its starter."""
+    if Priority.LOW not in worker.priorities:
+        set_time_slice(slice_ns(options))
+        return
+    PROMPTNESS.slice_ns = slice_ns(options)
+    PROMPTNESS.ask(prompt=False)
+    if worker.demoted:
+        demote(threading.get_native_id())
+
+
+class ProcessSettings:
+    """What open runtimes need of the process: one BLAS thread a call, a short switch interval."""
+
+    def __init__(self) -> None:
+        self._lock = renewed_in_child(threading.Lock())
+        self._open = 0
+        self._interval_s = 0.0
+
+    def enter(self, options: Options) -> None:
+        """Change them as these options say, if no other runtime has."""
+        if options.blas_threads is not None:
+            ONE_BLAS_THREAD.hold()
+        with self._lock:
+            self._open += 1
+            if self._open > 1:
+                return
+            self._interval_s = sys.getswitchinterval()
+            if options.switch_interval_us > 0:
+                sys.setswitchinterval(options.switch_interval_us * 1e-6)
+
+    def leave(self, options: Options) -> None:
+        """Restore them, if no other runtime needs them; `options` are those it entered with."""
+        if options.blas_threads is not None:
+            ONE_BLAS_THREAD.release()
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                sys.setswitchinterval(self._interval_s)
+
+
+SETTINGS = ProcessSettings()
+"""Of this process."""

@@ -1,0 +1,126 @@
+"""Repeats the contest for networks whose runs take much longer than measured.
+
+A contest measures a fraction of a second, once; a program runs for weeks. So the runtime compares
+what runs take with what the contest had found. Where they take 1.5 times as long for half a minute
+of use, another contest is held in the background, and if it has another winner, calls change over
+to it. What is under way, and open bursts, stay with the plan that they began with.
+
+A machine that has become busier slows all devices down, and another contest then finds the same
+winner. So the next one needs runs that are slower still, and there is a pause, which doubles each
+time.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Awaitable, Callable
+
+from nnasync._core.clock import now_ns
+from nnasync._core.compilation import Compilation
+from nnasync._core.engine_device import EnginePreparedModel
+from nnasync._core.execution import Net
+from nnasync._core.wakeup import shield
+from nnasync.fences import Fence
+
+__all__ = ["Rechecker", "Slowness"]
+
+logger = logging.getLogger(__name__)
+
+_SLOW = 1.5
+_SLOW_NS = 50_000
+"""Runs of a stream find colder caches than those of a contest; on top of the ratio."""
+_MIN_RUNS = 20
+_SLOW_LOOKS = 6
+_FIRST_PAUSE_NS = 600_000_000_000
+_LONGEST_PAUSE_NS = 86_400_000_000_000
+
+
+class Slowness:
+    """Tells when the runs of a network have been slower than expected for long."""
+
+    def __init__(self, expected_ns: float) -> None:
+        self._expected_ns = expected_ns
+        self._slow_looks = self._runs = 0
+        self._not_before_ns = 0
+        self._pause_ns = _FIRST_PAUSE_NS
+
+    def look(self, now_ns: int, runs: int, run_ns: float) -> bool:
+        """Whether the devices should compete again.
+
+        Called every few seconds with the number of runs so far and what a run takes lately. Where
+        there were hardly any runs since the last look, it says nothing about the network.
+        """
+        if runs - self._runs < _MIN_RUNS:
+            return False
+        self._runs = runs
+        is_slow = run_ns > _SLOW * self._expected_ns + _SLOW_NS
+        self._slow_looks = self._slow_looks + 1 if is_slow else 0
+        return self._slow_looks >= _SLOW_LOOKS and now_ns >= self._not_before_ns
+
+    def competed(self, now_ns: int, run_ns: float, lately_ns: float) -> None:
+        """Start again after a contest that measured `run_ns`, where runs took `lately_ns`."""
+        self._expected_ns = max(run_ns, lately_ns)
+        self._slow_looks = self._runs = 0
+        self._not_before_ns = now_ns + self._pause_ns
+        self._pause_ns = min(2 * self._pause_ns, _LONGEST_PAUSE_NS)
+
+
+class Rechecker:
+    """Watches one network, and has its devices compete again where its runs are slow."""
+
+    def __init__(
+        self, net: Net, run_ns: float, again: Callable[[], Awaitable[Compilation]]
+    ) -> None:
+        """`run_ns` is what the contest measured; `again` holds another one."""
+        self._net = weakref.ref(net)
+        self._again = again
+        self._slowness = Slowness(run_ns)
+        self._is_due = Fence()
+        self._lately_ns = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no contest is under way or due."""
+        return not self._is_due.done
+
+    def look(self) -> None:
+        """Look how the network does; called every few seconds, on any thread."""
+        net = self._net()
+        if net is None or self._is_due.done or not isinstance(net._prepared, EnginePreparedModel):
+            return
+        estimate = net._prepared.estimate
+        self._lately_ns = estimate.ns
+        if self._slowness.look(now_ns(), estimate.samples, estimate.ns):
+            self._is_due.signal()
+
+    async def run(self) -> None:
+        """Until the network is gone, or this is cancelled; no failure of it harms anybody."""
+        while self._net() is not None:
+            await self._is_due
+            try:
+                await self._compete()
+            except Exception as error:
+                logger.warning("a network with slow runs stays as it is: %s", error)
+                self._slowness.competed(now_ns(), 0, float("inf"))
+            self._is_due = Fence()
+
+    async def _compete(self) -> None:
+        net = self._net()
+        if net is None:
+            return
+        lately_ns = self._lately_ns
+        logger.info("runs of network %r are slow: its devices compete again", net.model.name)
+        del net
+        compilation = await self._again()
+        self._slowness.competed(now_ns(), compilation.run_ns or 0, lately_ns)
+        net = self._net()
+        # Buffers that were allocated for a network belong to the device that it runs on.
+        is_free = net is not None and not net._has_roles
+        is_other = net is not None and net.report().pin != compilation.report.pin
+        if net is None or not (is_free and is_other and net._take_over(compilation)):
+            with shield():
+                await compilation.prepared.close()
+            return
+        devices = ", ".join(part.device for part in compilation.report.partitions)
+        logger.info("network %r runs on %s from now on", net.model.name, devices)

@@ -1,0 +1,542 @@
+"""A runtime: the resources that all networks of an application share, and their lifetime."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+
+from nnasync._core.cache import Store
+from nnasync._core.clock import Deadline, Watchdog, now_ns
+from nnasync._core.collecting import collecting_later
+from nnasync._core.compilation import (
+    Apart,
+    Compilation,
+    CompilationCache,
+    CompileSpec,
+    Verdicts,
+    bring_in,
+    compile_model,
+    fingerprints,
+    get_ready_to_recall,
+    state_folder,
+    tell,
+)
+from nnasync._core.deferred import deferred
+from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.execution import Closing, Net
+from nnasync._core.runtime.compile_request import ModelSource, begun
+from nnasync._core.runtime.device_list import Devices
+from nnasync._core.runtime.leftovers import Leftovers, closed_on_failure
+from nnasync._core.runtime.options import Options
+from nnasync._core.runtime.pending import pending
+from nnasync._core.runtime.process_settings import SETTINGS, settle_in, slice_ns
+from nnasync._core.runtime.renamed import renamed
+from nnasync._core.runtime.shutdown import (
+    close_device,
+    close_prepared,
+    collect_late_files,
+    late_files_written,
+)
+from nnasync._core.runtime.tasks import tasks_of_this_loop
+from nnasync._core.timeslice import set_time_slice
+from nnasync._core.wakeup import Wakeup, in_thread, shield
+from nnasync._core.workers import Workers, WorkersStatistics
+from nnasync.device import Device, PreparedModel
+from nnasync.engine import Engine
+from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
+from nnasync.fences import Fence
+from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.memory import MemoryStatistics
+from nnasync.memory import statistics as memory_statistics
+from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
+from nnasync.tracing.tally import Tallies
+
+if TYPE_CHECKING:
+    from nnasync._core import versions
+    from nnasync._core.cache import late_files
+    from nnasync._core.cache.late_files import SharedEntries
+    from nnasync._core.compilation import contest_process
+    from nnasync._core.compilation.contest_process import ContestProcess
+    from nnasync._core.execution import domain
+    from nnasync._core.execution.buffer import Buffer, Role
+    from nnasync._core.runtime import rechecking, reviving
+    from nnasync._core.runtime.rechecking import Rechecker
+    from nnasync._core.runtime.reviving import Reviver
+    from nnasync._core.versions import Errands, OlderDevice
+else:
+    contest_process = deferred("nnasync._core.compilation.contest_process")
+    late_files = deferred("nnasync._core.cache.late_files")
+    domain = deferred("nnasync._core.execution.domain")
+    rechecking = deferred("nnasync._core.runtime.rechecking")
+    reviving = deferred("nnasync._core.runtime.reviving")
+    versions = deferred("nnasync._core.versions")
+
+__all__ = ["Runtime", "RuntimeStatistics", "open_runtime", "run"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+IDLE_PERIOD_S = 5.0
+CLOSE_GRACE_S = 2.0
+READY_PATIENCE_S = 5.0
+"""How long a plan may take to be bound and tried before its network is handed out all the same."""
+
+
+class RuntimeStatistics(msgspec.Struct, frozen=True):
+    """State of a runtime now; `wakeups` counts how often threads woke the loop."""
+
+    workers: WorkersStatistics
+    memory: MemoryStatistics
+    wakeups: Count
+    nets: int
+
+
+def open_runtime(
+    *,
+    devices: Sequence[str | Engine | Device | OlderDevice] | None = None,
+    isolate: Sequence[str] = (),
+    options: Options | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> Runtime:
+    """A runtime, to be used with `async with`.
+
+    `devices` are names, engines or devices; None means all that are there by default. Those that
+    `isolate` names run in processes of their own, which are started for them, and again after they
+    died. Raises InvalidArgument for an unknown name.
+    """
+    return Runtime(devices, options or Options(), instruments, isolate=isolate)
+
+
+def run(main: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Run an async function on a new event loop: uvloop where there is one, else asyncio."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main(*args))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop
+    return new_event_loop
+
+
+class Runtime:
+    """Devices and the workers they share; made by `open_runtime`."""
+
+    def __init__(
+        self,
+        devices: Sequence[str | Engine | Device | OlderDevice] | None,
+        options: Options,
+        instruments: Sequence[Instrument],
+        *,
+        isolate: Sequence[str] = (),
+    ) -> None:
+        self.options = options
+        self.tracer = Tracer(instruments)
+        self.calls = Tallies()
+        """What became of the calls of networks; a collector of `tracing.metrics`."""
+        self._wanted = devices
+        self._isolate = isolate
+        self._nets: set[weakref.ref[Net]] = set()
+        self._recheckers: set[Rechecker] = set()
+        self._leftovers = Leftovers()
+        self._shared: SharedEntries | None = None
+        self._folder = os.path.expanduser(options.state_dir or state_folder())
+        self._errands: Errands | None = None
+        self._contests: ContestProcess | None = None
+        self._making = threading.Lock()
+        self._state = "new"
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise BadState("a runtime can be opened once; make another with open_runtime()")
+        self._wakeup = Wakeup.current()
+        self._watchdog = Watchdog()
+        options = self.options
+        self._workers = Workers(
+            cores=options.cores,
+            inline_budget_ns=int(options.inline_budget_us * 1000),
+            stall_budget_ns=int(options.stall_budget_us * 1000),
+            queue_limit=options.queue_limit,
+            watchdog=self._watchdog,
+            tracer=self.tracer,
+            on_start=functools.partial(settle_in, options),
+            low_os_priority=options.low_os_priority,
+            low_engine_priority=options.low_engine_priority,
+            aging_ns=int(options.aging_ms * 1e6),
+        )
+        self._devices = Devices(
+            self._wanted, self._workers, self._folder, isolate=self._isolate, options=options
+        )
+        self._tasks = tasks_of_this_loop()
+        await self._tasks.open()
+        self._tasks.start(self._leftovers.close_all, self._tasks.start)
+        try:
+            await self._devices.look_around()
+            await self._devices.discover(self._errands_once)
+        except BaseException:
+            self._workers.close()
+            self._watchdog.close()
+            await self._tasks.close()
+            raise
+        SETTINGS.enter(options)
+        self._old_slice_ns = set_time_slice(slice_ns(options))
+        self._wakeup.tracer = self.tracer
+        self._state = "open"
+        self._trim_later()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._state = "closed"
+        if self._wakeup.is_inherited:
+            return  # Devices, threads and tasks are those of the process that was forked.
+        try:
+            with shield():
+                await self._close()
+        finally:
+            SETTINGS.leave(self.options)
+            if self._wakeup.tracer is self.tracer:
+                self._wakeup.tracer = None
+            if self._old_slice_ns is not None:
+                set_time_slice(self._old_slice_ns)
+            await self._tasks.close()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, in the order in which they are tried."""
+        return self._devices.all if self._state != "new" else ()
+
+    def device(self, name: str) -> Device:
+        """The device of that name; raises InvalidArgument and lists the names there are."""
+        self._check_open()
+        return self._devices.named(name)
+
+    @pending
+    @renamed(optimise_after="optimize_after")
+    async def compile(
+        self,
+        model: Model | str | os.PathLike[str],
+        *,
+        devices: Sequence[str | Device | OlderDevice] | None = None,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: Priority = Priority.MEDIUM,
+        deadline: Deadline | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        token: bytes | None = None,
+        precision: str | None = None,
+        preemption_quantum_ms: float | None = None,
+        pin: str | None = None,
+        optimize_after: int | None = None,
+        name: str | None = None,
+    ) -> Net:
+        """Prepare a model, or the model in a file, for execution: to be awaited, or entered.
+
+        `devices` limits the choice and its order breaks ties; among several, and several ways of
+        one, the fastest that agrees with the reference is kept. `precision` "exact" allows only
+        what is bit-stable, "bf16" also what computes floats with less than float32. `pin`, from
+        `report().pin`, reproduces an earlier choice.
+
+        What was compiled is kept in `cache_dir`, and loaded from there the next time; the report
+        says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
+        first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
+        SHA-256. With `optimize_after` the first device that takes the model gets it at once, and
+        the choice is made after so many executions. Where a path is given instead of the model, the
+        file is only loaded if the cache has not got it. `name` is the network's in the metrics.
+
+        Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
+        a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
+        """
+        self._check_open()
+        source = ModelSource.of(model)
+        spec = CompileSpec(
+            source=source.source(),
+            fingerprint=b"",
+            devices=await self._devices.candidates(devices),
+            preference=preference,
+            priority=priority,
+            precision=precision,
+            deadline=deadline,
+            pin=pin,
+            preemption_quantum_ms=preemption_quantum_ms,
+            optimize_after=optimize_after,
+            name=name,
+            cache_dir=cache_dir,
+            token=token,
+            budget_ns=int(self.options.competition_budget_ms * 1e6),
+            verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
+        )
+        net = await self._made(source, spec, is_pinned=devices is not None)
+        await net._warm_up(deadline)
+        return net
+
+    async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:
+        """A buffer for these inputs and outputs of networks, `net.input(...)`, `net.output(...)`.
+
+        The memory is the device's where it has some (a memory domain); what one network writes and
+        another reads never leaves it. Else it is shared memory, and `is_shared`, unless the size is
+        not known or `compile` was given the devices. `shape` adds what the roles leave open, 0 is
+        any size. Raises InvalidArgument for roles that do not go together, ResourceExhausted,
+        GeneralFailure.
+        """
+        self._check_open()
+        return await domain.allocate(roles, shape)
+
+    async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net:
+        """The network of a spec, which is watched, revived and measured again as it must be."""
+        spec = await self._identified(source, spec)
+        reviver = self._reviver(spec)
+        vlog.model("compile %s", source.name)
+        with begun(spec.deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
+            compilation = await self._compiled(spec)
+        anew = msgspec.structs.replace(spec, deadline=None, again=True)
+        again = functools.partial(self._compiled, anew)
+        return await self._net(compilation, spec, reviver, again, is_pinned=is_pinned)
+
+    async def _identified(self, source: ModelSource, spec: CompileSpec) -> CompileSpec:
+        """The spec with what this runtime knows of the model and the devices."""
+        code: dict[str, str] = {}
+
+        def digest() -> bytes:
+            code.update(fingerprints(spec.devices))
+            return source.digest()
+
+        # While the model is digested, which takes no part of the interpreter.
+        meanwhile = None if spec.cache_dir is None else get_ready_to_recall
+        helper_threads = self._workers.helper_threads
+        return msgspec.structs.replace(
+            spec,
+            name=spec.name or source.name,
+            fingerprint=await helper_threads.run_unwrapped(
+                digest, source.name, meanwhile=meanwhile
+            ),
+            code=code,
+            reference=self._devices.reference(),
+            apart=self._apart(spec.devices),
+        )
+
+    async def _compiled(self, spec: CompileSpec) -> Compilation:
+        """A compilation; its model has the sizes that devices state of types of extensions."""
+        if isinstance(spec.source, Model):
+            await self._devices.check_extensions(spec.source)
+        with collecting_later():
+            compilation = await compile_model(spec, self._cache(spec))
+        tell(spec.name or "", compilation.report)
+        async with closed_on_failure(compilation.prepared):
+            model = await self._devices.sized(compilation.model)
+        return msgspec.structs.replace(compilation, model=model)
+
+    def _apart(self, devices: Sequence[Device]) -> Apart | None:
+        """Where contests between these devices can be held outside of this process."""
+        names = self._devices.names_of(devices) if self.options.contest_process else None
+        return None if names is None else Apart(self._contests_once, names)
+
+    def _reviver(self, spec: CompileSpec) -> Reviver | None:
+        """Recompiles a network whose isolated device has died; None if that is not enabled."""
+        services = self._devices.services
+        if not self.options.revive or not services:
+            return None
+        again = msgspec.structs.replace(spec, deadline=None, optimize_after=None)
+        return reviving.Reviver(services, functools.partial(self._compiled, again))
+
+    def _cache(self, spec: CompileSpec) -> CompilationCache | None:
+        """The cache that a compilation asks for."""
+        options = self.options
+        if spec.cache_dir is None:
+            return None
+        store = Store(
+            spec.cache_dir,
+            self._folder,
+            limit_bytes=options.cache_limit_bytes,
+            encrypt=options.encrypt_cache,
+        )
+        return CompilationCache(
+            store, self._workers.helper_threads, spec, cores=options.cores, shared=self._shared_once
+        )
+
+    async def _net(
+        self,
+        compilation: Compilation,
+        spec: CompileSpec,
+        reviver: Reviver | None,
+        again: Callable[[], Awaitable[Compilation]],
+        *,
+        is_pinned: bool,
+    ) -> Net:
+        upkeep = _Upkeep()
+        async with closed_on_failure(compilation.prepared):
+            if self._state != "open":
+                raise BadState("the runtime was closed while the model was compiled")
+            ONE_BLAS_THREAD.follow()
+            net = Net(
+                compilation,
+                self._workers,
+                on_close=functools.partial(self._closing, upkeep),
+                on_drop=functools.partial(self._dropped, upkeep),
+                start=self._tasks.start,
+                is_pinned=is_pinned,
+                tally=functools.partial(self.calls.of, spec.name or "", spec.priority),
+            )
+        self._nets.add(weakref.ref(net, self._nets.discard))
+        if compilation.later is not None:
+            start = functools.partial(self._tasks.start, bring_in)
+            upkeep.add(start(weakref.ref(net), compilation.later, net.model.name))
+        if reviver is not None:
+            upkeep.add(self._tasks.start(reviver.run, weakref.ref(net)))
+        if compilation.run_ns is not None:
+            checker = rechecking.Rechecker(net, compilation.run_ns, again)
+            self._recheckers.add(checker)
+            upkeep.add(functools.partial(self._recheckers.discard, checker))
+            upkeep.add(self._tasks.start(checker.run))
+        until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
+        if spec.deadline is not None:
+            until = min(until, spec.deadline)
+        try:
+            with contextlib.suppress(MissedDeadline):
+                await self._workers.helper_threads.run(
+                    net._get_ready, net.model.name or "a network", until
+                )
+        except BaseException:
+            net.close()
+            raise
+        return net
+
+    def statistics(self) -> RuntimeStatistics:
+        """Counts and states of the workers, the memory and the loop's wake-ups.
+
+        Raises BadState before the runtime is opened.
+        """
+        if self._state == "new":
+            raise BadState("the runtime is not open yet; use it inside `async with`")
+        return RuntimeStatistics(
+            workers=self._workers.statistics(),
+            memory=memory_statistics(),
+            wakeups=self._wakeup.statistics().wakeups,
+            nets=len(self._nets),
+        )
+
+    def _contests_once(self) -> ContestProcess:
+        with self._making:
+            if self._contests is None:
+                settings = msgspec.structs.replace(self.options, state_dir=self._folder)
+                told = msgspec.json.encode(settings).decode()
+                self._contests = contest_process.ContestProcess(told)
+            return self._contests
+
+    def _errands_once(self) -> Errands:
+        if self._errands is None:
+            self._errands = versions.Errands(self._tasks.start, self._watchdog)
+        return self._errands
+
+    def _shared_once(self) -> SharedEntries:
+        self._shared = self._shared or late_files.SharedEntries()
+        return self._shared
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise BadState(f"the runtime is not open ({self._state}); use it inside `async with`")
+        if not self._wakeup.is_current():
+            raise BadState("the runtime belongs to another event loop")
+
+    def _closing(self, upkeep: _Upkeep, net: Net) -> Closing:
+        upkeep.cancel()
+        fence = Fence()
+        reference = weakref.ref(net)
+        is_ours = self._state == "open" and not self._wakeup.is_inherited
+        if reference in self._nets and is_ours:
+            self._nets.discard(reference)
+            self._tasks.start(close_prepared, net._prepared, fence)
+        else:
+            fence.signal()
+        return Closing(fence)
+
+    def _open_nets(self) -> list[Net]:
+        return [net for reference in list(self._nets) if (net := reference()) is not None]
+
+    def _dropped(self, upkeep: _Upkeep, prepared: PreparedModel) -> None:
+        upkeep.cancel()
+        self._leftovers.add(prepared)
+
+    def _trim_later(self) -> None:
+        if self._state != "open":
+            return
+        try:
+            self._watchdog.arm(now_ns() + int(IDLE_PERIOD_S * 1e9), self._trim)
+        except BadState:
+            logger.debug("the runtime closes; nothing is trimmed any more")
+        except RuntimeError as error:
+            logger.warning("no thread gives idle memory back: %s", error)
+
+    def _trim(self) -> None:
+        for net in self._open_nets():
+            net._trim()
+        for checker in list(self._recheckers):
+            checker.look()
+        if self._shared is not None:
+            self._workers.helper_threads.begin(self._shared.collect, "the compilation cache")
+        for device in self._devices.all:
+            if isinstance(device, EngineDevice):
+                try:
+                    device.trim()
+                except Exception:
+                    logger.exception("%s failed to give idle memory back", device.name)
+        self._trim_later()
+
+    async def _close(self) -> None:
+        for net in self._open_nets():
+            net.close()
+        self._nets.clear()
+        await late_files_written(self._devices.all, CLOSE_GRACE_S)
+        self._workers.close()
+        for device in self._devices.all:
+            await close_device(device)
+        await collect_late_files(self._shared, CLOSE_GRACE_S)
+
+        def join(patience_s: float) -> int:
+            running = self._workers.join(patience_s)
+            self._watchdog.close(patience_s)
+            if self._contests is not None:
+                self._contests.close()
+            return running
+
+        try:
+            running = await in_thread(functools.partial(join, CLOSE_GRACE_S), "nnasync-closing")
+        except ResourceExhausted as error:
+            logger.warning("the ends of the workers are not awaited: %s", error)
+            running = join(0)
+        if running:
+            logger.warning("%d executions still run on a device that does not stop", running)
+
+
+class _Upkeep:
+    """What ends with a network: the tasks that bring the best plan in, or a new one."""
+
+    def __init__(self) -> None:
+        self._cancels: list[Callable[[], object]] = []
+
+    def add(self, cancel: Callable[[], object]) -> None:
+        """Note how a task is cancelled."""
+        self._cancels.append(cancel)
+
+    def cancel(self) -> None:
+        """Cancel them."""
+        for cancel in self._cancels:
+            cancel()

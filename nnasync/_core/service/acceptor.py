@@ -1,0 +1,77 @@
+"""The server: takes in clients, each with a session of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+import anyio
+import msgspec
+
+from nnasync._core.service.client_session import Session
+from nnasync._core.service.connections import ClientConnections
+from nnasync._core.service.limits import Limits
+from nnasync._core.service.process_resources import most_descriptors
+from nnasync._core.service.rate_limit import ClientBuckets
+from nnasync._core.wire.connection import peer_pid, peer_uid
+from nnasync.device import Device
+
+__all__ = ["serve", "serve_connected"]
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.1
+_OWN_DESCRIPTORS = 256
+_LEAST_DESCRIPTORS = 128
+
+
+async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:
+    """Serve a device to whoever of this user connects, until cancelled."""
+    connections = ClientConnections(limits.clients)
+    buckets = ClientBuckets()
+    limits = _within_descriptors(limits)
+
+    async def attend(session: Session) -> None:
+        try:
+            await session.run()
+        except Exception:
+            logger.exception("the session of a client failed")
+        finally:
+            connections.leave(session)
+
+    async with anyio.create_task_group() as tasks:
+        while True:
+            await anyio.wait_readable(listener)
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                # No descriptors left; sessions that end give some back.
+                logger.warning("a client cannot be taken in: %s", error)
+                await anyio.sleep(_PAUSE_S)
+                continue
+            uid, pid = peer_uid(sock), peer_pid(sock)
+            if uid != os.geteuid() or not connections.has_room(pid):
+                logger.warning(
+                    "a client of user %d is turned away (%d clients)", uid, len(connections)
+                )
+                sock.close()
+                continue
+            session = Session(device, sock, limits, trusts=False, buckets=buckets)
+            connections.come(session, pid)
+            tasks.start_soon(attend, session)
+
+
+async def serve_connected(device: Device, sock: socket.socket, limits: Limits) -> None:
+    """Serve a device to the process at the other end, which is trusted, until it closes."""
+    await Session(device, sock, limits, trusts=True).run()
+
+
+def _within_descriptors(limits: Limits) -> Limits:
+    """The limits, less so many descriptors that all clients together leave some to the service."""
+    share = (most_descriptors() - _OWN_DESCRIPTORS) // limits.clients
+    return msgspec.structs.replace(
+        limits, descriptors=min(limits.descriptors, max(share, _LEAST_DESCRIPTORS))
+    )

@@ -1,0 +1,128 @@
+"""`python -m nnasync._core.service.contests`: the process in which a runtime holds its contests.
+
+It makes the devices anew for each contest, by their names and with the options of the runtime, and
+runs at a lower priority than the application. It ends with its connection, and by itself where
+nothing is asked for a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+import msgspec
+
+from nnasync._core import model as models
+from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.compilation import REFERENCE, CompileSpec, fingerprints
+from nnasync._core.compilation.compiler import hold
+from nnasync._core.compilation.contest_messages import Ask, Talk, Trying, Unheld, read_ask
+from nnasync._core.runtime import Options, open_runtime, run
+from nnasync._core.service import lifeline
+from nnasync._core.service.process_resources import options_of
+from nnasync._core.wire.connection import Frame
+from nnasync.errors import NNError
+from nnasync.hal import ExecutionPreference, Model
+
+__all__ = ["main"]
+
+_IDLE_S = 30.0
+_NICENESS = 5
+
+
+def main() -> None:
+    """Hold contests for whoever holds the other end of a socket."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=main.__doc__)
+    parser.add_argument("--connected", metavar="FD", type=int, required=True)
+    parser.add_argument("--lifeline", metavar="FD", type=int, required=True)
+    parser.add_argument("--settings", metavar="JSON", default="{}")
+    arguments = parser.parse_args()
+    lifeline.hold(arguments.lifeline)
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    options = msgspec.structs.replace(options_of(arguments.settings), contest_process=False)
+    sock = socket.socket(fileno=arguments.connected)
+    talk = Talk(sock, "the application")
+    with contextlib.suppress(TimeoutError, NNError):
+        while frame := talk.receive(_IDLE_S):
+            with _ending_with(sock):
+                _serve(frame, options, talk)
+    # Engines may take long to be let go of, and nobody needs that.
+    os._exit(0)
+
+
+def _serve(frame: Frame, options: Options, talk: Talk) -> None:
+    """Answer one message; whatever goes wrong is told."""
+    try:
+        ask = read_ask(frame.message)
+        [fd] = frame.take(1)
+        try:
+            model = models.load_nnm(f"/dev/fd/{fd}")
+        finally:
+            os.close(fd)
+        run(_hold, ask, model, options, talk)
+    except Exception as error:
+        talk.send(Unheld(f"{type(error).__name__}: {error}"))
+    finally:
+        frame.close()
+
+
+async def _hold(ask: Ask, model: Model, options: Options, talk: Talk) -> None:
+    last = ""
+
+    def trying(device: str) -> None:
+        nonlocal last
+        if device != last:
+            last = device
+            talk.send(Trying(device))
+
+    others = [] if REFERENCE in ask.devices else [REFERENCE]
+    async with open_runtime(devices=[*ask.devices, *others], options=options) as runtime:
+        devices = runtime.devices[: len(ask.devices)]
+        question, remaining_ns = ask.question, ask.remaining_ns
+        spec = CompileSpec(
+            source=model,
+            fingerprint=bytes.fromhex(question.model),
+            devices=devices,
+            preference=ExecutionPreference(question.preference),
+            priority=ask.priority,
+            precision=question.precision,
+            deadline=None if remaining_ns is None else Deadline(now_ns() + remaining_ns),
+            reference=runtime.device(REFERENCE),
+            budget_ns=ask.budget_ns,
+            patience_s=ask.patience_s,
+            code=fingerprints(devices),
+            trying=trying,
+        )
+        await hold(ask, spec, talk.send)
+
+
+@contextlib.contextmanager
+def _ending_with(sock: socket.socket) -> Iterator[None]:
+    """End this process, whatever it does, when the other end of the connection is closed."""
+    over, stop = socket.socketpair()
+
+    def watch() -> None:
+        poller = select.poll()
+        poller.register(sock, 0)
+        poller.register(over, select.POLLIN)
+        if any(fd == sock.fileno() for fd, _ in poller.poll()):
+            os._exit(0)
+
+    watching = threading.Thread(target=watch, name="nnasync-contests-watch", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        stop.close()
+        watching.join()
+        over.close()
+
+
+if __name__ == "__main__":
+    main()

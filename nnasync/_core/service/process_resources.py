@@ -1,0 +1,40 @@
+"""What a process asks of the system, and of its runtime, that does nothing but serve."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import Any
+
+import msgspec
+
+from nnasync._core.runtime import Options
+from nnasync.errors import InvalidArgument
+
+__all__ = ["for_service", "most_descriptors", "options_of"]
+
+
+def options_of(settings: str) -> Options:
+    """The options of a runtime that was told them as JSON; raises InvalidArgument."""
+    try:
+        return Options(**msgspec.json.decode(settings, type=dict[str, Any]))
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise InvalidArgument(f"--settings: {error}") from error
+
+
+def for_service(options: Options) -> Options:
+    """Options of the runtime of a service: LOW work that is alone runs at the lowest OS priority.
+
+    A thread that holds the interpreter lock and gets no core holds up all others of its process:
+    the loop of an application, or work of higher priority in a service.
+    """
+    return msgspec.structs.replace(options, low_os_priority="alone")
+
+
+def most_descriptors() -> int:
+    """How many descriptors this process may have, after asking for as many as are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

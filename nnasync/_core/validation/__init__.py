@@ -1,0 +1,96 @@
+"""Whether a model, a request or a description of a buffer is legal, and for which HAL version.
+
+All checks are pure, and what they raise names the place and the rule. A model is checked in the
+order in which later checks rely on earlier ones: extensions and pools, then each subgraph's
+operands (type, shape, quantization, place of the value), operations (indices), lists of inputs and
+outputs, and graph (execution order, written once, number of consumers), then references between
+subgraphs, states, and at last every operation against its signatures. What depends on values of a
+run (an index out of range, a buffer that is too small) is found by whoever runs it.
+
+`validate_model` raises ModelError, the others InvalidArgument, and nothing else, whatever numbers a
+file or a peer put into the structs. The types of the fields are taken as given.
+
+`compliant_with`, `noncompliance` and `minimum_version` say which HAL versions can express a model;
+`convert_to` gives what a device of an older version gets, and what is lost on the way.
+
+What checks models brings the operations along; each part is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nnasync._core.deferred import names
+from nnasync.hal import combine_dimensions
+
+if TYPE_CHECKING:
+    from nnasync._core.validation.buffers import validate_buffer_desc as validate_buffer_desc
+    from nnasync._core.validation.conversion import convert_to as convert_to
+    from nnasync._core.validation.conversion import converted as converted
+    from nnasync._core.validation.model import validate_model as validate_model
+    from nnasync._core.validation.operations import find_operation as find_operation
+    from nnasync._core.validation.pools import check_constants as check_constants
+    from nnasync._core.validation.pools import supportable as supportable
+    from nnasync._core.validation.request import image_fault as image_fault
+    from nnasync._core.validation.request import validate_request as validate_request
+    from nnasync._core.validation.tensors import operand_tensor as operand_tensor
+    from nnasync._core.validation.tensors import operand_value as operand_value
+    from nnasync._core.validation.tensors import subgraph_tensors as subgraph_tensors
+    from nnasync._core.validation.values import validate_extension as validate_extension
+    from nnasync._core.validation.values import validate_preference as validate_preference
+    from nnasync._core.validation.values import validate_priority as validate_priority
+    from nnasync._core.validation.versions import Noncompliance as Noncompliance
+    from nnasync._core.validation.versions import compliant_with as compliant_with
+    from nnasync._core.validation.versions import minimum_version as minimum_version
+    from nnasync._core.validation.versions import noncompliance as noncompliance
+    from nnasync.extensions import validate_extension_name as validate_extension_name
+
+__all__ = [
+    "Noncompliance",
+    "check_constants",
+    "combine_dimensions",
+    "compliant_with",
+    "convert_to",
+    "converted",
+    "find_operation",
+    "image_fault",
+    "minimum_version",
+    "noncompliance",
+    "operand_tensor",
+    "operand_value",
+    "subgraph_tensors",
+    "supportable",
+    "validate_buffer_desc",
+    "validate_extension",
+    "validate_extension_name",
+    "validate_model",
+    "validate_preference",
+    "validate_priority",
+    "validate_request",
+]
+
+__getattr__ = names(
+    __name__,
+    {
+        "Noncompliance": "versions",
+        "check_constants": "pools",
+        "compliant_with": "versions",
+        "convert_to": "conversion",
+        "converted": "conversion",
+        "find_operation": "operations",
+        "image_fault": "request",
+        "minimum_version": "versions",
+        "noncompliance": "versions",
+        "operand_tensor": "tensors",
+        "operand_value": "tensors",
+        "subgraph_tensors": "tensors",
+        "supportable": "pools",
+        "validate_buffer_desc": "buffers",
+        "validate_extension": "values",
+        "validate_extension_name": "values",
+        "validate_model": "model",
+        "validate_preference": "values",
+        "validate_priority": "values",
+        "validate_request": "request",
+    },
+)

@@ -1,0 +1,238 @@
+"""Which HAL versions can express a model or what else crosses to a driver, and why others cannot.
+
+Like the framework of the HAL, this looks at the operations of the main subgraph and at the operands
+that they use: a model with control flow fails below 1.3 already by its SUBGRAPH operands. Neither
+values nor operands that nothing reads or writes count, though a driver may refuse the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nnasync import hal, kernels
+from nnasync._core.validation.capabilities import capabilities_fault
+from nnasync._core.validation.operations import find_operation, operation_version
+from nnasync._core.validation.place import Place
+from nnasync._core.validation.pools import POOLS_SINCE, pool_fault
+from nnasync._core.validation.tensors import subgraph_tensors
+from nnasync.errors import ModelError
+from nnasync.hal import (
+    BufferDesc,
+    Capabilities,
+    Capabilities10,
+    Capabilities11,
+    Capabilities12,
+    ErrorStatus,
+    HalVersion,
+    Model,
+    Operand,
+    OperandLifeTime,
+    Operation,
+    Request,
+    Struct,
+)
+from nnasync.kernels import Signature, Tensor
+
+__all__ = [
+    "Convertible",
+    "Noncompliance",
+    "compliant_with",
+    "minimum_version",
+    "noncompliance",
+    "unknown_operand",
+]
+
+Convertible = (
+    Model
+    | Request
+    | Capabilities
+    | Capabilities10
+    | Capabilities11
+    | Capabilities12
+    | ErrorStatus
+    | BufferDesc
+)
+"""What differs between HAL versions."""
+
+
+class Noncompliance(Struct):
+    """What of a model a HAL version cannot express.
+
+    `operations` are indices into the main subgraph, `reasons` one text per fault: each names the
+    operation, the operand and the rule. Both are empty where the version can express the model.
+    """
+
+    operations: frozenset[int]
+    reasons: tuple[str, ...]
+
+
+class _Fault(Struct):
+    """Something that needs a version, None if no version has it; `operation` is its user."""
+
+    since: HalVersion | None
+    operation: int | None
+    reason: str
+
+
+def compliant_with(version: HalVersion, thing: Convertible) -> bool:
+    """Whether a HAL version can express this without loss.
+
+    A request complies where all its pools are known to the version: tokens need 1.3. A status
+    complies if the version has it; a description of a buffer needs 1.3. Capabilities comply when
+    a device of that version can state the same figures for every type.
+    """
+    if isinstance(thing, Model):
+        return not noncompliance(version, thing).reasons
+    if isinstance(thing, Request):
+        return all(
+            version >= HalVersion.V1_3 if isinstance(pool, int) else not pool_fault(pool, version)
+            for pool in thing.pools
+        )
+    if isinstance(thing, ErrorStatus):
+        return version >= HalVersion.V1_3 or thing <= ErrorStatus.INVALID_ARGUMENT
+    if isinstance(thing, BufferDesc):
+        return version >= HalVersion.V1_3
+    return capabilities_fault(version, thing) is None
+
+
+def minimum_version(model: Model) -> HalVersion:
+    """The first HAL version that can express a model; raises ModelError if none can."""
+    version = HalVersion.V1_0
+    for fault in _faults(model):
+        if fault.since is None:
+            raise ModelError(fault.reason)
+        version = max(version, fault.since)
+    return version
+
+
+def noncompliance(version: HalVersion, model: Model) -> Noncompliance:
+    """Which operations of the main subgraph a HAL version cannot express, and all reasons why."""
+    faults = [f for f in _faults(model, version) if f.since is None or f.since > version]
+    return Noncompliance(
+        operations=frozenset(f.operation for f in faults if f.operation is not None),
+        reasons=tuple(fault.reason for fault in faults),
+    )
+
+
+def unknown_operand(version: HalVersion, model: Model) -> str | None:
+    """Why a HAL version does not know an operand of the main subgraph, used or not; or None."""
+    place = Place(model, model.main)
+    for index, operand in enumerate(model.main.operands):
+        need = _operand_fault(model, operand)
+        if need is not None and need[0] > version:
+            return f"{place.operand(index)}: {need[1]}"
+    return None
+
+
+def _faults(model: Model, version: HalVersion = HalVersion.V1_0) -> Iterator[_Fault]:
+    """All that needs more than HAL 1.0; reasons tell the difference to `version`."""
+    place = Place(model, model.main)
+    operands = model.main.operands
+    needs = [_operand_fault(model, operand) for operand in operands]
+    tensors = subgraph_tensors(model, model.main)
+    for index, operation in enumerate(model.main.operations):
+        where = place.operation(index)
+        least = HalVersion.V1_0
+        for kind, indexes in (("input", operation.inputs), ("output", operation.outputs)):
+            for position, operand in enumerate(indexes):
+                need = needs[operand]
+                if need is not None:
+                    since, reason = need
+                    least = max(least, since)
+                    text = f"{where}: {kind} {position}, {place.operand(operand)}: {reason}"
+                    yield _Fault(since, index, text)
+        yield from _operation_faults(place, index, tensors, least, version)
+
+
+def _operand_fault(model: Model, operand: Operand) -> tuple[HalVersion, str] | None:
+    """The version that an operand needs beyond 1.0, and why."""
+    type, name = operand.type, hal.type_name(operand.type)
+    since = hal.operand_type_since(type) or HalVersion.V1_3
+    if since > HalVersion.V1_0:
+        return since, f"{name} exists since {hal.version_name(since)}"
+    if not operand.dimensions and not hal.is_scalar(type):
+        return HalVersion.V1_2, f"{name} can have an unknown rank since HAL 1.2"
+    if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
+        pool = model.pools[operand.location.pool_index]
+        since = POOLS_SINCE.get(pool.name, HalVersion.V1_3)
+        if since > HalVersion.V1_0:
+            return since, f"its pool of kind {pool.name!r} exists since {hal.version_name(since)}"
+    return None
+
+
+def _operation_faults(
+    place: Place,
+    index: int,
+    tensors: Sequence[Tensor | None],
+    least: HalVersion,
+    version: HalVersion,
+) -> Iterator[_Fault]:
+    """What an operation needs beyond `least`, the version that its operands need anyhow."""
+    operation = place.subgraph.operations[index]
+    where = place.operation(index)
+    try:
+        since = operation_version(place, operation, tensors)
+    except ModelError as error:
+        yield _Fault(None, index, f"{where}: {error}")
+        return
+    if since > max(least, HalVersion.V1_0):
+        rule = find_operation(place.model, operation.type)
+        reason = f"exists since {hal.version_name(since)}"
+        if rule is not None and rule.since <= version:
+            reason = _difference(rule, place, operation, version)
+            reason = f"{reason}: this is legal since {hal.version_name(since)}"
+        yield _Fault(since, index, f"{where}: {reason}")
+
+
+def _difference(
+    rule: kernels.Operation, place: Place, operation: Operation, version: HalVersion
+) -> str:
+    """Where an operation parts from what a version has it for."""
+    older = [signature for signature in rule.signatures if signature.since <= version]
+    operands = [place.subgraph.operands[index] for index in operation.inputs]
+    results = [place.subgraph.operands[index] for index in operation.outputs]
+    nearest = max(older, key=lambda signature: _agreeing(signature, operands))
+    position = _agreeing(nearest, operands)
+    name = hal.version_name(version)
+    if position < len(operands):
+        operand = place.operand(operation.inputs[position])
+        where = f"input {position}, {operand}, is {_described(operands[position])}"
+        if position >= len(nearest.inputs):
+            return f"{where}; {name} takes {len(nearest.inputs)} inputs"
+        parameter = nearest.inputs[position]
+        ranks = " or ".join(str(rank) for rank in parameter.ranks)
+        expected = hal.type_name(parameter.type) + (f" of rank {ranks}" if ranks else "")
+        return f"{where}; {name} takes {expected} ({parameter.name})"
+    if not nearest.accepts([o.type for o in operands], [o.type for o in results]):
+        return f"{len(results)} outputs of these types; {name} has {_types(nearest)}"
+    quantized = [
+        f"{place.operand(index)} has {_quantization(place.subgraph.operands[index])}"
+        for index in (*operation.inputs, *operation.outputs)
+        if place.subgraph.operands[index].scale
+    ]
+    return f"{name} does not take this quantization ({', '.join(quantized)})"
+
+
+def _agreeing(signature: Signature, operands: Sequence[Operand]) -> int:
+    """How many leading inputs are as a signature has them, by type and rank."""
+    parameters = signature.parameters(len(operands)) or signature.inputs
+    for index, operand in enumerate(operands):
+        if index >= len(parameters) or parameters[index].type != operand.type:
+            return index
+        rank, ranks = len(operand.dimensions), parameters[index].ranks
+        if rank and ranks and rank not in ranks:
+            return index
+    return len(operands)
+
+
+def _described(operand: Operand) -> str:
+    dimensions = "" if hal.is_scalar(operand.type) else f" {list(operand.dimensions)}"
+    return hal.type_name(operand.type) + dimensions
+
+
+def _quantization(operand: Operand) -> str:
+    return f"scale {operand.scale:g} and zero point {operand.zero_point}"
+
+
+def _types(signature: Signature) -> str:
+    return ", ".join(hal.type_name(parameter.type) for parameter in signature.outputs)

@@ -1,0 +1,181 @@
+"""The inline lane: executions on the caller's thread, and their cost for others.
+
+What takes longer than the inline budget is better off on a thread of its own, as long as there is a
+core for one. HIGH that finds them all taken by executions goes inline as long as the loop is not
+held up for more than the stall budget: a thread would have to win a core twice, to run and to be
+heard of.
+
+Executions of clients of a service run on threads of their bursts that way, beside the workers. They
+count against their client's share and, while they run, against the budget of cores: where no core
+is free, or another client that waits has had less, they take their place in the queue.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+
+from nnasync._core.clock import now_ns
+from nnasync._core.workers.task import Call, Given, StopFlag, contained, shielded
+from nnasync._core.workers.turns import CALL_NS, Turns
+from nnasync.errors import (
+    GeneralFailure,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    because,
+)
+from nnasync.hal import Priority
+from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
+from nnasync.tracing import Tracer
+
+__all__ = ["NEXT_TURN", "RUN", "TOLERATED_OVERRUNS", "WORKER", "Admission", "InlineLane"]
+
+TOLERATED_OVERRUNS = 4.0
+"""Inline runs that held the loop up, fading with every run; more than that end the inlining."""
+
+
+class Admission(enum.Enum):
+    """Where an execution runs."""
+
+    RUN = "on this thread, now"
+    NEXT_TURN = "on this thread, in a later turn of its loop"
+    WORKER = "on a worker"
+
+
+RUN, NEXT_TURN, WORKER = Admission
+
+
+class InlineLane:
+    """What may run on the calling thread, and the running of it; one per runtime."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        lock: threading.Lock,
+        tracer: Tracer,
+        *,
+        inline_budget_ns: int,
+        stall_budget_ns: int,
+        is_full: Callable[[], bool],
+    ) -> None:
+        """`lock` is that of the scheduler; `is_full` is whether all cores are taken."""
+        self.turns = Turns(stall_budget_ns)
+        self.runs = self.ns = self.running = 0
+        self.closed = False
+        self._scheduler = scheduler
+        self._lock = lock
+        self._tracer = tracer
+        self._inline_budget_ns = inline_budget_ns
+        self._stall_budget_ns = stall_budget_ns
+        self._is_full = is_full
+
+    def admission(
+        self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
+    ) -> Admission:
+        """Where an execution runs; on this thread only if it takes `budget_ns` at most."""
+        best_ns = estimate.best_ns
+        if not (
+            estimate.samples > 0
+            and best_ns <= budget_ns
+            and (best_ns <= self._inline_budget_ns or self._is_urgent(priority, best_ns))
+            and estimate.overruns < TOLERATED_OVERRUNS
+            and not self.closed
+            and not self._scheduler.waits_above(priority, client)
+            and (client == 0 or self._is_turn_of(client))
+        ):
+            return WORKER
+        here = self.turns.here
+        # Most fit into a turn in which nobody waits; the question costs a call of Python.
+        is_open = not here.waiting and here.spent_ns + best_ns <= here.budget_ns
+        return NEXT_TURN if not is_open and here.must_wait(priority, best_ns) else RUN
+
+    def run(
+        self,
+        call: Call,
+        estimate: Estimate,
+        deadline_ns: int,
+        name: str,
+        client: int = 0,
+        given: Given = None,
+    ) -> int:
+        """Run a call on the calling thread and return its duration in nanoseconds.
+
+        Raises MissedDeadlinePersistent before, MissedDeadlineTransient after the run, and whatever
+        the device raises as a typed error.
+        """
+        started_ns = now_ns()
+        if deadline_ns != NEVER_NS and started_ns + estimate.floor_ns > deadline_ns:
+            estimate.refused()
+            text = (
+                f"the deadline is {(deadline_ns - started_ns) / 1e6:.3f} ms away and the execution "
+                f"needs at least {estimate.floor_ns / 1e6:.3f} ms"
+            )
+            raise because("admission", MissedDeadlinePersistent(text))
+        if client:
+            with self._lock:
+                self.running += 1
+        try:
+            if not (call.run(_UNSTOPPED) if given is None else call.run(_UNSTOPPED, given)):
+                raise GeneralFailure(f"{name} stopped without having been asked to")
+        except Exception as error:
+            shielded(call.rewind)
+            failure = contained(error, name)
+            raise failure from failure.__cause__
+        except BaseException:
+            shielded(call.rewind)
+            raise
+        finally:
+            ended_ns = now_ns()
+            if client:
+                self._charge(client, ended_ns - started_ns)
+        duration_ns = ended_ns - started_ns
+        self.turns.here.spend(duration_ns)
+        self.runs += 1
+        self.ns += duration_ns
+        if duration_ns > 2 * self._stall_budget_ns:
+            estimate.overran(duration_ns)
+        else:
+            estimate.observe(duration_ns)
+        for hook in self._tracer.inline_run:
+            hook(name, started_ns, ended_ns)
+        if ended_ns > deadline_ns:
+            raise MissedDeadlineTransient(
+                f"the execution ended {(ended_ns - deadline_ns) / 1e6:.3f} ms after its deadline"
+            )
+        return duration_ns
+
+    def warming_up(self) -> Callable[[], None]:
+        """Brackets warm-up runs on this thread, which count only for the estimate.
+
+        Call it before the runs, and call the returned function after them, without awaiting in
+        between.
+        """
+        here, runs, ns = self.turns.here, self.runs, self.ns
+        spent_ns = here.spent_ns
+
+        def forget() -> None:
+            self.runs, self.ns, here.spent_ns = runs, ns, spent_ns
+
+        return forget
+
+    def _is_urgent(self, priority: Priority, needed_ns: float) -> bool:
+        """Whether it is better off inline though it takes longer than the inline budget."""
+        return (
+            priority is Priority.HIGH
+            and self._inline_budget_ns > 0
+            and needed_ns <= self._stall_budget_ns
+            and self._is_full()
+        )
+
+    def _is_turn_of(self, client: int) -> bool:
+        with self._lock:
+            return not self._is_full() and not self._scheduler.is_over(client)
+
+    def _charge(self, client: int, duration_ns: int) -> None:
+        with self._lock:
+            self.running -= 1
+            self._scheduler.spent(client, duration_ns + CALL_NS)
+
+
+_UNSTOPPED = StopFlag(falls_back=False)

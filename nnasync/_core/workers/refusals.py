@@ -1,0 +1,43 @@
+"""The errors of executions that the workers do not finish."""
+
+from __future__ import annotations
+
+from nnasync._core.workers.task import Task
+from nnasync.errors import (
+    BadState,
+    DeviceUnavailable,
+    MissedDeadline,
+    MissedDeadlinePersistent,
+    MissedDeadlineTransient,
+    NNError,
+    ResourceExhaustedTransient,
+    because,
+)
+
+__all__ = ["closed", "missed", "no_thread", "unwatched"]
+
+
+def closed(text: str = "the runtime is closed") -> DeviceUnavailable:
+    """It came too late, or was in flight."""
+    return because("closing", DeviceUnavailable(text))
+
+
+def no_thread(text: str) -> ResourceExhaustedTransient:
+    """The system gives no more threads."""
+    return because("threads", ResourceExhaustedTransient(text))
+
+
+def unwatched(error: Exception) -> NNError:
+    """The error of an execution whose deadline cannot be watched."""
+    if isinstance(error, BadState):
+        return closed()
+    return no_thread(f"no thread to watch deadlines: {error}")
+
+
+def missed(task: Task) -> MissedDeadline:
+    """Its deadline has passed, before it began or since."""
+    if task.started_ns:
+        text = f"the deadline of {task.name} passed during its execution"
+        return because("running", MissedDeadlineTransient(text))
+    text = f"the deadline of {task.name} passed before its execution"
+    return because("queue", MissedDeadlinePersistent(text))

@@ -1,7 +1,0 @@
-"""`litert-cpu`: operations lowered to a LiteRT file in memory, which XNNPACK runs."""
-
-from __future__ import annotations
-
-from nnasync.drivers.litert.engine import LiteRTEngine as LiteRTEngine
-
-__all__ = ["LiteRTEngine"]

@@ -1,8 +1,0 @@
-"""`onnxruntime-cpu` and its relatives: whole ONNX files, and models translated to ONNX."""
-
-from __future__ import annotations
-
-from nnasync.drivers.onnxruntime.engine import OnnxRuntimeEngine as OnnxRuntimeEngine
-from nnasync.drivers.onnxruntime.providers import PROVIDERS as PROVIDERS
-
-__all__ = ["PROVIDERS", "OnnxRuntimeEngine"]
