@@ -26,7 +26,7 @@ from benchmarks._report import (
     spread,
     table,
 )
-from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync import ReferenceEngine
 from nnasync._core.partition import CompositeEngine, cut, operation_weights_ns, segments
 from nnasync._core.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target

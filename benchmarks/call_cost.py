@@ -36,9 +36,9 @@ from benchmarks._report import (
     spread,
     table,
 )
-from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync import ReferenceEngine
 from nnasync._core.wakeup import Wakeup
-from nnasync._core.workers import StopFlag
+from nnasync.engine import StopFlag
 from nnasync.fences import Fence
 from nnasync.hal import Array, ExecutionPreference, Operand, dtype_of
 

@@ -31,7 +31,7 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, table
-from nnasync._core.drivers.service import connect
+from nnasync import connect
 from nnasync._core.engine_device.caching import library_version
 from nnasync._core.message_queue import QueueReader, QueueWriter
 from nnasync._core.wire import messages

@@ -18,8 +18,7 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
-from nnasync._core.clock import Deadline, now_ns
-from nnasync._core.drivers.null import NullEngine
+from nnasync import Deadline, NullEngine, now_ns
 from nnasync.hal import ExecutionPreference, Model
 
 LOOPS: dict[str, dict[str, Any]] = {

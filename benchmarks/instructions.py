@@ -43,8 +43,8 @@ Call = Callable[[], Awaitable[object]]
 
 def bare(path: Path) -> Call:
     """The reference plan of the model, bound to arrays of its own."""
-    from nnasync._core.drivers.cpu import ReferenceEngine
-    from nnasync._core.workers import StopFlag
+    from nnasync import ReferenceEngine
+    from nnasync.engine import StopFlag
     from nnasync.hal import ExecutionPreference, dtype_of
 
     model = nn.load(path)

@@ -18,7 +18,7 @@ import threadpoolctl
 import nnasync as nn
 from benchmarks._report import arguments, interleave, median, models_folder, publish, spread, table
 from nnasync._core.drivers.cpu.plan import ReferencePlan
-from nnasync._core.workers import StopFlag
+from nnasync.engine import StopFlag
 from nnasync.hal import Array, Model, OperationType, dtype_of
 
 MODELS = (

@@ -22,7 +22,7 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
-from nnasync._core.model import ModelBuilder
+from nnasync import ModelBuilder
 from nnasync.hal import Array, Model
 
 PERIOD_S = 0.001

@@ -23,7 +23,7 @@ import numpy as np
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
 from benchmarks.loop_lag import few_large, many_small, tick
-from nnasync._core.model import ModelBuilder
+from nnasync import ModelBuilder
 from nnasync.hal import Array, Model
 
 DEVICE = "nnasync-reference"

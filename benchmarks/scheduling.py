@@ -22,10 +22,10 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
-from nnasync._core.clock import Watchdog, now_ns
-from nnasync._core.drivers.null import NullEngine
-from nnasync._core.workers import StopFlag, Task, Workers
-from nnasync.engine import Given
+from nnasync import NullEngine, now_ns
+from nnasync._core.clock import Watchdog
+from nnasync._core.workers import Task, Workers
+from nnasync.engine import Given, StopFlag
 from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler

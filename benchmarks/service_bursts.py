@@ -36,9 +36,8 @@ from benchmarks._report import (
     table,
 )
 from benchmarks.message_queue import round_trips
-from nnasync._core.drivers.null import NullEngine
-from nnasync._core.drivers.service import connect, remote_bursts
-from nnasync._core.model import ModelBuilder
+from nnasync import ModelBuilder, NullEngine, connect
+from nnasync._core.drivers.service import remote_bursts
 from nnasync._core.service import Limits, listening, serve
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.device import Device

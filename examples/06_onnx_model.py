@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import nnasync as nn
-from nnasync._core.importers.onnx import wrap
+from nnasync import wrap_onnx as wrap
 
 
 def write_network(path: Path) -> None:

@@ -22,8 +22,7 @@ import numpy as np
 from nncache import BlobCache, BlobLimits, load_blobs, save_blobs
 
 import nnasync as nn
-from nnasync._core.drivers.cpu import ReferenceEngine
-from nnasync._core.validation import operand_value
+from nnasync import ReferenceEngine, operand_value
 from nnasync.hal import (
     Array,
     Capabilities10,
@@ -86,7 +85,7 @@ def signing_key(path: Path) -> bytes:
 
 
 class Driver:
-    """The device: what `nnasync._core.versions.interfaces` lists for HAL 1.0."""
+    """The device: the methods of a device of HAL 1.0."""
 
     name = "hal-1.0-example"
     feature_level = HalVersion.V1_0

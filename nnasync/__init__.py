@@ -42,19 +42,28 @@ if TYPE_CHECKING:
     from nnasync._core.clock import Deadline as Deadline
     from nnasync._core.clock import now_ns as now_ns
     from nnasync._core.clock import within as within
+    from nnasync._core.drivers.cpu import ReferenceEngine as ReferenceEngine
+    from nnasync._core.drivers.null import NullEngine as NullEngine
+    from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine as OnnxRuntimeEngine
     from nnasync._core.drivers.service import connect as connect
+    from nnasync._core.dump.graph_dump import graph_dump as graph_dump
+    from nnasync._core.engine_device import EngineDevice as EngineDevice
     from nnasync._core.execution import Burst as Burst
     from nnasync._core.execution import Execution as Execution
     from nnasync._core.execution import Net as Net
     from nnasync._core.execution.buffer import Buffer as Buffer
     from nnasync._core.importers import describe as describe
     from nnasync._core.importers import load as load
+    from nnasync._core.importers.onnx import wrap as wrap_onnx
+    from nnasync._core.importers.onnx.conversion import convert as convert_onnx
     from nnasync._core.model import ModelBuilder as ModelBuilder
+    from nnasync._core.model import fingerprint as fingerprint
     from nnasync._core.model import save as save
     from nnasync._core.runtime import Options as Options
     from nnasync._core.runtime import Runtime as Runtime
     from nnasync._core.runtime import open_runtime as open_runtime
     from nnasync._core.runtime import run as run
+    from nnasync._core.validation import operand_value as operand_value
     from nnasync.errors import BadState as BadState
     from nnasync.errors import CallerError as CallerError
     from nnasync.errors import Cancelled as Cancelled
@@ -95,6 +104,7 @@ __all__ = [
     "DeviceDied",
     "DeviceError",
     "DeviceUnavailable",
+    "EngineDevice",
     "ErrorStatus",
     "Execution",
     "Fence",
@@ -108,12 +118,15 @@ __all__ = [
     "ModelError",
     "NNError",
     "Net",
+    "NullEngine",
+    "OnnxRuntimeEngine",
     "OperandType",
     "OperationType",
     "Options",
     "OutputInsufficientSize",
     "Preference",
     "Priority",
+    "ReferenceEngine",
     "Refused",
     "ResourceExhausted",
     "ResourceExhaustedPersistent",
@@ -121,14 +134,19 @@ __all__ = [
     "Runtime",
     "Timing",
     "connect",
+    "convert_onnx",
     "describe",
+    "fingerprint",
+    "graph_dump",
     "load",
     "merge",
     "now_ns",
     "open_runtime",
+    "operand_value",
     "run",
     "save",
     "within",
+    "wrap_onnx",
 ]
 
 _HOMES: dict[str, str] = {
@@ -141,6 +159,7 @@ _HOMES: dict[str, str] = {
     "DeviceDied": "errors:DeviceDied",
     "DeviceError": "errors:DeviceError",
     "DeviceUnavailable": "errors:DeviceUnavailable",
+    "EngineDevice": "_core.engine_device:EngineDevice",
     "ErrorStatus": "hal:ErrorStatus",
     "Execution": "_core.execution:Execution",
     "Fence": "fences:Fence",
@@ -154,12 +173,15 @@ _HOMES: dict[str, str] = {
     "ModelError": "errors:ModelError",
     "NNError": "errors:NNError",
     "Net": "_core.execution:Net",
+    "NullEngine": "_core.drivers.null:NullEngine",
+    "OnnxRuntimeEngine": "_core.drivers.onnxruntime:OnnxRuntimeEngine",
     "OperandType": "hal:OperandType",
     "OperationType": "hal:OperationType",
     "Options": "_core.runtime:Options",
     "OutputInsufficientSize": "errors:OutputInsufficientSize",
     "Preference": "hal:ExecutionPreference",
     "Priority": "hal:Priority",
+    "ReferenceEngine": "_core.drivers.cpu:ReferenceEngine",
     "Refused": "errors:Refused",
     "ResourceExhausted": "errors:ResourceExhausted",
     "ResourceExhaustedPersistent": "errors:ResourceExhaustedPersistent",
@@ -167,14 +189,19 @@ _HOMES: dict[str, str] = {
     "Runtime": "_core.runtime:Runtime",
     "Timing": "hal:Timing",
     "connect": "_core.drivers.service:connect",
+    "convert_onnx": "_core.importers.onnx.conversion:convert",
     "describe": "_core.importers:describe",
+    "fingerprint": "_core.model:fingerprint",
+    "graph_dump": "_core.dump.graph_dump:graph_dump",
     "load": "_core.importers:load",
     "merge": "fences:merge",
     "now_ns": "_core.clock:now_ns",
     "open_runtime": "_core.runtime:open_runtime",
+    "operand_value": "_core.validation:operand_value",
     "run": "_core.runtime:run",
     "save": "_core.model:save",
     "within": "_core.clock:within",
+    "wrap_onnx": "_core.importers.onnx:wrap",
 }
 """Where each name is, as "module:name"."""
 

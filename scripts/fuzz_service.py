@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from nnasync._core.runtime import run
+from nnasync import run
 from tests.service.fuzzing import fuzz
 
 WARM_SHARE = 0.2

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from training import export, image_networks, judge, scenes, word_network
 
-from nnasync._core.model import save
+from nnasync import save
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = ROOT / "nnasync" / "cli" / "demo_data"

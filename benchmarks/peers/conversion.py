@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync._core.validation.tensors import operand_value
+from nnasync import operand_value
 from nnasync.hal import (
     Array,
     ChannelQuant,

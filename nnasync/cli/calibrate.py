@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from nnasync import Net, Options, Runtime, open_runtime, run
 from nnasync._core.compilation import (
     REFERENCE,
     figures_in,
@@ -27,8 +28,6 @@ from nnasync._core.drivers import (
     is_installed,
     need_known,
 )
-from nnasync._core.execution import Net
-from nnasync._core.runtime import Options, Runtime, open_runtime, run
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
 from nnasync.cli.text import table
 from nnasync.errors import DeviceError, NNError, Refused

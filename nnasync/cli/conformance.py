@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from nnasync._core.runtime import Options, run
+from nnasync import Options, run
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
+from nnasync import EngineDevice, open_runtime, run
 from nnasync._core.compilation import REFERENCE
 from nnasync._core.drivers import DRIVERS, check_installed, default_devices, foreign_offers
-from nnasync._core.engine_device import EngineDevice
-from nnasync._core.runtime import open_runtime, run
 from nnasync.cli.text import table
 from nnasync.device import Device
 from nnasync.errors import InvalidArgument, NNError

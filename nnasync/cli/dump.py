@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nnasync import describe, load, open_runtime, run
 from nnasync._core.compilation import Report
 from nnasync._core.compilation.report import candidates_text, rejections_text
 from nnasync._core.drivers.cpu.plan import memory_plan
 from nnasync._core.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
-from nnasync._core.importers import describe, load
-from nnasync._core.runtime import open_runtime, run
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnasync._core.drivers import driver_facts
-from nnasync._core.runtime import Options, open_runtime, run
+from nnasync import Options, open_runtime, run
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import table
+from nnasync.conformance import driver_facts
 from nnasync.conformance.random_graphs import (
     KINDS,
     TEAM,

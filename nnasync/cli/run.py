@@ -15,10 +15,7 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
-from nnasync._core.clock import now_ns, within
-from nnasync._core.execution import Net
-from nnasync._core.importers import load
-from nnasync._core.runtime import Runtime, open_runtime, run
+from nnasync import Net, Runtime, load, now_ns, open_runtime, run, within
 from nnasync._core.wakeup import in_thread
 from nnasync.cli.argument_types import positive
 from nnasync.cli.inputs import read_input

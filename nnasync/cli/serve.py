@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nnasync import Options, open_runtime, run
 from nnasync._core.compilation import state_folder
-from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.service import Limits, for_service, listening, serve
 from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible

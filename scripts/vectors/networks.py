@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnasync import hal
+from nnasync import hal, operand_value
 from nnasync._core.model import load_nnm
-from nnasync._core.validation import operand_value
 from nnasync.cli import demo_data
 from nnasync.hal import Array, Model, Operation
 

@@ -14,9 +14,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from nnasync import Options, Runtime, load, open_runtime, run
 from nnasync._core.execution.ports import ports_of
-from nnasync._core.importers import load
-from nnasync._core.runtime import Options, Runtime, open_runtime, run
 from nnasync.cli.argument_types import positive
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from nnasync._core.clock import now_ns
-from nnasync._core.execution import Net
-from nnasync._core.runtime import Runtime
+from nnasync import Net, Runtime, now_ns
 from nnasync.errors import NNError
 from nnasync.hal import Array, ExecutionPreference, Model, Struct
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nnasync import EngineDevice
 from nnasync._core.compilation.choice import Choice, Part, tell_lowering
 from nnasync._core.compilation.pins import pin_of
-from nnasync._core.engine_device import EngineDevice
 from nnasync.cli.bench.contestant import Setting
 from nnasync.device import Device
 from nnasync.errors import NNError

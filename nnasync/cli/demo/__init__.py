@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from nnasync._core.runtime import run
+from nnasync import run
 from nnasync.cli.demo import page, picture
 from nnasync.cli.demo.demo_timeline import DemoTimeline, timeline_of
 from nnasync.cli.demo.play import DemoOptions, Recording, play

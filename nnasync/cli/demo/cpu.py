@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nnasync._core.clock import now_ns
+from nnasync import now_ns
 from nnasync.hal import Struct
 
 __all__ = ["Busy", "CpuMeter"]

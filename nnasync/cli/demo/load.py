@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from nnasync._core.clock import now_ns
+from nnasync import now_ns
 from nnasync.errors import Refused
 from nnasync.hal import Array
 

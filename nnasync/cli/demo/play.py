@@ -12,10 +12,7 @@ import anyio
 import anyio.to_thread
 import numpy as np
 
-from nnasync._core.clock import now_ns
-from nnasync._core.execution import Net
-from nnasync._core.importers import load
-from nnasync._core.runtime import Runtime, open_runtime
+from nnasync import Net, Runtime, load, now_ns, open_runtime
 from nnasync.cli.demo.cpu import Busy, CpuMeter
 from nnasync.cli.demo.load import LowLoad
 from nnasync.cli.demo.recorder import DemoJob, DemoPiece, DemoRecorder

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from nnasync._core.clock import now_ns
+from nnasync import now_ns
 from nnasync.cli import demo_data
 from nnasync.cli.recognition import NONE, DigitVote, Word, WordDecoder
 from nnasync.errors import InvalidArgument
