@@ -1,5 +1,9 @@
 """nnasync: neural networks on live streams, awaited.
 
+Public are the names of this module and the modules conformance, device, engine, errors, extensions,
+fences, hal, memory, streaming and tracing; `burst`, `kernels` and `scheduler` may be imported too,
+but change more often. Everything in `nnasync._core` is internal, and so is the command line.
+
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli                                        the command line
