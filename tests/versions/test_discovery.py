@@ -13,7 +13,7 @@ from nnasync import hal
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.versions import Answers, Discovered, admit, examine
 from nnasync._core.versions.device import Versioned
-from nnasync.errors import DeviceUnavailable, GeneralFailure
+from nnasync.errors import DeviceUnavailable, GeneralFailure, MissedDeadlineTransient
 from nnasync.fences import Fence
 from nnasync.hal import (
     Capabilities10,
@@ -84,6 +84,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"get_supported_extensions": (Extension("No.Name"),)}, "an extension that cannot be"),
     ({"get_supported_extensions": (Extension("a.b"), Extension("a.b"))}, "an extension twice"),
     ({"get_number_of_cache_files_needed": ValueError("x")}, "cannot say its cache files"),
+    ({"get_supported_extensions": MissedDeadlineTransient("y")}, "cannot say its extensions: y"),
     ({"get_number_of_cache_files_needed": (33, 0)}, r"\(33, 0\) cache files: .* from 0 to 32"),
     ({"get_number_of_cache_files_needed": (0, -1)}, "from 0 to 32"),
     ({"get_number_of_cache_files_needed": (0,)}, "two numbers"),

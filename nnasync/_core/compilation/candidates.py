@@ -26,6 +26,7 @@ from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
     InvalidArgument,
+    MissedDeadline,
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
     NNError,
@@ -108,6 +109,8 @@ async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline |
     try:
         with anyio.fail_after(remaining_s):
             return await answer
+    except MissedDeadline:
+        raise
     except TimeoutError as error:
         while deadline is not None and (left_ns := deadline.remaining_ns(now_ns())) > 0:  # noqa: ASYNC110
             # The clock of the loop may be a millisecond behind.

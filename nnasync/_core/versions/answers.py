@@ -84,9 +84,10 @@ async def _answer(what: str, name: str, ask: Callable[[], Awaitable[T]], patienc
     try:
         with anyio.fail_after(patience_s):
             return await ask()
-    except TimeoutError as error:
-        raise GeneralFailure(f"{name} did not say its {what} within {patience_s:g} s") from error
     except Exception as error:
+        if isinstance(error, TimeoutError) and not isinstance(error, NNError):
+            text = f"{name} did not say its {what} within {patience_s:g} s"
+            raise GeneralFailure(text) from error
         kind = "" if isinstance(error, NNError) else f"{type(error).__name__}: "
         raise GeneralFailure(f"{name} cannot say its {what}: {kind}{error}") from error
 
