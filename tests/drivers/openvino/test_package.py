@@ -26,7 +26,7 @@ def started(*args, **options):
 multiprocessing.process.BaseProcess.start = started
 os.register_at_fork(before=lambda: print('forked'))
 from nnasync._core.drivers.openvino import package
-package.core()
+package.{first}()
 print('openvino_telemetry' in sys.modules)
 try:
     import openvino_telemetry
@@ -35,11 +35,12 @@ except ImportError:
 """
 
 
-def test_the_import_reports_to_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["core", "module", "opset", "request_type"])
+def test_the_import_reports_to_nobody(first: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     environment.pop("CI", None)
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT.replace("{first}", first)],
         env=environment,
         capture_output=True,
         text=True,

@@ -50,6 +50,12 @@ def module() -> Any:
         return imported(PACKAGE)
 
 
+def _part(name: str) -> Any:
+    """A module of the package, which is imported first as it should be."""
+    module()
+    return importlib.import_module(name)
+
+
 def _load_libraries() -> None:
     """Have the system load the package's libraries, which it does without the interpreter lock.
 
@@ -81,7 +87,7 @@ def _missing(name: str) -> Iterator[None]:
 @functools.cache
 def opset() -> Any:
     """Functions that make the nodes of a graph."""
-    return importlib.import_module(_OPSET)
+    return _part(_OPSET)
 
 
 def element_type(name: str) -> Any:
@@ -92,7 +98,7 @@ def element_type(name: str) -> Any:
 @functools.cache
 def request_type() -> Any:
     """The request without the layer in Python above it, which costs a microsecond or two."""
-    return importlib.import_module(f"{PACKAGE}._pyopenvino").InferRequest
+    return _part(f"{PACKAGE}._pyopenvino").InferRequest
 
 
 @functools.cache
