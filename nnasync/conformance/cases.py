@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nnasync import hal
-from nnasync.conformance.case_files import (
+from nnasync.conformance.case_lines import (
     CaseLine,
     OperandLine,
     SubgraphLine,

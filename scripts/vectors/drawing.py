@@ -11,7 +11,7 @@ import numpy as np
 
 import nnasync as nn
 from nnasync import hal, operand_value
-from nnasync.conformance.case_files import CaseLine, OperandLine, OperationLine, SubgraphLine
+from nnasync.conformance.case_lines import CaseLine, OperandLine, OperationLine, SubgraphLine
 from nnasync.conformance.random_graphs.graph import RandomGraph, model_of
 from nnasync.conformance.random_graphs.reference import evaluate, execute, outputs_of
 from nnasync.conformance.random_graphs.samplers import SAMPLERS

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync._core.validation import validate_model
-from nnasync.conformance import case_files as lines
+from nnasync.conformance import case_lines as lines
 from nnasync.conformance.cases import Selection, case_files, parse_case, read_cases
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion, OperandLifeTime, OperandType, OperationType

@@ -15,7 +15,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.conformance import Path, Report, Runner, driver_facts
-from nnasync.conformance.case_files import decoded_head, read_lines
+from nnasync.conformance.case_lines import decoded_head, read_lines
 from nnasync.conformance.cases import case_files, parse_case
 
 FOLDER = FilePath(__file__).resolve().parents[3] / "shared" / "cts"

@@ -238,9 +238,14 @@ async def test_a_full_queue(path: Path) -> None:
 
 async def test_a_full_burst(watchdog: ManualWatchdog) -> None:
     engine = gated()
-    async with bench(engine) as it, anyio.create_task_group() as group:
-        calls = [await attempt(group, lambda: it.burst(ROW)) for _ in range(8)]
-        assert await failure(Bench.stream, it, nn.within(**HOUR)) is ResourceExhaustedTransient
+    async with (
+        bench(engine) as it,
+        it.net.burst(on_full="refuse") as burst,
+        anyio.create_task_group() as group,
+    ):
+        calls = [await attempt(group, lambda: burst(ROW)) for _ in range(8)]
+        with pytest.raises(ResourceExhaustedTransient, match="8 calls are in flight"):
+            await burst(ROW, deadline=nn.within(**HOUR))
         engine.gate.open_wide()
         assert [await call.failure() for call in calls] == [None] * 8
 

@@ -313,7 +313,7 @@ async def test_what_a_hostile_client_says_of_an_image(form: PoolForm) -> None:
         prepared = await it.device.prepare_model(model())
         link = it.device.link
         with picture() as image:
-            link.tell(OfferMemory(999, form), [image.fd])
+            link.notify(OfferMemory(999, form), [image.fd])
         request = encode(BurstArguments((WHOLE,), (WHOLE,), (999,)))
         call = link.begin(lambda n: Launch(n, 1000, prepared.number, request, ExecutionConfig(), 0))
         with pytest.raises(GeneralFailure, match="cannot be used"):

@@ -343,7 +343,7 @@ async def test_sizes_of_memory_that_cannot_be(size: int, offset: int) -> None:
         pool = Pool.allocate(64)
         request = request_on(pool)
         form = encode(BurstArguments(request.inputs, request.outputs, (999,)))
-        it.device.link.tell(OfferMemory(999, PoolForm("ashmem", size, offset, True)), [pool.fd])
+        it.device.link.notify(OfferMemory(999, PoolForm("ashmem", size, offset, True)), [pool.fd])
         with pytest.raises(
             (errors.GeneralFailure, errors.InvalidArgument, errors.ResourceExhausted)
         ):
@@ -434,7 +434,7 @@ CLIENT = """
 import os, resource, sys
 import anyio
 from nnasync import errors
-from nnasync.burst import Arguments, BurstController, LocalChannel
+from nnasync.burst import BurstController, LocalChannel
 from nnasync._core.drivers.service import connect, isolate
 from tests import rigs
 from tests.service.rig import Slot

@@ -209,7 +209,7 @@ async def test_memory_that_cannot_be_used_fails_the_execution() -> None:
             await prepared.execute(closed.request)
         read, write = os.pipe()
         os.close(write)
-        it.device.link.tell(OfferMemory(999, PoolForm("ashmem", 64, 0, True)), [read])
+        it.device.link.notify(OfferMemory(999, PoolForm("ashmem", 64, 0, True)), [read])
         os.close(read)
         call = it.device.link.begin(
             lambda n: Launch(n, 1000, prepared.number, _form(999), ExecutionConfig(), 0)
@@ -446,7 +446,7 @@ async def test_numbers_that_mean_nothing() -> None:
             with pytest.raises(errors.InvalidArgument):
                 await link.call(make)
         for message in (ForgetMemory(77), Cancel(77)):
-            link.tell(message)
+            link.notify(message)
         await link.call(lambda n: ClosePrepared(n, 77))
         assert await it.device.get_status() is DeviceStatus.AVAILABLE
 

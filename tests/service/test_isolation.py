@@ -18,7 +18,7 @@ from nnasync._core.drivers.service import child, isolate
 from nnasync._core.wire.messages import GetStatus
 from nnasync.conformance import CaseOutcome
 from nnasync.conformance import Path as Way
-from nnasync.conformance.case_files import read_lines
+from nnasync.conformance.case_lines import read_lines
 from nnasync.conformance.cases import case_files, parse_case
 from nnasync.conformance.hal_suite import SuitePlan
 from nnasync.conformance.hal_suite.check import CheckVerdict
