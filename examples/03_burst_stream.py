@@ -31,7 +31,7 @@ async def main() -> None:
                 word = decoder.feed(hop.index, scores)
                 if word is not None:
                     print(f"{hop.media_ns / 1e9:6.2f} s  {names[word.label]}")
-            sizes = {name: array.shape for name, array in burst.state().items()}
+            sizes = {name: array.shape for name, array in (await burst.state()).items()}
             print(f"{burst.statistics()}, {missed} missed\nstate {sizes}")
 
 

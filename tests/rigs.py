@@ -148,9 +148,9 @@ async def free(runtime: nn.Runtime) -> None:
     await until(lambda: not runtime.statistics().workers.running)
 
 
-def total(burst: nn.Burst) -> list[float]:
+async def total(burst: nn.Burst) -> list[float]:
     """The state of a burst on `counter`."""
-    state = burst.state()
+    state = await burst.state()
     assert list(state) == ["total"]
     return list(state["total"][0])
 

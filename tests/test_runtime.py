@@ -158,7 +158,7 @@ async def test_a_burst_is_useless_after_the_runtime() -> None:
         await burst(ROW)
     with pytest.raises(DeviceUnavailable):
         await burst(ROW)
-    assert burst.state()["total"].tolist() == ROW.tolist()
+    assert (await burst.state())["total"].tolist() == ROW.tolist()
     await burst.__aexit__(None, None, None)
 
 

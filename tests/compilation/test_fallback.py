@@ -159,7 +159,7 @@ async def test_the_state_of_a_burst_is_right_after_a_fallback(options: nn.Option
         async with net.burst() as burst:
             for step in range(1, 7):
                 assert (await burst(ROW)).tolist() == [[n * step for n in (1, 2, 3, 4)]]
-                assert total(burst) == [n * step for n in (1, 2, 3, 4)]
+                assert await total(burst) == [n * step for n in (1, 2, 3, 4)]
         assert told(net)[0][:3] == ("faulty", (0, 1), "partial")
 
 

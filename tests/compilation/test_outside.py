@@ -262,7 +262,7 @@ async def test_a_burst_goes_on_with_the_right_state(where: str) -> None:
                 if step % 2 == 0 and where != "burst":
                     device.faults[where] = GeneralFailure
                 assert (await burst(ROW)).tolist() == [[n * step for n in (1, 2, 3, 4)]]
-                assert total(burst) == [n * step for n in (1, 2, 3, 4)]
+                assert await total(burst) == [n * step for n in (1, 2, 3, 4)]
                 device.faults.pop(where, None) if where != "burst" else None
         assert told(net) == [("outside", (0, 1), "partial", 5 if where == "burst" else 2)]
 
@@ -321,7 +321,7 @@ async def test_other_answers_of_a_burst_are_passed_on() -> None:
         async with net.burst() as burst:
             with pytest.raises(errors.MissedDeadlineTransient):
                 await burst(ROW)
-            assert total(burst) == [0, 0, 0, 0]
+            assert await total(burst) == [0, 0, 0, 0]
         assert not net.report().fallbacks
 
 

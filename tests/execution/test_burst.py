@@ -124,7 +124,7 @@ async def test_a_wrong_call_is_refused_and_changes_nothing(arguments: Any) -> No
                 await burst(ROW, deadline=wrong)
             with pytest.raises(InvalidArgument):
                 await burst(ROW, out=np.zeros(3, np.float32))
-            assert total(burst) == [1, 2, 3, 4]
+            assert await total(burst) == [1, 2, 3, 4]
             assert burst.statistics().in_flight == 0
             assert (await burst(ROW)).tolist() == [[2, 4, 6, 8]]
 
@@ -253,7 +253,7 @@ async def test_a_deadline_that_has_passed_is_persistent(options: nn.Options) -> 
                 with pytest.raises(MissedDeadlinePersistent):
                     await burst(ROW, deadline=nn.within(ms=-1))
             assert engine.counters.run == runs
-            assert total(burst) == [0, 0, 0, 0]
+            assert await total(burst) == [0, 0, 0, 0]
             deadline = nn.within(**HOUR)
             assert (await burst(ROW, deadline=deadline)).tolist() == ROW.tolist()
 
@@ -329,7 +329,7 @@ async def test_a_queued_call_whose_deadline_nobody_watches_never_runs(
             await first.done.wait()
             await third.done.wait()
             assert third.result.tolist() == (2 * ROW).tolist()
-            assert total(burst) == (2 * ROW)[0].tolist()
+            assert await total(burst) == (2 * ROW)[0].tolist()
             assert engine.counters.run == 2
             assert balanced(burst)
 
@@ -473,7 +473,7 @@ async def test_bursts_keep_state_under_cancelled_missed_and_failed_calls() -> No
                     await call.done.wait()
                 good += sum(call.result is not None for call in calls)
                 bad += sum(call.error is not None for call in calls)
-                assert total(burst) == [good] * 4
+                assert await total(burst) == [good] * 4
             found = burst.statistics()
             assert found.submitted == found.succeeded + found.failed == 240
             assert found.succeeded == good

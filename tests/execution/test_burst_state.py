@@ -47,10 +47,10 @@ async def test_a_burst_carries_the_state(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
         net = await compiled(rt, counter(), options)
         async with net.burst() as burst:
-            assert total(burst) == [0, 0, 0, 0]
+            assert await total(burst) == [0, 0, 0, 0]
             for n in range(1, 20):
                 assert (await burst(ROW)).tolist() == (n * ROW).tolist()
-                assert total(burst) == (n * ROW[0]).tolist()
+                assert await total(burst) == (n * ROW[0]).tolist()
 
 
 def quantized_counter() -> nn.Model:
@@ -70,10 +70,10 @@ async def test_a_quantized_state_begins_at_its_zero_point() -> None:
         net = await rt.compile(quantized_counter())
         one = np.full(SHAPE, -3, np.int8)
         async with net.burst() as burst:
-            assert set(total(burst)) == {-4}
+            assert set(await total(burst)) == {-4}
             assert set((await burst(one)).reshape(-1)) == {-3}
             assert set((await burst(one)).reshape(-1)) == {-2}
-            burst.reset()
+            await burst.reset()
             assert set((await burst(one)).reshape(-1)) == {-3}
         assert set((await net(one)).reshape(-1)) == {-3}
 
@@ -88,7 +88,7 @@ async def test_queued_calls_carry_the_state() -> None:
             for number, call in enumerate(calls, 1):
                 await call.done.wait()
                 assert call.result.tolist() == (number * ROW).tolist()
-            assert total(burst) == (8 * ROW[0]).tolist()
+            assert await total(burst) == (8 * ROW[0]).tolist()
 
 
 async def test_plain_calls_launches_and_other_bursts_have_their_own_state() -> None:
@@ -100,9 +100,9 @@ async def test_plain_calls_launches_and_other_bursts_have_their_own_state() -> N
             assert (await (await net.launch(ROW)).result()).tolist() == ROW.tolist()
             assert (await other(ONES)).tolist() == ONES.tolist()
             assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
-            assert total(other) == [1, 1, 1, 1]
+            assert await total(other) == [1, 1, 1, 1]
         async with net.burst() as burst:
-            assert total(burst) == [0, 0, 0, 0]
+            assert await total(burst) == [0, 0, 0, 0]
 
 
 async def test_a_state_is_saved_loaded_and_reset() -> None:
@@ -110,16 +110,16 @@ async def test_a_state_is_saved_loaded_and_reset() -> None:
         net = await rt.compile(counter())
         async with net.burst() as burst:
             await burst(ROW)
-            saved = burst.state()
+            saved = await burst.state()
             await burst(ROW)
             assert saved["total"].tolist() == ROW.tolist()
-            burst.load_state(saved)
+            await burst.load_state(saved)
             saved["total"][...] = 0
             assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
-            burst.load_state({"total": [[5, 5, 5, 5]]})
+            await burst.load_state({"total": [[5, 5, 5, 5]]})
             assert (await burst(ONES)).tolist() == [[6] * 4]
-            burst.reset()
-            assert total(burst) == [0, 0, 0, 0]
+            await burst.reset()
+            assert await total(burst) == [0, 0, 0, 0]
             assert (await burst(ROW)).tolist() == ROW.tolist()
 
 
@@ -140,8 +140,8 @@ async def test_a_state_that_does_not_fit_is_refused_whole(values: Any) -> None:
         async with net.burst() as burst:
             await burst(ROW)
             with pytest.raises(InvalidArgument):
-                burst.load_state(values)
-            assert total(burst) == [1, 2, 3, 4]
+                await burst.load_state(values)
+            assert await total(burst) == [1, 2, 3, 4]
 
 
 async def test_the_state_is_not_touched_while_calls_are_in_flight() -> None:
@@ -150,23 +150,23 @@ async def test_the_state_is_not_touched_while_calls_are_in_flight() -> None:
         net = await rt.compile(counter())
         async with net.burst() as burst:
             call = await attempt(group, lambda: burst(ROW))
-            for touch in (burst.state, burst.reset, lambda: burst.load_state({"total": ROW})):
+            for touch in (burst.state, burst.reset, partial(burst.load_state, {"total": ROW})):
                 with pytest.raises(BadState, match="in flight"):
-                    touch()
+                    await touch()
             engine.gate.open()
             await call.done.wait()
-            assert total(burst) == [1, 2, 3, 4]
+            assert await total(burst) == [1, 2, 3, 4]
 
 
 async def test_a_network_without_state_has_none() -> None:
     async with runtime() as rt:
         net = await rt.compile(doubler())
         async with net.burst() as burst:
-            burst.reset()
-            assert burst.state() == {}
-            burst.load_state(burst.state())
+            await burst.reset()
+            assert await burst.state() == {}
+            await burst.load_state(await burst.state())
             with pytest.raises(BadState, match="no state"):
-                burst.load_state({"total": ROW})
+                await burst.load_state({"total": ROW})
 
 
 async def test_a_failed_call_leaves_the_state_as_it_was() -> None:
@@ -182,7 +182,7 @@ async def test_a_failed_call_leaves_the_state_as_it_was() -> None:
             for _ in range(3):
                 with pytest.raises(GeneralFailure, match="negative"):
                     await burst(-ROW)
-                assert total(burst) == [1, 2, 3, 4]
+                assert await total(burst) == [1, 2, 3, 4]
             assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
 
 
@@ -202,7 +202,7 @@ async def test_a_failed_call_between_others_is_left_out() -> None:
             errors = [await call.failure() for call in calls]
             assert [error is None for error in errors] == [True, False, True, False, False, True]
             assert calls[-1].result.tolist() == (3 * ROW).tolist()
-            assert total(burst) == (3 * ROW[0]).tolist()
+            assert await total(burst) == (3 * ROW[0]).tolist()
 
 
 async def test_a_missed_call_leaves_the_state_although_the_device_writes_it_late(
@@ -219,13 +219,13 @@ async def test_a_missed_call_leaves_the_state_although_the_device_writes_it_late
             await engine.when(lambda c: c.hanging == 1)
             watchdog.ring(deadline)
             assert type(await missed.failure()) is MissedDeadlineTransient
-            assert total(burst) == [1, 2, 3, 4]
+            assert await total(burst) == [1, 2, 3, 4]
             behind = await attempt(group, lambda: burst(ROW))
             assert not behind.done.is_set()
             engine.release()
             await behind.done.wait()
             assert behind.result.tolist() == (2 * ROW).tolist()
-            assert total(burst) == (2 * ROW[0]).tolist()
+            assert await total(burst) == (2 * ROW[0]).tolist()
 
 
 async def test_the_next_call_begins_only_when_the_device_has_let_go() -> None:
@@ -260,7 +260,7 @@ async def test_a_cancelled_call_leaves_the_state_as_it_was(which: int) -> None:
             for number, call in enumerate(left, 1):
                 await call.done.wait()
                 assert call.result.tolist() == (number * ROW).tolist()
-            assert total(burst) == (3 * ROW[0]).tolist()
+            assert await total(burst) == (3 * ROW[0]).tolist()
             assert burst.statistics().in_flight == 0
 
 
@@ -277,7 +277,7 @@ async def test_a_call_that_is_cancelled_before_it_hears_of_its_success_is_taken_
             call.scope.cancel()
             await call.done.wait()
             done = 0 if call.result is None else 1
-            assert total(burst) == (done * ROW[0]).tolist()
+            assert await total(burst) == (done * ROW[0]).tolist()
             assert (await burst(ROW)).tolist() == ((done + 1) * ROW).tolist()
 
 
@@ -300,7 +300,7 @@ async def test_a_call_that_was_built_on_is_not_taken_back() -> None:
             assert ended.value.value.tolist() == (ROW + 1).tolist()
             call.scope.cancel()
             await call.done.wait()
-            assert total(burst) == (ROW[0] + 1).tolist()
+            assert await total(burst) == (ROW[0] + 1).tolist()
             assert (await burst(ONES)).tolist() == (ROW + 2).tolist()
 
 

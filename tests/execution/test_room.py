@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync.errors import DeviceUnavailable, InvalidArgument, MissedDeadlinePersistent
+from nnasync.errors import (
+    BadState,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadlinePersistent,
+    ResourceExhaustedTransient,
+)
 from tests.rigs import ROW, attempt, doubler, gated, runtime, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
@@ -77,3 +83,22 @@ async def test_what_is_no_way_to_be_full_is_refused() -> None:
         wrong: Any = "shed"
         with pytest.raises(InvalidArgument, match='"wait" or "refuse"'):
             net.burst(on_full=wrong)
+
+
+@pytest.mark.parametrize("on_full", ["wait", "refuse"])
+async def test_calls_wait_while_the_state_is_in_use(on_full: Any) -> None:
+    async with runtime() as rt, anyio.create_task_group() as group:
+        net = await rt.compile(doubler())
+        async with net.burst(depth=1, on_full=on_full) as burst:
+            with burst._room.held():
+                call = await attempt(group, lambda: burst(ROW))
+                with pytest.raises(BadState, match="in use"), burst._room.held():
+                    pass
+                assert not call.done.is_set()
+                assert burst._room.is_full
+                if on_full == "refuse":
+                    with pytest.raises(ResourceExhaustedTransient):
+                        await burst(ROW)
+            await call.done.wait()
+            assert call.result.tolist() == (2 * ROW).tolist()
+            assert not burst._room.is_full

@@ -198,7 +198,7 @@ async def test_states_of_a_vendors_type_begin_as_zero() -> None:
         async with net.burst() as burst:
             found = await burst(np.frombuffer(b"abc", "V3"))
             assert found.tobytes() == b"cba"
-            assert {key: value.tobytes() for key, value in burst.state().items()} == {
+            assert {key: value.tobytes() for key, value in (await burst.state()).items()} == {
                 "in1": bytes(4)
             }
 

@@ -18,6 +18,7 @@ from nnasync._core.execution.distant import DistantState
 from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.service import Limits
 from nnasync.errors import (
+    BadState,
     DeviceDied,
     DeviceUnavailable,
     GeneralFailure,
@@ -54,14 +55,14 @@ async def test_the_state_stays_in_the_service() -> None:
         assert buffers_of(it).buffers == 2
         for n in range(1, 20):
             assert (await burst(ROW)).tolist() == (n * ROW).tolist()
-        burst.reset()
-        assert total(burst) == [0, 0, 0, 0]
+        await burst.reset()
+        assert await total(burst) == [0, 0, 0, 0]
         assert (await burst(ROW)).tolist() == ROW.tolist()
-        burst.load_state({"total": ONES})
-        assert total(burst) == [1, 1, 1, 1]
+        await burst.load_state({"total": ONES})
+        assert await total(burst) == [1, 1, 1, 1]
         assert (await burst(ROW)).tolist() == (ROW + 1).tolist()
         with pytest.raises(InvalidArgument):
-            burst.load_state({"total": ROW, "other": ROW})
+            await burst.load_state({"total": ROW, "other": ROW})
         assert (await burst(ROW)).tolist() == (2 * ROW + 1).tolist()
 
 
@@ -69,9 +70,9 @@ async def test_a_state_that_was_set_before_the_stream_was_opened() -> None:
     async with served() as it, rigs.runtime(it.device) as rt:
         net = await rt.compile(counter())
         burst = net.burst()
-        burst.load_state({"total": ONES})
+        await burst.load_state({"total": ONES})
         async with burst:
-            assert total(burst) == [1, 1, 1, 1]
+            assert await total(burst) == [1, 1, 1, 1]
             assert (await burst(ROW)).tolist() == (ROW + 1).tolist()
 
 
@@ -167,7 +168,7 @@ async def test_where_the_service_has_no_buffers_left() -> None:
         assert type(burst._state) is StreamState
         for n in range(1, 4):
             assert (await burst(ROW)).tolist() == (n * ROW).tolist()
-            assert total(burst) == (n * ROW[0]).tolist()
+            assert await total(burst) == (n * ROW[0]).tolist()
 
 
 async def test_where_the_reference_stands_by_the_state_is_where_it_can_read_it() -> None:
@@ -207,11 +208,11 @@ class TestInAProcess:
                 assert type(burst._state) is DistantState
                 for n in range(1, 8):
                     await burst(ROW)
-                    assert total(burst) == (n * ROW[0]).tolist()
-                saved = burst.state()
+                    assert await total(burst) == (n * ROW[0]).tolist()
+                saved = await burst.state()
                 await burst(ROW)
-                burst.load_state(saved)
-                assert total(burst) == (7 * ROW[0]).tolist()
+                await burst.load_state(saved)
+                assert await total(burst) == (7 * ROW[0]).tolist()
                 assert (await burst(ROW)).tolist() == (8 * ROW).tolist()
                 pid: int = rt.devices[0].pid  # type: ignore[attr-defined]  # isolated ones have it
                 os.kill(pid, signal.SIGKILL)
@@ -219,11 +220,35 @@ class TestInAProcess:
                     while True:
                         await burst(ROW)
                 with pytest.raises(DeviceDied):
-                    burst.state()
+                    await burst.state()
             for refused in (net(buffer), buffer.read(), buffer.write(ROW)):
                 with pytest.raises(DeviceDied):
                     await refused
             await buffer.close()
+
+    async def test_the_loop_turns_and_calls_wait_while_the_state_is_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(distant, "PATIENCE_S", 60)
+        async with nn.open_runtime(devices=[REFERENCE], isolate=[REFERENCE]) as rt:
+            net = await rt.compile(counter())
+            async with net.burst() as burst, anyio.create_task_group() as group:
+                await burst(ROW)
+                pid: int = rt.devices[0].pid  # type: ignore[attr-defined]  # isolated ones have it
+                os.kill(pid, signal.SIGSTOP)
+                try:
+                    state = await attempt(group, lambda: total(burst))
+                    call = await attempt(group, lambda: burst(ROW))
+                    with pytest.raises(BadState, match="in use"):
+                        await burst.reset()
+                    assert not state.done.is_set()
+                    assert burst.statistics().in_flight == 0
+                finally:
+                    os.kill(pid, signal.SIGCONT)
+                await state.done.wait()
+                await call.done.wait()
+                assert state.result == ROW[0].tolist()
+                assert call.result.tolist() == (2 * ROW).tolist()
 
     async def test_a_service_that_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with nn.open_runtime(devices=[REFERENCE], isolate=[REFERENCE]) as rt:
@@ -235,11 +260,11 @@ class TestInAProcess:
                 try:
                     monkeypatch.setattr(distant, "PATIENCE_S", 0.01)
                     with pytest.raises(DeviceUnavailable, match="did not give the state"):
-                        burst.state()
+                        await burst.state()
                 finally:
                     os.kill(pid, signal.SIGCONT)
                 monkeypatch.undo()
-                assert total(burst) == ROW[0].tolist()
+                assert await total(burst) == ROW[0].tolist()
                 assert (await burst(ROW)).tolist() == (2 * ROW).tolist()
 
 

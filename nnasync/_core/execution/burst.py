@@ -125,7 +125,7 @@ class Burst(OrderedCalls):
             raise BadState("a burst can be entered once; open another with net.burst()")
         if self._state is not None and self._device is not None:
             self._state = await distant.moved_away(
-                self._state, self._ports, self._device, self._prepared
+                self._state, self._ports, self._device, self._prepared, self._workers.watchdog
             )
         requests, results = LocalChannel(), LocalChannel()
         controller = BurstController(requests, results)
@@ -220,24 +220,31 @@ class Burst(OrderedCalls):
         """The same with timings."""
         return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
 
-    def state(self) -> dict[str, Array]:
+    async def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.
 
-        Waits for a device in another process, which has the state, for a second at most. Raises
-        BadState while calls are in flight, DeviceUnavailable where the device does not answer.
+        A device in another process that has the state is given a second; calls that come meanwhile
+        wait. Raises BadState while calls are in flight, DeviceUnavailable where the device does not
+        answer.
         """
-        return self._settled_state().read() if self._state is not None else {}
-
-    def load_state(self, values: Mapping[str, Any]) -> None:
-        """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
-        if self._state is not None or values:
-            self._settled_state().load(values)
-
-    def reset(self) -> None:
-        """Set the state to zeroes, as at the beginning of the stream."""
         if self._state is None:
-            return
-        self._settled_state().begin()
+            return {}
+        with self._room.held():
+            return await self._state.read()
+
+    async def load_state(self, values: Mapping[str, Any]) -> None:
+        """Set the stream's state; every state must be given. Raises InvalidArgument, BadState."""
+        if self._state is not None:
+            with self._room.held():
+                self._state.load(values)
+        elif values:
+            raise BadState("this network carries no state")
+
+    async def reset(self) -> None:
+        """Set the state to zeroes, as at the beginning of the stream; raises BadState."""
+        if self._state is not None:
+            with self._room.held():
+                self._state.begin()
 
     def statistics(self) -> BurstStatistics:
         """Counts so far; `hot` while the device is in its fast state for this burst."""
@@ -577,10 +584,3 @@ class Burst(OrderedCalls):
         """Forget a slot that the device may still use; its memory goes when the device lets go."""
         if self._controller is not None:
             self._controller.free(slot.pool)
-
-    def _settled_state(self) -> StreamState:
-        if self._state is None:
-            raise BadState("this network carries no state")
-        if self._room.in_flight:
-            raise BadState("the state changes while calls are in flight; await them first")
-        return self._state

@@ -8,9 +8,9 @@ buffers, or no room for more, the state stays in shared memory.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
+from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.execution.ports import Ports
 from nnasync._core.execution.stream_state import StatePlace, StreamState, nbytes_of
 from nnasync.device import Device, DistantBuffer, PreparedModel
@@ -18,10 +18,9 @@ from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
     InvalidArgument,
-    MissedDeadlineTransient,
-    NNError,
     ResourceExhausted,
 )
+from nnasync.fences import merge
 from nnasync.hal import Array, BufferDesc, BufferRole
 from nnasync.memory import Pool
 
@@ -38,8 +37,11 @@ class DistantState(StreamState):
 
     following = (1, 0, 0)
 
-    def __init__(self, state: StreamState, buffers: Sequence[Sequence[DistantBuffer]]) -> None:
+    def __init__(
+        self, state: StreamState, buffers: Sequence[Sequence[DistantBuffer]], watchdog: Watchdog
+    ) -> None:
         """Goes on from a state in shared memory; `buffers` are two for each of the states."""
+        self._watchdog = watchdog
         self.ports = state.ports
         self._inputs, self._outputs = state._inputs, state._outputs
         self._arrays = [state._arrays[state.current]]
@@ -51,27 +53,24 @@ class DistantState(StreamState):
         self._copies: list[Pool] = []
         self.current = self._before = _STAGED
 
-    def _readable(self) -> Sequence[Array]:
+    async def _readable(self) -> Sequence[Array]:
         if self.current == _STAGED:
             return self._arrays[0]
-        if not self._copies:
-            self._copies = [Pool.allocate(nbytes_of(port)) for port in self.ports]
-        copies, until = self._copies, time.monotonic() + PATIENCE_S
-        started = [
+        # Kept only where all went well: late copies may still come there.
+        copies, self._copies = self._copies or [Pool.allocate(nbytes_of(p)) for p in self.ports], []
+        copied = merge(
             buffer.start_copy_to(pool)
             for buffer, pool in zip(self._buffers[self.current], copies, strict=True)
-        ]
+        )
+        late = DeviceUnavailable(
+            f"the device did not give the state of the stream within {PATIENCE_S:g} s"
+        )
+        alarm = self._watchdog.arm(now_ns() + int(PATIENCE_S * 1e9), lambda: copied.fail(late))
         try:
-            for fence in started:
-                fence.wait_blocking(max(until - time.monotonic(), 0))
-        except NNError as error:
-            # Late copies may still come there.
-            self._copies = []
-            if not isinstance(error, MissedDeadlineTransient):
-                raise
-            raise DeviceUnavailable(
-                f"the device did not give the state of the stream within {PATIENCE_S:g} s"
-            ) from error
+            await copied
+        finally:
+            alarm.disarm()
+        self._copies = copies
         return [
             pool.array(port.dtype, port.shape)
             for pool, port in zip(copies, self.ports, strict=True)
@@ -83,11 +82,11 @@ class DistantState(StreamState):
 
 
 async def moved_away(
-    state: StreamState, ports: Ports, device: Device, prepared: PreparedModel
+    state: StreamState, ports: Ports, device: Device, prepared: PreparedModel, watchdog: Watchdog
 ) -> StreamState:
     """The state in buffers of a device, or as it is where the device has none."""
     buffers = await _buffers(ports, device, prepared)
-    return state if buffers is None else DistantState(state, buffers)
+    return state if buffers is None else DistantState(state, buffers, watchdog)
 
 
 async def _buffers(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from typing import Literal
 
 from nnasync._core.clock import Watchdog
 from nnasync._core.wakeup import Wakeup
 from nnasync.errors import (
+    BadState,
     InvalidArgument,
     MissedDeadlinePersistent,
     ResourceExhaustedTransient,
@@ -38,6 +41,7 @@ class Room:
         """Whether a call that comes now has to wait."""
         self._depth = depth
         self._refuses = on_full == "refuse"
+        self._is_held = False
         self._waiting: deque[Fence] = deque()
         self._watchdog = watchdog
 
@@ -53,12 +57,26 @@ class Room:
         if self._waiting:
             self._let_go_on()
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Have calls wait that come meanwhile; raises BadState while any are in flight."""
+        if self.in_flight or self._is_held:
+            raise BadState("the state is in use while calls are in flight; await them first")
+        self._is_held = True
+        self._look()
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self._look()
+            self._let_go_on()
+
     async def wait(self, deadline_ns: int) -> None:
         """Return when there is a place, at most at the deadline; cancelling is safe.
 
         Raises ResourceExhaustedTransient where calls are to be refused.
         """
-        if self._refuses:
+        if self._refuses and (not self._is_held or len(self._waiting) >= self._depth):
             text = f"{self._depth} calls are in flight on this burst already (its depth)"
             raise because("burst_depth", ResourceExhaustedTransient(text))
         place, alarm = Fence(), None
@@ -84,9 +102,10 @@ class Room:
             place.fail(error)
 
     def _look(self) -> None:
-        self.is_full = self.in_flight >= self._depth or len(self._waiting) > 0
+        is_taken = self.in_flight >= self._depth or self._is_held
+        self.is_full = is_taken or len(self._waiting) > 0
 
     def _let_go_on(self) -> None:
         """Tell the first that there is a place; the next is told when that one has gone on."""
-        if self._waiting and self.in_flight < self._depth:
+        if self._waiting and self.in_flight < self._depth and not self._is_held:
             self._waiting[0].signal()

@@ -92,12 +92,12 @@ class StreamState:
         for target, array in zip(self._writable(), fresh_arrays, strict=True):
             np.copyto(target, array)
 
-    def read(self) -> dict[str, Array]:
+    async def read(self) -> dict[str, Array]:
         """Copies of the states, by their names."""
-        arrays = self._readable()
+        arrays = await self._readable()
         return {port.name: array.copy() for port, array in zip(self.ports, arrays, strict=True)}
 
-    def _readable(self) -> Sequence[Array]:
+    async def _readable(self) -> Sequence[Array]:
         return self._arrays[self.current]
 
     def _writable(self) -> Sequence[Array]:
