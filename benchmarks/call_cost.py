@@ -44,7 +44,7 @@ from nnasync.hal import Array, ExecutionPreference, Operand, dtype_of
 
 CHAIN = 8
 BARE, AWAIT, TIMED, BURST = "bare plan (p)", "await net(x)", "await net(x, deadline=)", "burst(x)"
-MEASURED, MEASURED_BURST = "await net(x, measure=True)", "burst(x, measure=True)"
+MEASURED, MEASURED_BURST = "await net.measured(x)", "burst.measured(x)"
 OTHER, SAME = "run_in_executor, other core", "run_in_executor, same core"
 HOPS = f"{CHAIN} hops, run_in_executor, other core"
 SAME_HOPS = f"{CHAIN} hops, run_in_executor, same core"
@@ -191,9 +191,9 @@ class Calls:
             BARE: self.bare,
             AWAIT: self.repeated(lambda: self.net(self.x)),
             TIMED: self.repeated(self.timed),
-            MEASURED: self.repeated(lambda: self.net(self.x, measure=True)),
+            MEASURED: self.repeated(lambda: self.net.measured(self.x)),
             BURST: self.repeated(lambda: self.burst(self.x)),
-            MEASURED_BURST: self.repeated(lambda: self.burst(self.x, measure=True)),
+            MEASURED_BURST: self.repeated(lambda: self.burst.measured(self.x)),
             SAME: self.in_executor(here, hops=1),
             SAME_HOPS: self.in_executor(here, hops=CHAIN),
             LAUNCHES: self.launches,
@@ -222,8 +222,8 @@ def ratios(costs: dict[str, float]) -> dict[str, float]:
     found = {
         "await - p, microseconds": costs[AWAIT] - p,
         "burst - p, microseconds": costs[BURST] - p,
-        "measure=True, microseconds": costs[MEASURED] - costs[AWAIT],
-        "measure=True in a burst, microseconds": costs[MEASURED_BURST] - costs[BURST],
+        "measured, microseconds": costs[MEASURED] - costs[AWAIT],
+        "measured in a burst, microseconds": costs[MEASURED_BURST] - costs[BURST],
     }
     for executor in (OTHER, SAME):
         if executor in costs:

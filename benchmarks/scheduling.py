@@ -138,7 +138,7 @@ async def aging(flood: int, waiting: int, aging_ms: float, run_ms: float) -> lis
 
         async def wait(before: int) -> None:
             started = now_ns()
-            _, timing = await patient(x, measure=True)
+            _, timing = await patient.measured(x)
             waited_ns = now_ns() - started - timing.time_on_device_ns
             bound_ms = (1 + before) * (aging_ms + 2 * run_ms)
             shares.append(waited_ns / 1e6 / bound_ms)

@@ -17,7 +17,7 @@ async def main() -> None:
         net = await runtime.compile(demo_data.path("digits.nnm"))
         image = net.inputs[0]
         print(f"{net.model.name} takes {image.name} {image.shape} {image.dtype}")
-        scores, timing = await net(frame.reshape(image.shape) / np.float32(255), measure=True)
+        scores, timing = await net.measured(frame.reshape(image.shape) / np.float32(255))
 
     print(f"digit {scores.argmax()} with a score of {scores.max():.2f}")
     print(f"{timing.time_on_device_ns / 1e6:.2f} ms on {net.report().partitions[0].device}")

@@ -173,7 +173,7 @@ def test_several_outputs_come_as_a_tuple_and_timings_beside() -> None:
     async def main() -> Any:
         async with nn.open_runtime() as rt:
             net = await rt.compile(calculator())
-            return await net({"a": ROW, "b": ROW}, measure=True)
+            return await net.measured({"a": ROW, "b": ROW})
 
     result, timing = nn.run(main)
     assert isinstance(result, tuple)

@@ -171,7 +171,7 @@ async def _measured(nets: Mapping[str, Net]) -> dict[str, tuple[float, float, fl
 
 async def _one(net: Net, inputs: Sequence[Array]) -> tuple[float, float, float | None]:
     before_j, cpu_began_s = _energy_j(), time.process_time()
-    _, timing = await net(*inputs, measure=True)
+    _, timing = await net.measured(*inputs)
     cpu_s, after_j = time.process_time() - cpu_began_s, _energy_j()
     energy_j = None if before_j is None or after_j is None else after_j - before_j
     return timing.time_on_device_ns / 1e9, cpu_s, energy_j

@@ -178,10 +178,12 @@ class Runner:
         try:
             net = await self._runtime.compile(trial.case.model, devices=[self._device])
             try:
-                outcome = await net(*trial.case.inputs, measure=measure)
+                inputs = trial.case.inputs
+                value, timing = (
+                    await net.measured(*inputs) if measure else (await net(*inputs), Timing())
+                )
             finally:
                 await net.close()
-            value, timing = outcome if measure else (outcome, Timing())
             outputs = value if isinstance(value, tuple) else (value,)
             trial.judge(Path.RUNTIME, outputs, timing, measure=measure)
         except Exception as error:

@@ -160,7 +160,7 @@ async def test_arrays_and_buffers_side_by_side(place: str) -> None:
         for wrong in ((total,), {"difference": given}, (total, given[:, :3]), (given, total)):
             with pytest.raises(InvalidArgument, match=r"out"):
                 await net(a, ONES, out=wrong)
-        (sums, products), timing = await net(a, ONES, out=(total, None), measure=True)
+        (sums, products), timing = await net.measured(a, ONES, out=(total, None))
         assert sums is total
         assert timing.time_in_driver_ns >= timing.time_on_device_ns >= 0
         assert products.tolist() == ROW.tolist()

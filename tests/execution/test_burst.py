@@ -102,7 +102,7 @@ async def test_measuring_gives_timings(options: nn.Options) -> None:
     async with runtime(options=options) as rt:
         net = await compiled(rt, doubler(), options)
         async with net.burst() as burst:
-            result, timing = await burst(ROW, measure=True)
+            result, timing = await burst.measured(ROW)
             assert result.tolist() == [[2, 4, 6, 8]]
             assert isinstance(timing, nn.Timing)
             assert 0 < timing.time_on_device_ns <= timing.time_in_driver_ns < 2**63

@@ -59,7 +59,7 @@ async def test_each_way_to_call_is_counted_once(options: nn.Options) -> None:
         before = tally.calls
         await net(ROW)
         await net([ROW.tolist()[0]])
-        await net(ROW, measure=True)
+        await net.measured(ROW)
         await (await net.launch(ROW)).fence
         async with net.burst() as burst:
             await burst(ROW)

@@ -66,7 +66,7 @@ async def test_out_and_measure() -> None:
     async with runtime() as rt:
         net = await rt.compile(adder())
         out = np.zeros((2, 3), np.float32)
-        result, timing = await net(ones(2, 3), ones(2, 3), out=out, measure=True)
+        result, timing = await net.measured(ones(2, 3), ones(2, 3), out=out)
         assert result is out
         assert (out == 2).all()
         assert 0 < timing.time_on_device_ns <= timing.time_in_driver_ns

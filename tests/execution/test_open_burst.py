@@ -29,7 +29,7 @@ async def test_each_call_brings_its_shape(options: nn.Options) -> None:
         async with net.burst() as burst:
             assert burst.statistics().hot
             for rows in (1, 2000, 3):
-                found, timing = await burst(ones(rows, 3), ones(rows, 3), measure=True)
+                found, timing = await burst.measured(ones(rows, 3), ones(rows, 3))
                 assert found.shape == (rows, 3)
                 assert (found == 2).all()
                 assert timing.time_on_device_ns > 0

@@ -25,8 +25,9 @@ ALONE = nn.Options(cores=1, inline_budget_us=0, competition_budget_ms=0, aging_m
 both = pytest.mark.parametrize("options", [POOL, INLINE], ids=["worker", "inline"])
 
 
-async def call(net: nn.Net, **options: Any) -> Any:
-    return (await net(ROW, **options))[1] if options else await net(ROW)
+async def call(net: nn.Net, *, measure: bool) -> Any:
+    assert measure
+    return (await net.measured(ROW)).timing
 
 
 async def launch(net: nn.Net, **options: Any) -> Any:
@@ -38,9 +39,10 @@ async def launch(net: nn.Net, **options: Any) -> Any:
     return info.timing_launched
 
 
-async def burst(net: nn.Net, **options: Any) -> Any:
+async def burst(net: nn.Net, *, measure: bool) -> Any:
+    assert measure
     async with net.burst() as stream:
-        return (await stream(ROW, **options))[1] if options else await stream(ROW)
+        return (await stream.measured(ROW)).timing
 
 
 async def hal(net: nn.Net, **options: Any) -> Any:

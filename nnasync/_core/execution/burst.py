@@ -26,7 +26,7 @@ import numpy as np
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstStatistics, Ways
-from nnasync._core.execution.launch_arguments import config_of
+from nnasync._core.execution.launch_arguments import config_of, warn_of_measure
 from nnasync._core.execution.order import OrderedCalls
 from nnasync._core.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
 from nnasync._core.execution.room import OnFull, Room
@@ -161,25 +161,25 @@ class Burst(OrderedCalls):
         deadline: Deadline | None = None,
         out: Any = None,
         measure: bool = False,
-    ) -> Any:
+        _measure: bool = False,
+    ) -> Array | Any:
         """Run once on the stream's state; arguments and results as of a network's call.
 
         When `depth` calls are in flight already it waits for one to end, until the deadline at
         most, or raises ResourceExhaustedTransient if the burst is to refuse.
         """
+        if measure:
+            warn_of_measure()
+            return await self.measured(*arrays, deadline=deadline, out=out)
         tally = self._tally
         tally.calls += 1
         try:
             self._check(deadline)
-            if cancellation_pending():
-                await checkpoint_if_cancelled()
-                self._check(deadline)
-            if self._room.is_full:
-                await self._room.wait(at_ns(deadline))
-                self._check(deadline)
+            if self._room.is_full or cancellation_pending():
+                await self._let_in(deadline)
             config = DEFAULT_CONFIG
-            if measure or deadline is not None:
-                config = config_of(deadline, measure=measure)
+            if _measure or deadline is not None:
+                config = config_of(deadline, measure=_measure)
             slot, ways, outs, mixed = self._filled(arrays, out)
             answer: ExecutionResult | NNError | int | None = None
             if self._running is None and not self._turn.is_half_spent():
@@ -188,7 +188,7 @@ class Burst(OrderedCalls):
                 elif self._prompt is not None and not (self._standby and self._standby.suspects):
                     answer = self._ask(self._prompt, slot, ways, config)
             if isinstance(answer, ExecutionResult):
-                value = self._value(slot, answer, outs, mixed, measure=measure)
+                value = self._value(slot, answer, outs, mixed, measure=_measure)
                 tally.completed += 1
                 return value
             if answer is None and deadline is not None:
@@ -218,7 +218,7 @@ class Burst(OrderedCalls):
         self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
     ) -> Measured:
         """The same with timings."""
-        return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
+        return Measured(*await self(*arrays, deadline=deadline, out=out, _measure=True))
 
     async def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.
@@ -301,6 +301,14 @@ class Burst(OrderedCalls):
             raise InvalidArgument(
                 f"deadline must be a Deadline such as nn.within(ms=10), got {deadline!r}"
             )
+
+    async def _let_in(self, deadline: Deadline | None) -> None:
+        """Wait for a place, or end here as a call that is cancelled."""
+        await checkpoint_if_cancelled()
+        self._check(deadline)
+        if self._room.is_full:
+            await self._room.wait(at_ns(deadline))
+            self._check(deadline)
 
     def _check_heard(self, slot: BurstSlot, deadline_ns: int) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ __all__ = [
     "launch_config",
     "misfit",
     "spread",
+    "warn_of_measure",
 ]
 
 _SIGNALED = FenceStatus.SIGNALED
@@ -76,6 +78,12 @@ def config_of(deadline: Deadline | None, *, measure: bool) -> ExecutionConfig:
     if deadline is not None:
         return ExecutionConfig(measure, deadline.at_ns)
     return _MEASURED if measure else DEFAULT_CONFIG
+
+
+def warn_of_measure() -> None:
+    """Say that `measure=True` of a call is the older form of `measured`."""
+    text = "measure=True is deprecated; await net.measured(x) gives the result and its timing"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def launch_config(

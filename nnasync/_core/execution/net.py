@@ -25,6 +25,7 @@ from nnasync._core.execution.launch_arguments import (
     fences_of,
     launch_config,
     spread,
+    warn_of_measure,
 )
 from nnasync._core.execution.placing import place
 from nnasync._core.execution.ports import (
@@ -199,17 +200,21 @@ class Net:
         deadline: Deadline | None = None,
         out: Any = None,
         measure: bool = False,
-    ) -> Any:
+        _measure: bool = False,
+    ) -> Array | Any:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
         Takes one value per input, or one mapping by name: whatever numpy can read, buffers, and
         images (`memory.Pool.image`), which are read in place.
         `out`, arrays and buffers, is written instead of fresh arrays: one per output, None for a
         fresh one, or some by name. None omits an optional input. Where the model leaves shapes
-        open, the inputs bring theirs along. States start from zero. `measure=True` is the older
-        form of `measured`. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
-        DeviceError.
+        open, the inputs bring theirs along. States start from zero. `measure=True` is the
+        older form of `measured`. Raises InvalidArgument, BadState, MissedDeadline,
+        ResourceExhausted, DeviceError.
         """
+        if measure:
+            warn_of_measure()
+            return await self.measured(*arrays, deadline=deadline, out=out)
         tally = self._tally
         tally.calls += 1
         try:
@@ -217,14 +222,14 @@ class Net:
             if cancellation_pending():
                 await checkpoint_if_cancelled()
             if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
-                config = config_of(deadline, measure=measure)
+                config = config_of(deadline, measure=_measure)
                 value = await self._call_in_full(arrays, out, config)
                 tally.completed += 1
                 return value
             outs = None if out is None else check_out(self._ports.outputs, out)
             config = DEFAULT_CONFIG
-            if measure or deadline is not None:
-                config = config_of(deadline, measure=measure)
+            if _measure or deadline is not None:
+                config = config_of(deadline, measure=_measure)
             slot, inline, is_large = self._slots.take(), self._inline, self._is_large
             if not is_large:
                 slot.inputs[0][...] = arrays[0]
@@ -238,7 +243,7 @@ class Net:
             value = slot.read(outs)
             self._slots.give_back(slot)
             tally.completed += 1
-            return (value, result.timing) if measure else value
+            return (value, result.timing) if _measure else value
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -247,9 +252,9 @@ class Net:
         self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
     ) -> Measured:
         """Run once: the result as of a call, and its Timing."""
-        return Measured(*await self(*arrays, deadline=deadline, out=out, measure=True))
+        return Measured(*await self(*arrays, deadline=deadline, out=out, _measure=True))
 
-    def as_dict(self, result: Any) -> dict[str, Any]:
+    def as_dict(self, result: Array | Any) -> dict[str, Array | Any]:
         """The result of a call by the names of the outputs."""
         values = result if len(self._ports.outputs) > 1 else (result,)
         return {port.name: value for port, value in zip(self.outputs, values, strict=True)}

@@ -15,13 +15,12 @@ import numpy as np
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
 from nnasync._core.execution.flexible import FlexibleCalls
-from nnasync._core.execution.launch_arguments import config_of
+from nnasync._core.execution.launch_arguments import config_of, warn_of_measure
 from nnasync._core.execution.ports import in_order
-from nnasync._core.wakeup import cancellation_pending, checkpoint_if_cancelled
+from nnasync._core.wakeup import cancellation_pending
 from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because
 from nnasync.fences import Fence
-from nnasync.hal import NEVER_NS, ExecutionConfig, Timing
-from nnasync.scheduler import at_ns
+from nnasync.hal import NEVER_NS, Array, ExecutionConfig, Timing
 
 __all__ = ["FlexibleBurst"]
 
@@ -42,29 +41,29 @@ class FlexibleBurst(Burst):
         deadline: Deadline | None = None,
         out: Any = None,
         measure: bool = False,
-    ) -> Any:
+        _measure: bool = False,
+    ) -> Array | Any:
         """Run once; arguments and results as of a network's call.
 
         When `depth` calls are in flight already it waits, or is refused.
         """
+        if measure:
+            warn_of_measure()
+            return await self.measured(*arrays, deadline=deadline, out=out)
         tally = self._tally
         tally.calls += 1
         try:
             self._check(deadline)
-            if cancellation_pending():
-                await checkpoint_if_cancelled()
-                self._check(deadline)
-            if self._room.is_full:
-                await self._room.wait(at_ns(deadline))
-                self._check(deadline)
+            if self._room.is_full or cancellation_pending():
+                await self._let_in(deadline)
             values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
-            config = config_of(deadline, measure=measure)
+            config = config_of(deadline, measure=_measure)
             value, timing = await self._in_turn(values, out, config)
         except BaseException as error:
             tally.ended(error, deadline)
             raise
         tally.completed += 1
-        return (value, timing) if measure else value
+        return (value, timing) if _measure else value
 
     async def _in_turn(
         self, values: list[Any], out: Any, config: ExecutionConfig

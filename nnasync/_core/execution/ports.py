@@ -94,7 +94,7 @@ class Port(msgspec.Struct, frozen=True):
 class Measured(NamedTuple):
     """What a call gave, and how long it took."""
 
-    value: Any
+    value: Array | Any
     timing: Timing
 
 
