@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from nnasync._core.model import ModelBuilder as ModelBuilder
     from nnasync._core.model import fingerprint as fingerprint
     from nnasync._core.model import save as save
+    from nnasync._core.runtime import CompileOptions as CompileOptions
     from nnasync._core.runtime import Options as Options
     from nnasync._core.runtime import Runtime as Runtime
     from nnasync._core.runtime import open_runtime as open_runtime
@@ -104,6 +105,7 @@ __all__ = [
     "Burst",
     "CallerError",
     "Cancelled",
+    "CompileOptions",
     "Deadline",
     "DeviceDied",
     "DeviceError",
@@ -159,6 +161,7 @@ _HOMES: dict[str, str] = {
     "Burst": "_core.execution:Burst",
     "CallerError": "errors:CallerError",
     "Cancelled": "errors:Cancelled",
+    "CompileOptions": "_core.runtime:CompileOptions",
     "Deadline": "_core.clock:Deadline",
     "DeviceDied": "errors:DeviceDied",
     "DeviceError": "errors:DeviceError",

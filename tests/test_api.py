@@ -106,12 +106,9 @@ def test_compile() -> None:
         "priority": nn.Priority.MEDIUM,
         "deadline": None,
         "cache_dir": None,
-        "token": None,
         "precision": None,
-        "preemption_quantum_ms": None,
-        "pin": None,
-        "optimize_after": None,
         "name": None,
+        "options": None,
     }
     assert issubclass(PendingNet, Coroutine)  # awaited, entered, or given to a task
 

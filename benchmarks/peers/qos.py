@@ -117,7 +117,7 @@ class Nnasync:
             model,
             priority=priority,
             preference=nn.Preference.SUSTAINED_SPEED,
-            preemption_quantum_ms=quantum_ms,
+            options=nn.CompileOptions(preemption_quantum_ms=quantum_ms),
         )
         return lambda: net(*arrays)
 

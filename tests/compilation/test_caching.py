@@ -101,11 +101,11 @@ async def test_a_file_is_not_loaded_when_its_compilation_is_kept(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"token": OTHER_TOKEN}, "no entry"),
+        ({"options": nn.CompileOptions(token=OTHER_TOKEN)}, "no entry"),
         ({"priority": Priority.HIGH}, "no entry"),
         ({"preference": nn.Preference.LOW_POWER}, "no entry"),
         ({"precision": "exact"}, "no entry"),
-        ({"preemption_quantum_ms": 5}, "no entry"),
+        ({"options": nn.CompileOptions(preemption_quantum_ms=5)}, "no entry"),
     ],
 )
 async def test_whatever_decides_on_the_plan_is_in_the_key(
@@ -119,8 +119,10 @@ async def test_whatever_decides_on_the_plan_is_in_the_key(
 
 
 async def test_a_token_reused_for_another_model_is_noticed(tmp_path: Path) -> None:
-    await reported(tmp_path, token=OTHER_TOKEN)
-    report = await reported(tmp_path, token=OTHER_TOKEN, model=doubler("another"))
+    await reported(tmp_path, options=nn.CompileOptions(token=OTHER_TOKEN))
+    report = await reported(
+        tmp_path, options=nn.CompileOptions(token=OTHER_TOKEN), model=doubler("another")
+    )
     assert not report.cache_hit
     assert "another model" in report.cache_reason
 
@@ -168,7 +170,8 @@ async def test_refused_directories_are_told(tmp_path: Path) -> None:
                 await rt.compile(doubler(), cache_dir=wrong)  # type: ignore[arg-type]
         for token in (b"short", "t" * 32):
             with pytest.raises(InvalidArgument, match="32 bytes"):
-                await rt.compile(doubler(), cache_dir=tmp_path, token=token)  # type: ignore[arg-type]
+                options = nn.CompileOptions(token=token)  # type: ignore[arg-type]
+                await rt.compile(doubler(), cache_dir=tmp_path, options=options)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place without directories")
@@ -523,7 +526,9 @@ async def test_optimize_after_answers_at_once_and_chooses_later(
     model, x = chain(4), np.ones((1, 64), np.float32)
     with anyio.fail_after(GUARD_S):
         async with opened(first, better) as rt:
-            net = await rt.compile(model, optimize_after=2, cache_dir=tmp_path)
+            net = await rt.compile(
+                model, options=nn.CompileOptions(optimize_after=2), cache_dir=tmp_path
+            )
             report = net.report()
             assert [part.device for part in report.partitions] == ["first"]
             assert better.compiled == []
@@ -534,11 +539,13 @@ async def test_optimize_after_answers_at_once_and_chooses_later(
             assert [part.device for part in net.report().partitions] == ["better"]
             assert np.array_equal(await net(x), expected)
         async with opened(first, better) as rt:
-            net = await rt.compile(model, optimize_after=2, cache_dir=tmp_path)
+            net = await rt.compile(
+                model, options=nn.CompileOptions(optimize_after=2), cache_dir=tmp_path
+            )
             assert net.report().cache_hit
             assert [part.device for part in net.report().partitions] == ["better"]
             with pytest.raises(InvalidArgument, match="optimize_after"):
-                await rt.compile(model, optimize_after=-1)
+                await rt.compile(model, options=nn.CompileOptions(optimize_after=-1))
 
 
 async def test_nothing_is_lost_doubled_or_wrong_while_a_plan_takes_over(clock: ManualClock) -> None:
@@ -548,7 +555,7 @@ async def test_nothing_is_lost_doubled_or_wrong_while_a_plan_takes_over(clock: M
     answers: list[bool] = []
     with anyio.fail_after(GUARD_S):
         async with opened(first, better, options=nn.Options(cores=2)) as rt:
-            net = await rt.compile(model, optimize_after=1)
+            net = await rt.compile(model, options=nn.CompileOptions(optimize_after=1))
             report = net.report()
             expected = await net(x)
 

@@ -109,7 +109,7 @@ async def test_a_pin_reproduces_the_choice(clock: ManualClock) -> None:
         assert pin.startswith("a:1:int8:1:")
         measured = clock.now_ns
         a.compiled.clear()
-        again = await rt.compile(doubler(), pin=pin)
+        again = await rt.compile(doubler(), options=nn.CompileOptions(pin=pin))
         assert again.report().pin == pin
         assert again.report().partitions[0].reason == "pinned"
         assert (a.compiled, clock.now_ns) == (["int8*1"], measured)
@@ -122,18 +122,20 @@ async def test_a_pin_that_does_not_fit_says_what_differs(clock: ManualClock) -> 
     async with competing(a, b, REFERENCE) as rt:
         pin = (await rt.compile(doubler(), devices=["a"])).report().pin
         with pytest.raises(InvalidArgument, match="another model"):
-            await rt.compile(calculator(), pin=pin)
+            await rt.compile(calculator(), options=nn.CompileOptions(pin=pin))
         with pytest.raises(InvalidArgument, match="names the device a, .*among: b"):
-            await rt.compile(doubler(), pin=pin, devices=["b"])
+            await rt.compile(doubler(), options=nn.CompileOptions(pin=pin), devices=["b"])
         a.version = "2"
         with pytest.raises(InvalidArgument, match="version 1 of a, here is version 2"):
-            await rt.compile(doubler(), pin=pin)
+            await rt.compile(doubler(), options=nn.CompileOptions(pin=pin))
         a.version = "1"
         a.ways.pop()
         with pytest.raises(InvalidArgument, match="a with int8.* not offered.*a with f32"):
-            await rt.compile(doubler(), pin=pin)
+            await rt.compile(doubler(), options=nn.CompileOptions(pin=pin))
         with pytest.raises(InvalidArgument, match="reduces precision"):
-            await rt.compile(doubler(), pin=pin.replace("a:1:int8", "b:1:bf16"))
+            await rt.compile(
+                doubler(), options=nn.CompileOptions(pin=pin.replace("a:1:int8", "b:1:bf16"))
+            )
 
 
 @pytest.mark.anyio
@@ -141,4 +143,4 @@ async def test_a_pin_that_does_not_fit_says_what_differs(clock: ManualClock) -> 
 async def test_what_is_no_pin_is_refused(pin: Any) -> None:
     async with nn.open_runtime(devices=[REFERENCE]) as rt:
         with pytest.raises(InvalidArgument, match="pin"):
-            await rt.compile(doubler(), pin=pin)
+            await rt.compile(doubler(), options=nn.CompileOptions(pin=pin))

@@ -136,5 +136,5 @@ async def test_what_won_cold_runs_as_usual(clock: ManualClock) -> None:
         net = await rt.compile(doubler())
         assert chosen(net) == "b"
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
-        again = await rt.compile(doubler(), pin=net.report().pin)
+        again = await rt.compile(doubler(), options=nn.CompileOptions(pin=net.report().pin))
         assert {each.device for each in again.report().partitions} == {"b"}

@@ -23,6 +23,8 @@ from nnasync.errors import (
 )
 from tests.rigs import ROW, attempt, calculator, double, doubler, runtime
 
+rare: Any = nn.CompileOptions
+
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.usefixtures("no_leaks"),
@@ -258,13 +260,13 @@ async def test_what_is_no_model_is_refused(model: Any) -> None:
         {"devices": [NullEngine()]},
         {"deadline": 5},
         {"deadline": float("nan")},
-        {"token": b"short"},
-        {"token": 5},
-        {"token": "x" * 32},
+        {"options": rare(token=b"short")},
+        {"options": rare(token=5)},
+        {"options": rare(token="x" * 32)},
         {"precision": "half"},
-        {"preemption_quantum_ms": 0},
-        {"preemption_quantum_ms": float("nan")},
-        {"preemption_quantum_ms": "1"},
+        {"options": rare(preemption_quantum_ms=0)},
+        {"options": rare(preemption_quantum_ms=float("nan"))},
+        {"options": rare(preemption_quantum_ms="1")},
         {"preference": 99},
         {"preference": "FAST"},
         {"priority": 99},
@@ -288,8 +290,7 @@ async def test_options_that_make_sense_are_taken() -> None:
             preference=nn.Preference.LOW_POWER,
             priority=nn.Priority.HIGH,
             deadline=nn.within(s=3600),
-            token=bytes(32),
             precision="exact",
-            preemption_quantum_ms=2.0,
+            options=nn.CompileOptions(token=bytes(32), preemption_quantum_ms=2.0),
         )
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]

@@ -188,7 +188,7 @@ async def test_a_wide_winner_runs_narrow_beside_others(clock: ManualClock) -> No
         await first.fence
         await second.fence
         assert clock.now_ns == 160_000_000
-        again = await rt.compile(doubler(), pin=net.report().pin)
+        again = await rt.compile(doubler(), options=nn.CompileOptions(pin=net.report().pin))
         assert (await again(ROW)).tolist() == [[2, 4, 6, 8]]
 
 

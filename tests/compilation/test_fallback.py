@@ -259,7 +259,9 @@ async def shared(rt: nn.Runtime, *devices: str) -> nn.Net:
     """The model on two devices, an operation each."""
     model, names = squared_double(), devices or ("adder", "multiplier")
     choice = Choice(tuple(Part(name, "1") for name in names), ((0, 1), (1, 1)))
-    net = await rt.compile(model, pin=pin_of(choice, fingerprint(model).hex()[:16]))
+    net = await rt.compile(
+        model, options=nn.CompileOptions(pin=pin_of(choice, fingerprint(model).hex()[:16]))
+    )
     assert [p.device for p in net.report().partitions] == list(names)
     return net
 

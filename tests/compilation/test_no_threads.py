@@ -39,7 +39,9 @@ class Threads:
 
 @pytest.mark.one_loop  # trio keeps threads from test to test.
 @pytest.mark.parametrize(
-    "wishes", [{}, {"preemption_quantum_ms": 0.001}, {"devices": [REFERENCE]}], ids=str
+    "wishes",
+    [{}, {"options": nn.CompileOptions(preemption_quantum_ms=0.001)}, {"devices": [REFERENCE]}],
+    ids=str,
 )
 async def test_compiling_ends_typed_however_many_threads_start(
     monkeypatch: pytest.MonkeyPatch, wishes: dict[str, Any]

@@ -119,7 +119,7 @@ async def test_a_pin_and_a_verdict_reproduce_what_is_inside(clock: ManualClock) 
         first = await rt.compile(branching(), devices=wanted)
         partitions, pin = first.report().partitions, first.report().pin
         assert ":0x1,2x1,0x1;0=0x1,1x1;1=1x2:" in pin
-        again = await rt.compile(branching(), pin=pin)
+        again = await rt.compile(branching(), options=nn.CompileOptions(pin=pin))
         assert told(again.report().partitions) == told(partitions)
         assert again.report().pin == pin
         await check(again)
@@ -136,7 +136,7 @@ async def test_a_pin_and_a_verdict_reproduce_what_is_inside(clock: ManualClock) 
         ):
             assert old in pin
             with pytest.raises(InvalidArgument, match="pin"):
-                await rt.compile(branching(), pin=pin.replace(old, new))
+                await rt.compile(branching(), options=nn.CompileOptions(pin=pin.replace(old, new)))
 
 
 async def test_a_loop_runs_in_steps_on_every_path(clock: ManualClock) -> None:
@@ -177,7 +177,7 @@ async def test_a_step_inside_a_loop_that_fails_runs_on_the_reference(clock: Manu
     async with competing(engine, REFERENCE) as rt:
         healthy = await rt.compile(counting(5), devices=["steps"])
         wanted, pin = await healthy(row()), healthy.report().pin
-        net = await rt.compile(counting(5), pin=pin)
+        net = await rt.compile(counting(5), options=nn.CompileOptions(pin=pin))
         assert told(net.report().partitions) == told(healthy.report().partitions)
 
         def fail(stop: object) -> None:

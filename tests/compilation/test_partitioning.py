@@ -104,16 +104,18 @@ async def test_a_pin_reproduces_a_partition(clock: ManualClock) -> None:
         devices = ["adder", "multiplier"]
         first = await rt.compile(calculator(), devices=devices)
         pin = first.report().pin
-        again = await rt.compile(calculator(), pin=pin)
+        again = await rt.compile(calculator(), options=nn.CompileOptions(pin=pin))
         assert where(again) == where(first)
         assert again.report().pin == pin
         await check(again)
         with pytest.raises(InvalidArgument, match="multiplier"):
-            await rt.compile(calculator(), pin=pin, devices=["adder", REFERENCE])
+            await rt.compile(
+                calculator(), options=nn.CompileOptions(pin=pin), devices=["adder", REFERENCE]
+            )
         wrong = pin.replace("0x1,1x1", "1x1,0x1")
         assert wrong != pin
         with pytest.raises(InvalidArgument, match="not offered"):
-            await rt.compile(calculator(), pin=wrong)
+            await rt.compile(calculator(), options=nn.CompileOptions(pin=wrong))
 
 
 async def test_a_partition_is_remembered(clock: ManualClock) -> None:
@@ -140,7 +142,7 @@ def sizes(net: nn.Net) -> list[int]:
 
 async def test_a_long_model_is_cut_into_segments(clock: ManualClock) -> None:
     async with competing(monolithic(clock)) as rt:
-        net = await rt.compile(chain(12), preemption_quantum_ms=3)
+        net = await rt.compile(chain(12), options=nn.CompileOptions(preemption_quantum_ms=3))
         assert sum(sizes(net)) == 12
         assert max(sizes(net)) <= 3
         assert {each.device for each in net.report().partitions} == {"engine"}
@@ -166,7 +168,9 @@ async def test_a_segment_that_is_too_long_is_cut_again(clock: ManualClock) -> No
     builder.output("late", value)
     engine = Uneven("engine", clock, way(us=100, per_operation=True))
     async with competing(engine) as rt:
-        net = await rt.compile(builder.build(), preemption_quantum_ms=2.2)
+        net = await rt.compile(
+            builder.build(), options=nn.CompileOptions(preemption_quantum_ms=2.2)
+        )
         found = sizes(net)
         assert found[0] > found[-1]
         assert found[-1] <= 2
@@ -174,20 +178,22 @@ async def test_a_segment_that_is_too_long_is_cut_again(clock: ManualClock) -> No
 
 async def test_a_short_model_stays_whole(clock: ManualClock) -> None:
     async with competing(monolithic(clock)) as rt:
-        net = await rt.compile(chain(12), preemption_quantum_ms=13)
+        net = await rt.compile(chain(12), options=nn.CompileOptions(preemption_quantum_ms=13))
         assert sizes(net) == [12]
 
 
 async def test_who_can_stop_inside_a_run_needs_no_segments() -> None:
     async with competing(REFERENCE) as rt:
-        net = await rt.compile(chain(12), preemption_quantum_ms=1e-6)
+        net = await rt.compile(chain(12), options=nn.CompileOptions(preemption_quantum_ms=1e-6))
         assert sizes(net) == [12]
 
 
 async def test_a_run_stops_between_segments(clock: ManualClock) -> None:
     engine = monolithic(clock)
     async with competing(engine) as rt:
-        net = await rt.compile(chain(4), preemption_quantum_ms=1, priority=nn.Priority.LOW)
+        net = await rt.compile(
+            chain(4), options=nn.CompileOptions(preemption_quantum_ms=1), priority=nn.Priority.LOW
+        )
         assert sizes(net) == [1, 1, 1, 1]
         runs: list[int] = []
 
@@ -212,7 +218,7 @@ async def test_segments_that_are_refused_leave_the_model_whole(clock: ManualCloc
 
     engine.before_compile = refuse
     async with competing(engine) as rt:
-        net = await rt.compile(chain(12), preemption_quantum_ms=3)
+        net = await rt.compile(chain(12), options=nn.CompileOptions(preemption_quantum_ms=3))
         assert sizes(net) == [12]
         assert "too small" in net.report().rejections[0].reason
         assert (await net(np.ones((1, 64), np.float32)) == 13).all()

@@ -208,7 +208,7 @@ async def test_what_was_to_be_optimized_later_is_not(closing: bool) -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine) as rt:
         before = len(asyncio.all_tasks())
-        net = await rt.compile(doubler(), optimize_after=1000)
+        net = await rt.compile(doubler(), options=nn.CompileOptions(optimize_after=1000))
         assert (await net(ROW)).tolist() == DOUBLED
         await until(lambda: len(asyncio.all_tasks()) == before + 1)
         plan = weakref.ref(net._prepared)

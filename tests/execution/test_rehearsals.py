@@ -92,7 +92,7 @@ async def test_what_is_to_answer_at_once_is_not_run_ahead() -> None:
     """Nor do trials count among the executions after which the choice is made."""
     engine = Eager()
     async with runtime(engine) as rt:
-        net = await rt.compile(doubler(), optimize_after=100)
+        net = await rt.compile(doubler(), options=nn.CompileOptions(optimize_after=100))
         assert engine.counters.run == 0
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 

@@ -73,7 +73,9 @@ async def test_they_compete_and_a_pin_names_the_winner() -> None:
         assert lines["quick, 1 thread"].verdict == "disagrees with the reference"
         assert (await net(rigs.ROW)).tolist() == (2 * rigs.ROW).tolist()
         fake.compiled.clear()
-        again = await rt.compile(rigs.doubler(), devices=["engine"], pin=report.pin)
+        again = await rt.compile(
+            rigs.doubler(), devices=["engine"], options=nn.CompileOptions(pin=report.pin)
+        )
         assert again.report().pin == report.pin
         assert fake.compiled == ["careful*1"]
         await net.close()

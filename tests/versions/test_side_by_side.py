@@ -86,7 +86,7 @@ async def test_one_model_on_all_four_gives_what_the_reference_gives() -> None:
         assert same([launched.outputs[0].array], [expected])
         async with net.burst() as burst:
             assert same([await burst(X, Y)], [expected])
-        pinned = await opened.compile(model, pin=net.report().pin)
+        pinned = await opened.compile(model, options=nn.CompileOptions(pin=net.report().pin))
         assert [part.device for part in pinned.report().partitions] == NAMES
         assert same([await pinned(X, Y)], [expected])
     assert [len(fake.runs()) for fake in fakes] == [4, 4, 4, 4]

@@ -6,10 +6,11 @@ the parallelism), and the interpreter offers its lock more often than by default
 loop beside busy workers lags by many milliseconds.
 """
 
+from nnasync._core.runtime.compile_options import CompileOptions as CompileOptions
 from nnasync._core.runtime.options import Options as Options
 from nnasync._core.runtime.runtime import Runtime as Runtime
 from nnasync._core.runtime.runtime import RuntimeStatistics as RuntimeStatistics
 from nnasync._core.runtime.runtime import open_runtime as open_runtime
 from nnasync._core.runtime.runtime import run as run
 
-__all__ = ["Options", "Runtime", "RuntimeStatistics", "open_runtime", "run"]
+__all__ = ["CompileOptions", "Options", "Runtime", "RuntimeStatistics", "open_runtime", "run"]

@@ -35,13 +35,13 @@ from nnasync._core.deferred import deferred
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Closing, Net
+from nnasync._core.runtime.compile_options import CompileOptions, checked, taking_old_keywords
 from nnasync._core.runtime.compile_request import ModelSource, begun
 from nnasync._core.runtime.device_list import Devices
 from nnasync._core.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync._core.runtime.options import Options
 from nnasync._core.runtime.pending import pending
 from nnasync._core.runtime.process_settings import SETTINGS, settle_in, slice_ns
-from nnasync._core.runtime.renamed import renamed
 from nnasync._core.runtime.shutdown import (
     close_device,
     close_prepared,
@@ -230,8 +230,8 @@ class Runtime:
         self._check_open()
         return self._devices.named(name)
 
+    @taking_old_keywords
     @pending
-    @renamed(optimise_after="optimize_after")
     async def compile(
         self,
         model: Model | str | os.PathLike[str],
@@ -241,26 +241,21 @@ class Runtime:
         priority: Priority = Priority.MEDIUM,
         deadline: Deadline | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
-        token: bytes | None = None,
         precision: str | None = None,
-        preemption_quantum_ms: float | None = None,
-        pin: str | None = None,
-        optimize_after: int | None = None,
         name: str | None = None,
+        options: CompileOptions | None = None,
     ) -> Net:
         """Prepare a model, or the model in a file, for execution: to be awaited, or entered.
 
         `devices` limits the choice and its order breaks ties; among several, and several ways of
         one, the fastest that agrees with the reference is kept. `precision` "exact" allows only
-        what is bit-stable, "bf16" also what computes floats with less than float32. `pin`, from
-        `report().pin`, reproduces an earlier choice.
+        what is bit-stable, "bf16" also what computes floats with less than float32. `options` has
+        what is rarely asked for.
 
         What was compiled is kept in `cache_dir`, and loaded from there the next time; the report
         says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
-        first answers meanwhile. `token` (32 bytes) names the model in the cache, by default its
-        SHA-256. With `optimize_after` the first device that takes the model gets it at once, and
-        the choice is made after so many executions. Where a path is given instead of the model, the
-        file is only loaded if the cache has not got it. `name` is the network's in the metrics.
+        first answers meanwhile. Where a path is given instead of the model, the file is only loaded
+        if the cache has not got it. `name` is the network's in the metrics.
 
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
@@ -275,14 +270,11 @@ class Runtime:
             priority=priority,
             precision=precision,
             deadline=deadline,
-            pin=pin,
-            preemption_quantum_ms=preemption_quantum_ms,
-            optimize_after=optimize_after,
             name=name,
             cache_dir=cache_dir,
-            token=token,
             budget_ns=int(self.options.competition_budget_ms * 1e6),
             verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
+            **msgspec.structs.asdict(checked(options)),
         )
         net = await self._made(source, spec, is_pinned=devices is not None)
         await net._warm_up(deadline)

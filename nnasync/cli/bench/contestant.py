@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from nnasync import Net, Runtime, now_ns
+from nnasync import CompileOptions, Net, Runtime, now_ns
 from nnasync.errors import NNError
 from nnasync.hal import Array, ExecutionPreference, Model, Struct
 
@@ -129,7 +129,7 @@ async def enter(
             devices=setting.devices,
             preference=setting.preference,
             precision=setting.precision,
-            pin=setting.pin,
+            options=CompileOptions(pin=setting.pin),
         )
         compile_ns = clock() - started_ns
         contestant = Contestant(

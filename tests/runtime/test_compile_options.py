@@ -1,0 +1,52 @@
+"""Rare settings of a compilation, and the keywords that they were before."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import nnasync as nn
+from nnasync._core.runtime.compile_options import taking_old_keywords
+from nnasync.errors import InvalidArgument
+from tests.rigs import ROW, doubler, runtime
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+
+@taking_old_keywords
+def given(*, options: nn.CompileOptions | None = None) -> nn.CompileOptions | None:
+    return options
+
+
+old: Any = given
+
+
+def test_old_keywords_become_fields() -> None:
+    assert given() is None
+    with pytest.warns(DeprecationWarning, match=r"CompileOptions\(optimize_after=") as caught:
+        assert old(optimise_after=3) == nn.CompileOptions(optimize_after=3)
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="pin="):
+        found = old(pin="a", options=nn.CompileOptions(token=bytes(32)))
+    assert found == nn.CompileOptions(pin="a", token=bytes(32))
+    with pytest.raises(TypeError):
+        old(pim="a")
+
+
+async def test_a_model_is_compiled_with_old_keywords() -> None:
+    assert "options" in inspect.signature(nn.Runtime.compile).parameters
+    async with runtime() as rt:
+        first = await rt.compile(doubler())
+        compile: Any = rt.compile
+        with pytest.warns(DeprecationWarning, match=r"CompileOptions\(pin=") as caught:
+            net = await compile(doubler(), pin=first.report().pin)
+        assert caught[0].filename == __file__
+        assert (await net(ROW)).tolist() == (2 * ROW).tolist()
+
+
+async def test_options_are_of_their_type() -> None:
+    async with runtime() as rt:
+        with pytest.raises(InvalidArgument, match="CompileOptions"):
+            await rt.compile(doubler(), options={"pin": "a"})  # type: ignore[arg-type]
