@@ -101,7 +101,7 @@ class Paths:
         """A launch behind a fence, limited from then on."""
         fence = nn.Fence()
         limit = self.ahead_ms / 1e3
-        execution = await self.net.launch(self.x, wait_for=[fence], duration=limit)
+        execution = await self.net.launch(self.x, wait_for=[fence], duration_s=limit)
 
         async def awaited(_: Deadline) -> None:
             fence.signal()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,7 @@ def test_compile() -> None:
     ("function", "names"),
     [
         (nn.Net.__call__, {"deadline", "out", "measure"}),
-        (nn.Net.launch, {"wait_for", "deadline", "duration", "loop_timeout", "measure"}),
+        (nn.Net.launch, {"wait_for", "deadline", "duration_s", "loop_timeout_s", "measure"}),
         (nn.Net.burst, {"depth"}),
         (nn.Burst.__call__, {"deadline", "out", "measure"}),
         (nn.within, {"s", "ms", "us"}),
@@ -125,6 +127,36 @@ def test_compile() -> None:
 )
 def test_keywords_of_calls(function: Callable[..., Any], names: set[str]) -> None:
     assert names <= set(keywords(function))
+
+
+TIMES = re.compile(
+    r"(^|_)(aging|budget|delay|duration|grace|hang_after|interval|patience|period|quantum|slice"
+    r"|timeout)(_(?!bytes)[a-z]+)?$"
+)
+UNITS = ("_ns", "_us", "_ms", "_s")
+PUBLIC = ("", ".device", ".engine", ".extensions", ".fences", ".hal", ".memory", ".streaming")
+
+
+def callables(item: Any) -> Iterator[Any]:
+    """A public function, or a public class and its public methods."""
+    yield item
+    if isinstance(item, type):
+        yield from (part for name, part in vars(item).items() if callable(part) and name[0] != "_")
+
+
+@pytest.mark.parametrize("module", [*PUBLIC, ".tracing"])
+def test_every_time_says_its_unit_in_its_name(module: str) -> None:
+    found = importlib.import_module(f"nnasync{module}")
+    unnamed = set()
+    for name in found.__all__:
+        for function in callables(getattr(found, name)):
+            try:
+                parameters = inspect.signature(function).parameters
+            except (TypeError, ValueError):
+                continue
+            times = [each for each in parameters if TIMES.search(each)]
+            unnamed |= {f"{name}: {each}" for each in times if not each.endswith(UNITS)}
+    assert unnamed == set()
 
 
 def test_parts_of_a_network_and_of_an_execution() -> None:

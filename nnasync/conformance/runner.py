@@ -306,7 +306,7 @@ class Runner:
                 await net(*case.inputs)
                 return
             timeout_s = loop_timeout_ns / 1e9
-            with await net.launch(*case.inputs, loop_timeout=timeout_s) as execution:
+            with await net.launch(*case.inputs, loop_timeout_s=timeout_s) as execution:
                 await execution.result()
         finally:
             await net.close()

@@ -222,8 +222,10 @@ async def test_a_chain_sees_the_final_outcome_only(where: str) -> None:
         net = await rt.compile(doubler())
         device.faults[where] = DeviceDied
         gate = Fence()
-        first = await net.launch(ROW, wait_for=[gate], duration=60)
-        second = await net.launch(first.outputs, wait_for=[first.fence], measure=True, duration=60)
+        first = await net.launch(ROW, wait_for=[gate], duration_s=60)
+        second = await net.launch(
+            first.outputs, wait_for=[first.fence], measure=True, duration_s=60
+        )
         assert not second.fence.done
         gate.signal()
         assert (await second.result()).tolist() == [[4, 8, 12, 16]]

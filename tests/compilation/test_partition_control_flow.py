@@ -160,7 +160,7 @@ async def test_an_endless_loop_times_out(clock: ManualClock) -> None:
     async with competing(device("steps", clock, ADD, MUL, LESS), budget_ms=0) as rt:
         net = await rt.compile(counting(float("inf")))
         late = pytest.raises(MissedDeadlineTransient, match=r"WHILE.*the loop took more")
-        with await net.launch(row(), loop_timeout=1e-3) as execution, late:
+        with await net.launch(row(), loop_timeout_s=1e-3) as execution, late:
             await execution.result()
 
 

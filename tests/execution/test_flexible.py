@@ -98,7 +98,7 @@ async def test_a_loop_never_runs_on_the_loop_of_the_caller(options: nn.Options) 
 async def test_a_loop_without_end_misses_its_timeout_or_deadline() -> None:
     async with runtime() as rt:
         net = await rt.compile(counting(1000))
-        launched = await net.launch(np.zeros(1, np.float32), loop_timeout=0.001)
+        launched = await net.launch(np.zeros(1, np.float32), loop_timeout_s=0.001)
         with pytest.raises(MissedDeadline, match="the loop took more than"):
             await launched.fence
         with pytest.raises(MissedDeadline):

@@ -366,7 +366,7 @@ async def test_a_deadline_that_has_passed_is_refused() -> None:
         with pytest.raises(MissedDeadlinePersistent):
             await net.launch(ROW, deadline=nn.within(ms=-1))
         with pytest.raises(MissedDeadlinePersistent):
-            await net.launch(ROW, duration=0)
+            await net.launch(ROW, duration_s=0)
         assert engine.counters.run == 0
 
 
@@ -403,7 +403,7 @@ async def test_a_duration_counts_from_the_last_fence(watchdog: ManualWatchdog) -
     async with runtime(engine) as rt:
         net = await rt.compile(doubler())
         ready = Fence()
-        execution = await net.launch(ROW, wait_for=[ready], duration=3600)
+        execution = await net.launch(ROW, wait_for=[ready], duration_s=3600)
         armed = [alarm.at_ns for alarm in watchdog.alarms]
         before_ns = nn._core.clock.now_ns()
         ready.signal()

@@ -40,6 +40,23 @@ pytestmark = [
 ]
 
 
+async def test_limits_by_their_old_names_warn() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        launch: Any = net.launch
+        with pytest.warns(DeprecationWarning, match="duration is called duration_s") as caught:
+            execution = await launch(ROW, duration=60)
+        assert caught[0].filename == __file__
+        await execution.fence
+        with (
+            pytest.warns(DeprecationWarning, match="loop_timeout_s"),
+            pytest.raises(InvalidArgument, match="loop_timeout_s"),
+        ):
+            await launch(ROW, loop_timeout="1")
+        with pytest.raises(TypeError, match="'dead'"):
+            await launch(ROW, dead=1)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -52,12 +69,12 @@ pytestmark = [
         {"wait_for": Fence()},
         {"wait_for": 1},
         {"deadline": 0.02},
-        {"duration": -1},
-        {"duration": float("nan")},
-        {"duration": float("inf")},
-        {"duration": "1"},
-        {"loop_timeout": float("nan")},
-        {"loop_timeout": []},
+        {"duration_s": -1},
+        {"duration_s": float("nan")},
+        {"duration_s": float("inf")},
+        {"duration_s": "1"},
+        {"loop_timeout_s": float("nan")},
+        {"loop_timeout_s": []},
     ],
 )
 async def test_a_wrong_call_is_the_caller_s_error(arguments: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ async def test_the_answer_comes_at_the_deadline(watchdog: ManualWatchdog) -> Non
 async def test_a_duration_counts_from_the_last_fence() -> None:
     async with runtime() as rt:
         net = await rt.compile(counting(1000))
-        execution = await net.launch(np.zeros(1, np.float32), duration=0.005)
+        execution = await net.launch(np.zeros(1, np.float32), duration_s=0.005)
         assert isinstance(await failure(execution.fence), nn.errors.MissedDeadline)
 
 

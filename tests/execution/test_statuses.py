@@ -205,7 +205,7 @@ async def test_duration_after_the_last_fence(watchdog: ManualWatchdog) -> None:
     engine = gated()
     async with bench(engine) as it:
         fence = Fence()
-        launched = await it.net.launch(ROW, wait_for=[fence], duration=3600)
+        launched = await it.net.launch(ROW, wait_for=[fence], duration_s=3600)
         fence.signal()
         await engine.when(lambda now: now.waiting == 1)
         task: Any = launched._launched
@@ -214,7 +214,7 @@ async def test_duration_after_the_last_fence(watchdog: ManualWatchdog) -> None:
             await launched.fence
         engine.gate.open_wide()
         with pytest.raises(MissedDeadlinePersistent):
-            await (await it.net.launch(ROW, wait_for=[signaled()], duration=0)).fence
+            await (await it.net.launch(ROW, wait_for=[signaled()], duration_s=0)).fence
 
 
 def signaled() -> Fence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnasync._core.clock import Deadline
@@ -28,6 +28,7 @@ else:
 
 __all__ = [
     "all_met",
+    "by_old_names",
     "config_of",
     "fences_of",
     "gone",
@@ -86,19 +87,31 @@ def warn_of_measure() -> None:
     warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
+def by_old_names(
+    old: Mapping[str, float], duration_s: float | None, loop_timeout_s: float | None
+) -> tuple[float | None, float | None]:
+    """The limits of a launch where some are given by their old names, with a warning."""
+    unknown = sorted({*old} - {"duration", "loop_timeout"})
+    if unknown:
+        raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
+    names = " and ".join(f"{name} is called {name}_s" for name in old)
+    warnings.warn(f"{names} now", DeprecationWarning, stacklevel=3)
+    return old.get("duration", duration_s), old.get("loop_timeout", loop_timeout_s)
+
+
 def launch_config(
     deadline: Deadline | None,
-    duration: float | None,
-    loop_timeout: float | None,
+    duration_s: float | None,
+    loop_timeout_s: float | None,
     *,
     measure: bool,
 ) -> ExecutionConfig:
-    """How a launch runs; times are in seconds. Raises InvalidArgument."""
+    """How a launch runs. Raises InvalidArgument."""
     return ExecutionConfig(
         measure,
         NEVER_NS if deadline is None else deadline.at_ns,
-        _limit_of_loops_ns(loop_timeout),
-        _nanoseconds(duration, "duration"),
+        _limit_of_loops_ns(loop_timeout_s),
+        _nanoseconds(duration_s, "duration_s"),
     )
 
 
@@ -134,7 +147,7 @@ def _nanoseconds(seconds: float | None, name: str) -> int | None:
 
 
 def _limit_of_loops_ns(seconds: float | None) -> int:
-    """`loop_timeout=` as nanoseconds; raises InvalidArgument."""
+    """`loop_timeout_s=` as nanoseconds; raises InvalidArgument."""
     if seconds is None:
         return DEFAULT_LOOP_TIMEOUT_NS
-    return min(_nanoseconds(seconds, "loop_timeout") or 0, MAXIMUM_LOOP_TIMEOUT_NS)
+    return min(_nanoseconds(seconds, "loop_timeout_s") or 0, MAXIMUM_LOOP_TIMEOUT_NS)

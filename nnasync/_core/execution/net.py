@@ -21,6 +21,7 @@ from nnasync._core.execution.closing import Closing
 from nnasync._core.execution.launch import Execution, fenced
 from nnasync._core.execution.launch_arguments import (
     all_met,
+    by_old_names,
     config_of,
     fences_of,
     launch_config,
@@ -265,16 +266,17 @@ class Net:
         out: Any = None,
         wait_for: Sequence[Fence | Execution] = (),
         deadline: Deadline | None = None,
-        duration: float | None = None,
-        loop_timeout: float | None = None,
+        duration_s: float | None = None,
+        loop_timeout_s: float | None = None,
         measure: bool = False,
+        **old: float,
     ) -> Execution:
         """Launch behind fences and return at once; outcome and outputs come through the fence.
 
         Takes arrays, which are copied, and regions, buffers and images, which are read in place
         when the fences are signaled; `launch(first.outputs, wait_for=[first.fence])` chains. `out`
-        names buffers for outputs, as in a call. `duration` limits the time after the last fence,
-        `loop_timeout` each WHILE loop, in seconds. Raises CallerError and Refused only.
+        names buffers for outputs, as in a call. `duration_s` limits the time after the last fence,
+        `loop_timeout_s` each WHILE loop. Raises CallerError and Refused only.
         """
         tally = self._tally
         tally.calls += 1
@@ -284,11 +286,13 @@ class Net:
                 await checkpoint_if_cancelled()
             fences = () if wait_for == () else fences_of(wait_for)
             execution: Execution | None = None
-            if out is None is duration is loop_timeout and fits(arrays, self._port):
+            if old:
+                duration_s, loop_timeout_s = by_old_names(old, duration_s, loop_timeout_s)
+            if out is None is duration_s is loop_timeout_s and fits(arrays, self._port):
                 config = config_of(deadline, measure=measure)
                 execution = self._launch_now(arrays[0], fences, config)
             if execution is None:
-                config = launch_config(deadline, duration, loop_timeout, measure=measure)
+                config = launch_config(deadline, duration_s, loop_timeout_s, measure=measure)
                 execution = await self._launch_in_full(arrays, out, fences, config)
         except BaseException as error:
             tally.ended(error, deadline)
