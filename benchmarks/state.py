@@ -88,7 +88,7 @@ async def pairs_of(runtime: nn.Runtime, net: nn.Net, model: Model) -> list[list[
     """Two buffers of zeros for each state of a network whose states are arguments."""
     pairs = []
     for state in model.state:
-        roles = net.input(state.input), net.output(state.output)
+        roles = net.input_role(state.input), net.output_role(state.output)
         pair = [await runtime.allocate(*roles) for _ in range(2)]
         for each in pair:
             if each.is_shared:

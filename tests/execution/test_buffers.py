@@ -56,7 +56,7 @@ def open_doubler() -> nn.Model:
 async def test_one_network_writes_what_another_reads(place: str) -> None:
     async with opened(place) as rt:
         first, second = await rt.compile(doubler()), await rt.compile(doubler())
-        async with await rt.allocate(first.output("y"), second.input("x")) as between:
+        async with await rt.allocate(first.output_role("y"), second.input_role("x")) as between:
             assert not between.is_shared
             assert between.shape == SHAPE
             assert between.dtype == np.float32
@@ -70,7 +70,7 @@ async def test_one_network_writes_what_another_reads(place: str) -> None:
 async def test_a_chain_of_launches(place: str) -> None:
     async with opened(place) as rt:
         nets = [await rt.compile(doubler()) for _ in range(3)]
-        roles = [(a.output(), b.input()) for a, b in itertools.pairwise(nets)]
+        roles = [(a.output_role(), b.input_role()) for a, b in itertools.pairwise(nets)]
         buffers = [await rt.allocate(*each) for each in roles]
         for times in range(1, 4):
             launched = await nets[0].launch(times * ROW, out=buffers[0])
@@ -92,7 +92,7 @@ async def test_a_chain_of_launches(place: str) -> None:
 async def test_calls_of_a_burst(place: str) -> None:
     async with opened(place) as rt:
         net = await rt.compile(doubler())
-        x, y = await rt.allocate(net.input()), await rt.allocate(net.output())
+        x, y = await rt.allocate(net.input_role()), await rt.allocate(net.output_role())
         async with net.burst() as burst:
             for times in range(1, 6):
                 await x.write(times * ROW)
@@ -112,7 +112,7 @@ async def test_state_that_the_application_hands_over(place: str) -> None:
     """Two buffers take turns: no state is seen by the client."""
     async with opened(place) as rt:
         net = await rt.compile(counter_without_state())
-        roles = net.input("total"), net.output("new")
+        roles = net.input_role("total"), net.output_role("new")
         buffers = [await rt.allocate(*roles) for _ in range(2)]
         await buffers[0].write(np.zeros(SHAPE, np.float32))
         for n in range(1, 9):
@@ -139,7 +139,7 @@ def counter_without_state() -> nn.Model:
 async def test_arrays_and_buffers_side_by_side(place: str) -> None:
     async with opened(place) as rt:
         net = await rt.compile(calculator())
-        a, total = await rt.allocate(net.input("a")), await rt.allocate(net.output("sum"))
+        a, total = await rt.allocate(net.input_role("a")), await rt.allocate(net.output_role("sum"))
         await a.write(ROW)
         given = np.empty(SHAPE, np.float32)
         for out, kinds in (
@@ -172,7 +172,10 @@ async def test_arrays_and_buffers_side_by_side(place: str) -> None:
 async def test_a_shape_that_is_known_with_the_contents(place: str) -> None:
     async with opened(place) as rt:
         net = await rt.compile(open_doubler())
-        x, y = await rt.allocate(net.input(), shape=(0, 4)), await rt.allocate(net.output())
+        x, y = (
+            await rt.allocate(net.input_role(), shape=(0, 4)),
+            await rt.allocate(net.output_role()),
+        )
         assert x.shape == (0, 4)
         with pytest.raises(GeneralFailure, match="nothing was written"):
             await x.read()
@@ -200,7 +203,7 @@ async def test_a_shape_that_is_known_with_the_contents(place: str) -> None:
 async def test_what_reads_and_writes_refuse(place: str) -> None:
     async with opened(place) as rt:
         net = await rt.compile(doubler())
-        buffer = await rt.allocate(net.input())
+        buffer = await rt.allocate(net.input_role())
         with pytest.raises(GeneralFailure, match="not initialized"):
             await buffer.read()
         with pytest.raises(GeneralFailure, match="not initialized"):
@@ -228,7 +231,7 @@ async def test_what_reads_and_writes_refuse(place: str) -> None:
 async def test_a_buffer_is_used_in_its_roles_only(place: str) -> None:
     async with opened(place) as rt:
         net, other = await rt.compile(calculator()), await rt.compile(doubler())
-        async with await rt.allocate(net.input("a")) as a:
+        async with await rt.allocate(net.input_role("a")) as a:
             await a.write(ROW)
             for refused in (
                 net(ROW, a),
@@ -255,7 +258,7 @@ async def test_a_failed_call_leaves_no_contents(place: str) -> None:
 
     async with opened(place, NullEngine(compute=compute)) as rt:
         net = await rt.compile(doubler())
-        async with await rt.allocate(net.output()) as y, net.burst() as burst:
+        async with await rt.allocate(net.output_role()) as y, net.burst() as burst:
             for call in (net, burst):
                 await call(ROW, out=y)
                 assert (await y.read()).tolist() == (2 * ROW).tolist()
@@ -270,7 +273,7 @@ async def test_a_dropped_buffer_is_given_back_when_its_launch_is_done(place: str
     async with opened(place) as rt:
         net = await rt.compile(doubler())
         first = nn.Fence()
-        buffer = await rt.allocate(net.input())
+        buffer = await rt.allocate(net.input_role())
         await buffer.write(ROW)
         launched = await net.launch(buffer, wait_for=[first])
         del buffer
@@ -285,7 +288,7 @@ async def test_a_buffer_that_is_dropped_after_calls_is_given_back(options: nn.Op
         device: Any = rt.devices[0]
         async with net.burst() as burst:
             for _ in range(3):
-                x, y = await rt.allocate(net.input()), await rt.allocate(net.output())
+                x, y = await rt.allocate(net.input_role()), await rt.allocate(net.output_role())
                 await x.write(ROW)
                 await net(x, out=y)
                 await burst(x, out=y)
@@ -302,7 +305,7 @@ async def test_a_scalar() -> None:
     m.output("size", m.operation(nn.OperationType.RANK, x))
     async with runtime() as rt:
         net = await rt.compile(m.build())
-        async with await rt.allocate(net.output("size")) as size:
+        async with await rt.allocate(net.output_role("size")) as size:
             assert size.shape == ()
             await net(ROW, out={"size": size})
             assert (await size.read()).tolist() == 2
@@ -313,7 +316,7 @@ async def test_a_scalar() -> None:
 async def test_a_network_with_states_takes_buffers_too() -> None:
     async with runtime() as rt:
         net = await rt.compile(counter())
-        async with await rt.allocate(net.input("x")) as x, net.burst() as burst:
+        async with await rt.allocate(net.input_role("x")) as x, net.burst() as burst:
             await x.write(ROW)
             for n in range(1, 5):
                 assert (await burst(x)).tolist() == (n * ROW).tolist()

@@ -130,7 +130,7 @@ async def used_in_a_cycle(rt: nn.Runtime) -> None:
     net = await rt.compile(doubler(), devices=[REFERENCE])
     burst = net.burst()
     await burst.__aenter__()
-    buffer = await rt.allocate(net.input(0), net.output(0))
+    buffer = await rt.allocate(net.input_role(0), net.output_role(0))
     launched = await net.launch(ROW)
     cycle: list[Any] = [net, burst, buffer, launched, launched.outputs]
     cycle.append(cycle)

@@ -150,7 +150,7 @@ async def test_a_network_of_this_process_takes_no_descriptor_however_it_is_used(
         async with net.burst() as burst, stream.burst() as counting:
             await burst(ROW)
             assert (await counting(ROW)).tolist() == ROW.tolist()
-            async with await rt.allocate(net.input(), net.output()) as buffer:
+            async with await rt.allocate(net.input_role(), net.output_role()) as buffer:
                 await net(ROW, out=buffer)
                 assert (await buffer.read()).tolist() == (2 * ROW).tolist()
                 assert open_descriptors() == before

@@ -59,7 +59,7 @@ async def test_calls_take_either(refusal: Exception | None) -> None:
         device: Any = rt.device(REFERENCE)
         if refusal is not None:
             device = Stingy(device, refusal)
-        x, y = [await allocate(on(device, role)) for role in (net.input(), net.output())]
+        x, y = [await allocate(on(device, role)) for role in (net.input_role(), net.output_role())]
         assert x.is_shared is y.is_shared is (refusal is not None)
         assert x.reason == ("" if refusal is None else str(refusal))
         await x.write(ROW)
@@ -91,7 +91,7 @@ async def test_when_shared_memory_will_do(
     async with runtime() as rt:
         net = await rt.compile(model, devices=[REFERENCE] if is_pinned else None)
         device = Stingy(rt.device(REFERENCE), ResourceExhaustedPersistent("too large"))
-        role = on(device, net.input())
+        role = on(device, net.input_role())
         if falls_back:
             async with await allocate(role, shape) as memory:
                 assert memory.is_shared
@@ -107,16 +107,16 @@ async def test_roles_of_several_devices_share_memory() -> None:
     async with runtime(ReferenceEngine(), NullEngine(compute=double)) as rt:
         first = await rt.compile(doubler(), devices=[REFERENCE])
         names = [device.name for device in rt.devices]
-        free = [msgspec.structs.replace(first.output(), is_pinned=False)]
+        free = [msgspec.structs.replace(first.output_role(), is_pinned=False)]
         second = await rt.compile(doubler(), devices=names[1:])
-        both = [*free, msgspec.structs.replace(second.input(), is_pinned=False)]
+        both = [*free, msgspec.structs.replace(second.input_role(), is_pinned=False)]
         async with await allocate(both) as memory:
             assert memory.is_shared
             assert "2 devices" in memory.reason
             await first(ROW, out=memory)
             assert (await second(memory)).tolist() == (4 * ROW).tolist()
         with pytest.raises(GeneralFailure, match="2 devices"):
-            await rt.allocate(first.output(), second.input())
+            await rt.allocate(first.output_role(), second.input_role())
 
 
 async def test_roles_that_make_no_sense() -> None:
@@ -125,16 +125,16 @@ async def test_roles_that_make_no_sense() -> None:
         for roles, shape, text in (
             ((), (), "one role"),
             (("x",), (), "net.output"),
-            ((net.output(), net.output()), (), "given twice"),
-            ((net.output(),), (2, 4), "dimensions"),
-            ((net.output(),), "ab", "shape"),
+            ((net.output_role(), net.output_role()), (), "given twice"),
+            ((net.output_role(),), (2, 4), "dimensions"),
+            ((net.output_role(),), "ab", "shape"),
         ):
             given: Any = roles
             with pytest.raises(InvalidArgument, match=text):
                 await rt.allocate(*given, shape=shape)  # type: ignore[arg-type]  # on purpose
         for which in ("z", 1, -1):
             with pytest.raises(InvalidArgument, match="there are: x"):
-                net.input(which)
+                net.input_role(which)
         other = msgspec.structs.replace(doubler(), name="other")
         quantized = nn.ModelBuilder("quantized")
         x = quantized.input("x", SHAPE, type=nn.OperandType.TENSOR_INT32)
@@ -142,7 +142,7 @@ async def test_roles_that_make_no_sense() -> None:
         integers = await rt.compile(quantized.build())
         floats = await rt.compile(other)
         with pytest.raises(InvalidArgument, match="TENSOR_INT32"):
-            await rt.allocate(floats.output(), integers.input())
+            await rt.allocate(floats.output_role(), integers.input_role())
 
 
 async def test_memory_for_an_input_of_another_type() -> None:
@@ -151,7 +151,17 @@ async def test_memory_for_an_input_of_another_type() -> None:
         x = builder.input("x", SHAPE, type=nn.OperandType.TENSOR_INT32)
         builder.output("y", builder.add(x, x))
         net = await rt.compile(builder.build())
-        async with await rt.allocate(net.input("x")) as x_buffer:
+        async with await rt.allocate(net.input_role("x")) as x_buffer:
             assert x_buffer.dtype == np.int32
             await x_buffer.write([[1, 2, 3, 4]])
             assert (await net(x_buffer)).tolist() == [[2, 4, 6, 8]]
+
+
+async def test_roles_by_their_older_names_warn() -> None:
+    async with runtime() as rt:
+        net = await rt.compile(doubler())
+        with pytest.warns(DeprecationWarning, match="input is called input_role") as caught:
+            assert net.input("x") == net.input_role("x")
+        assert caught[0].filename == __file__
+        with pytest.warns(DeprecationWarning, match="output_role"):
+            assert net.output().port is net.outputs[0]

@@ -135,7 +135,7 @@ async def test_closing_the_runtime_ends_what_waits() -> None:
 async def test_out_takes_buffers() -> None:
     async with runtime() as rt:
         net = await rt.compile(adder((0, 3)))
-        buffer = await rt.allocate(net.output(0), shape=(2, 3))
+        buffer = await rt.allocate(net.output_role(0), shape=(2, 3))
         async with buffer:
             execution = await net.launch(ones(2, 3), ones(2, 3), out=[buffer])
             await execution.fence

@@ -185,7 +185,7 @@ async def test_every_way_of_execution() -> None:
         assert pixels(second.outputs[0].array) == PIXELS.tolist()
         async with net.burst() as burst:
             assert pixels(await burst(x)) == REVERSED.tolist()
-        async with await runtime.allocate(net.input(0)) as buffer:
+        async with await runtime.allocate(net.input_role(0)) as buffer:
             await buffer.write(x)
             assert pixels(await net(buffer)) == REVERSED.tolist()
 
@@ -243,7 +243,7 @@ async def test_in_a_process_of_its_own(trusts: bool, no_leaks: None) -> None:
         async with net.burst() as burst:
             result = await burst(PIXELS.view("V3").reshape(2, 2))
         assert result.view(np.uint8).reshape(2, 2, 3).tolist() == REVERSED.tolist()
-        async with await runtime.allocate(net.input(0)) as buffer:
+        async with await runtime.allocate(net.input_role(0)) as buffer:
             await buffer.write(PIXELS.view("V3").reshape(2, 2))
             assert (await net(buffer)).view(np.uint8).tolist() == REVERSED.reshape(2, 6).tolist()
         with pytest.raises(errors.NNError, match=r"input 0, operand 0: its size is not known"):

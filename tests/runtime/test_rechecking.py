@@ -105,7 +105,7 @@ async def test_a_network_whose_buffers_are_a_devices_stays_there(clock: ManualCl
     a, b = FakeEngine("a", clock, way(us=50)), FakeEngine("b", clock, way(us=100))
     async with competing(a, b) as rt:
         net = await rt.compile(doubler())
-        role = net.input(0)
+        role = net.input_role(0)
         a.ways[0] = way(us=500)
         prepared, compiled = net._prepared, len(a.compiled)
         slow(rt, net)

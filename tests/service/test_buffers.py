@@ -65,7 +65,7 @@ def one_value(array: Any) -> float:
 async def test_eight_readers_at_a_time(place: str) -> None:
     async with opened(place) as rt:
         net = await rt.compile(wide_doubler())
-        async with await rt.allocate(net.input()) as x:
+        async with await rt.allocate(net.input_role()) as x:
             assert not x.is_shared
             await x.write(np.full(WIDE, 3, np.float32))
             found: list[float] = []
@@ -88,7 +88,7 @@ async def test_writers_that_race(place: str) -> None:
     """Whoever comes in between is refused; nobody reads a mixture, or what nobody wrote."""
     async with opened(place) as rt:
         net = await rt.compile(wide_doubler())
-        roles = net.input(), net.output()
+        roles = net.input_role(), net.output_role()
         async with await rt.allocate(*roles) as shared, await rt.allocate(*roles) as other:
             await shared.write(np.full(WIDE, 1, np.float32))
             legal = {2.0**n for n in range(20)}

@@ -105,7 +105,7 @@ async def test_queued_calls_and_other_streams() -> None:
 async def test_buffers_of_the_application_beside_those_of_the_stream() -> None:
     async with served() as it, rigs.runtime(it.device) as rt:
         net = await rt.compile(counter())
-        x, y = await rt.allocate(net.input()), await rt.allocate(net.output())
+        x, y = await rt.allocate(net.input_role()), await rt.allocate(net.output_role())
         await x.write(ROW)
         async with net.burst() as burst:
             for n in range(1, 7):
@@ -186,7 +186,7 @@ async def test_where_the_reference_stands_by_the_state_is_where_it_can_read_it()
             assert type(burst._state) is StreamState
             for n in range(1, 4):
                 assert (await burst(n * ONES)).tolist() == (n * (n + 1) / 2 * ONES).tolist()
-        async with await rt.allocate(net.input(), net.output()) as memory:
+        async with await rt.allocate(net.input_role(), net.output_role()) as memory:
             assert memory.is_shared
             assert "stands by" in memory.reason
             await memory.write(2 * ONES)
@@ -202,7 +202,7 @@ class TestInAProcess:
     async def test_the_state_is_saved_and_the_service_dies(self) -> None:
         async with nn.open_runtime(devices=[REFERENCE], isolate=[REFERENCE]) as rt:
             net = await rt.compile(counter())
-            buffer = await rt.allocate(net.input())
+            buffer = await rt.allocate(net.input_role())
             await buffer.write(ROW)
             async with net.burst() as burst:
                 assert type(burst._state) is DistantState

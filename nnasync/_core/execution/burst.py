@@ -26,7 +26,8 @@ import numpy as np
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstStatistics, Ways
-from nnasync._core.execution.launch_arguments import config_of, warn_of_measure
+from nnasync._core.execution.launch_arguments import config_of
+from nnasync._core.execution.older_names import warn_of_measure
 from nnasync._core.execution.order import OrderedCalls
 from nnasync._core.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
 from nnasync._core.execution.room import OnFull, Room

@@ -62,11 +62,11 @@ async def allocate(roles: Sequence[Role], shape: Sequence[int] = ()) -> Buffer:
 
 def _checked(roles: Sequence[object], shape: Any) -> Shape:
     if not roles:
-        raise InvalidArgument("a buffer needs one role at least, such as net.output('y')")
+        raise InvalidArgument("a buffer needs one role at least, such as net.output_role('y')")
     for role in roles:
         if not isinstance(role, Role):
             raise InvalidArgument(
-                f"a buffer is for roles such as net.output('y') and net.input(0), got {role!r}"
+                f"a buffer is for roles such as net.output_role('y'), got {role!r}"
             )
     try:
         return tuple(operator.index(n) for n in shape)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnasync._core.clock import Deadline
@@ -28,14 +27,12 @@ else:
 
 __all__ = [
     "all_met",
-    "by_old_names",
     "config_of",
     "fences_of",
     "gone",
     "launch_config",
     "misfit",
     "spread",
-    "warn_of_measure",
 ]
 
 _SIGNALED = FenceStatus.SIGNALED
@@ -79,24 +76,6 @@ def config_of(deadline: Deadline | None, *, measure: bool) -> ExecutionConfig:
     if deadline is not None:
         return ExecutionConfig(measure, deadline.at_ns)
     return _MEASURED if measure else DEFAULT_CONFIG
-
-
-def warn_of_measure() -> None:
-    """Say that `measure=True` of a call is the older form of `measured`."""
-    text = "measure=True is deprecated; await net.measured(x) gives the result and its timing"
-    warnings.warn(text, DeprecationWarning, stacklevel=3)
-
-
-def by_old_names(
-    old: Mapping[str, float], duration_s: float | None, loop_timeout_s: float | None
-) -> tuple[float | None, float | None]:
-    """The limits of a launch where some are given by their old names, with a warning."""
-    unknown = sorted({*old} - {"duration", "loop_timeout"})
-    if unknown:
-        raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
-    names = " and ".join(f"{name} is called {name}_s" for name in old)
-    warnings.warn(f"{names} now", DeprecationWarning, stacklevel=3)
-    return old.get("duration", duration_s), old.get("loop_timeout", loop_timeout_s)
 
 
 def launch_config(

@@ -21,19 +21,19 @@ from nnasync._core.execution.closing import Closing
 from nnasync._core.execution.launch import Execution, fenced
 from nnasync._core.execution.launch_arguments import (
     all_met,
-    by_old_names,
     config_of,
     fences_of,
     launch_config,
     spread,
-    warn_of_measure,
 )
+from nnasync._core.execution.older_names import by_old_names, older_name, warn_of_measure
 from nnasync._core.execution.placing import place
 from nnasync._core.execution.ports import (
     Measured,
     Port,
     as_given,
     check_out,
+    chosen,
     fits,
     in_order,
     out_in_order,
@@ -165,13 +165,16 @@ class Net:
         """Names, shapes and dtypes of the outputs; states are not among them."""
         return self._ports.outputs
 
-    def input(self, which: str | int = 0) -> buffer.Role:
+    def input_role(self, which: str | int = 0) -> buffer.Role:
         """An input, by name or number, as a use of a buffer that `rt.allocate` makes."""
         return self._role("input", self._ports.inputs, which)
 
-    def output(self, which: str | int = 0) -> buffer.Role:
+    def output_role(self, which: str | int = 0) -> buffer.Role:
         """An output, by name or number, as a use of a buffer that `rt.allocate` makes."""
         return self._role("output", self._ports.outputs, which)
+
+    input = older_name("input", input_role)
+    output = older_name("output", output_role)
 
     def report(self) -> Report:
         """Where the model runs, and why, and what fell back so far."""
@@ -548,19 +551,15 @@ class Net:
     ) -> buffer.Role:
         self._check(None)
         self._has_roles = True
-        compilation = self._compilation
-        for number, port in enumerate(ports):
-            if which in (number, port.name):
-                return buffer.Role(
-                    compilation.device,
-                    compilation.prepared,
-                    compilation.model,
-                    kind,
-                    port,
-                    self._is_pinned,
-                )
-        names = ", ".join(port.name for port in ports)
-        raise InvalidArgument(f"the network has no {kind} {which!r}; there are: {names}")
+        port, compilation = chosen(ports, which, kind), self._compilation
+        return buffer.Role(
+            compilation.device,
+            compilation.prepared,
+            compilation.model,
+            kind,
+            port,
+            self._is_pinned,
+        )
 
     async def _call_with_buffers(
         self, arrays: Sequence[Any], out: Any, config: ExecutionConfig

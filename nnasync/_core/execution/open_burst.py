@@ -15,7 +15,8 @@ import numpy as np
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
 from nnasync._core.execution.flexible import FlexibleCalls
-from nnasync._core.execution.launch_arguments import config_of, warn_of_measure
+from nnasync._core.execution.launch_arguments import config_of
+from nnasync._core.execution.older_names import warn_of_measure
 from nnasync._core.execution.ports import in_order
 from nnasync._core.wakeup import cancellation_pending
 from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because

@@ -24,6 +24,7 @@ __all__ = [
     "as_array",
     "as_given",
     "check_out",
+    "chosen",
     "copy_in",
     "fits",
     "in_order",
@@ -143,6 +144,15 @@ def _port(operand: Operand, position: int, kind: str) -> Port:
         position=position,
         is_settled=is_fully_specified(operand.type, operand.dimensions),
     )
+
+
+def chosen(ports: Sequence[Port], which: str | int, kind: str) -> Port:
+    """A port by name or number; raises InvalidArgument and lists the names there are."""
+    for number, port in enumerate(ports):
+        if which in (number, port.name):
+            return port
+    names = ", ".join(port.name for port in ports)
+    raise InvalidArgument(f"the network has no {kind} {which!r}; there are: {names}")
 
 
 def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequence[Any]:

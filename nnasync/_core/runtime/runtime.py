@@ -281,7 +281,7 @@ class Runtime:
         return net
 
     async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:
-        """A buffer for these inputs and outputs of networks, `net.input(...)`, `net.output(...)`.
+        """A buffer for these uses: `net.input_role(...)`, `net.output_role(...)`.
 
         The memory is the device's where it has some (a memory domain); what one network writes and
         another reads never leaves it. Else it is shared memory, and `is_shared`, unless the size is

@@ -1,0 +1,43 @@
+"""What was called otherwise before: it still works, with a warning."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+__all__ = ["by_old_names", "older_name", "warn_of_measure"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def older_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
+    """A method by the name that it had before, with a warning."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> T:
+        text = f"{name} is called {method.__name__} now"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return method(*arguments, **keywords)
+
+    return call
+
+
+def warn_of_measure() -> None:
+    """Say that `measure=True` of a call is the older form of `measured`."""
+    text = "measure=True is deprecated; await net.measured(x) gives the result and its timing"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+
+
+def by_old_names(
+    old: Mapping[str, float], duration_s: float | None, loop_timeout_s: float | None
+) -> tuple[float | None, float | None]:
+    """The limits of a launch where some are given by their old names, with a warning."""
+    unknown = sorted({*old} - {"duration", "loop_timeout"})
+    if unknown:
+        raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
+    names = " and ".join(f"{name} is called {name}_s" for name in old)
+    warnings.warn(f"{names} now", DeprecationWarning, stacklevel=3)
+    return old.get("duration", duration_s), old.get("loop_timeout", loop_timeout_s)
