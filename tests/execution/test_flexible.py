@@ -120,6 +120,10 @@ async def test_an_optional_input_can_be_omitted_where_shapes_are_known() -> None
         values[3] = ones(1)
         _, with_bias = await net(*values)
         assert (with_bias - without).tolist() == [[1]]
+        async with await rt.allocate(net.input_role("x")) as x_buffer:
+            await x_buffer.write(values[0])
+            _, found = await net(x_buffer, *values[1:3], None, values[4])
+            assert found.tolist() == without.tolist()
         with pytest.raises(GeneralFailure, match="must not be omitted"):
             await net(None, *values[1:])
         with pytest.raises(InvalidArgument, match="'bias' is None; only a plain call"):

@@ -238,7 +238,7 @@ class _FallbackExecution:
         error = self.fence.error
         if error is not None or self._current is None:
             status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return EngineExecutionInfo(status, Timing(), Timing())
+            return EngineExecutionInfo(status)
         info = await self._current.get_execution_info()
         if self._failure is None or not self._config.measure:
             return info

@@ -14,8 +14,8 @@ class EngineExecutionInfo(Struct, frozen=True):
     """Status and timings after the fence (`device.ExecutionInfo`)."""
 
     status: ErrorStatus
-    timing_launched: Timing
-    timing_fenced: Timing
+    timing_launched: Timing = Timing()
+    timing_fenced: Timing = Timing()
 
 
 class Done:
@@ -67,9 +67,9 @@ class Launched:
         error = task.fence.error
         if error is not None:
             status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return EngineExecutionInfo(status, Timing(), Timing())
+            return EngineExecutionInfo(status)
         if not self._measure:
-            return EngineExecutionInfo(ErrorStatus.NONE, Timing(), Timing())
+            return EngineExecutionInfo(ErrorStatus.NONE)
         return EngineExecutionInfo(
             ErrorStatus.NONE,
             timing_of(task, task.launched_ns),

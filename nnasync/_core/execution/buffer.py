@@ -6,18 +6,15 @@ decides. Requests name either in the same way.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from nnasync import device as devices
-from nnasync._core.execution import images
-from nnasync._core.execution.ports import Port, Ports, as_array, check_out, copy_in
-from nnasync._core.execution.slots import Piece, Slot
+from nnasync._core.execution.ports import Port, as_array
 from nnasync.device import Device, InlinePreparedModel, PreparedModel
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.fences import Fence
@@ -38,14 +35,9 @@ from nnasync.memory import Pool
 
 __all__ = [
     "Buffer",
-    "Mixed",
-    "Role",
     "BufferWrite",
-    "are_among",
+    "Role",
     "memory_of",
-    "pieces_of",
-    "placed",
-    "places_of",
 ]
 
 
@@ -62,9 +54,6 @@ class Role(Struct, frozen=True):
     kind: Literal["input", "output"]
     port: Port
     is_pinned: bool = False
-
-
-_numbers = itertools.count(1)
 
 
 class Buffer:
@@ -90,7 +79,10 @@ class Buffer:
         self._memory: devices.Buffer | Pool | None = memory
         self._found: Shape | None = None
         self._idle: Pool | None = None
-        self.number = next(_numbers)
+        # As a piece of a request: a pool, or the token of all of a device's buffer.
+        self.pool: Memory | int = memory if isinstance(memory, Pool) else memory.token
+        self.offset = 0
+        self.length = memory.size if isinstance(memory, Pool) else 0
 
     @property
     def is_shared(self) -> bool:
@@ -157,7 +149,6 @@ class Buffer:
     async def close(self) -> None:
         """Give it back; what runs with it goes on. Idempotent."""
         memory, self._memory, self._idle = self._memory, None, None
-        self.number = next(_numbers)
         if isinstance(memory, Pool):
             memory.close()
         elif memory is not None:
@@ -182,28 +173,15 @@ class Buffer:
 
     # -- for requests
 
-    @property
-    def pool(self) -> Memory | int:
-        """What stands in `Request.pools`: a pool, or a token."""
-        memory = self._open()
-        return memory if isinstance(memory, Pool) else memory.token
-
-    offset = 0
-
-    @property
-    def length(self) -> int:
-        """Bytes to name in a request; 0 stands for all of a device's buffer."""
-        memory = self._open()
-        return memory.size if isinstance(memory, Pool) else 0
-
     def check(self, prepared: PreparedModel, kind: str, port: Port) -> None:
         """Raise InvalidArgument where it has not this role, BadState when closed."""
+        if self._memory is not None and (id(prepared), kind, port.position) in self._uses:
+            return
         self._open()
-        if (id(prepared), kind, port.position) not in self._uses:
-            raise InvalidArgument(
-                f"{self!r} was not allocated for {kind} {port.name!r} of this network; give "
-                f"rt.allocate the role net.{kind}({port.name!r})"
-            )
+        raise InvalidArgument(
+            f"{self!r} was not allocated for {kind} {port.name!r} of this network; give "
+            f"rt.allocate the role net.{kind}({port.name!r})"
+        )
 
     def written(self, shape: Shape) -> None:
         """Note the shape that an execution has written."""
@@ -240,107 +218,6 @@ def memory_of(roles: Sequence[Role], nbytes: int) -> Pool:
     if all(isinstance(role.prepared, InlinePreparedModel) for role in roles):
         return Pool.private(nbytes)
     return Pool.allocate(nbytes)
-
-
-def are_among(values: object) -> bool:
-    """Whether some of these values, or this value, are buffers or images."""
-    several: Iterable[object]
-    if isinstance(values, (list, tuple)):
-        several = values
-    else:
-        several = values.values() if isinstance(values, Mapping) else (values,)
-    # A loop: the first of them is near the beginning as a rule.
-    for each in several:  # noqa: SIM110 - as an expression it takes twice as long
-        if type(each) is Buffer or type(each) is Pool:
-            return True
-    return False
-
-
-def places_of(values: Sequence[Any], outs: Sequence[Any]) -> tuple[int, ...]:
-    """The identity of the buffers and images in these places; a closed one differs."""
-    numbers = []
-    for each in (*values, *outs):
-        if type(each) is Buffer:
-            numbers.append(each.number)
-        elif type(each) is Pool:
-            numbers.append(-1 if each.closed else -id(each))
-        else:
-            numbers.append(0)
-    return tuple(numbers)
-
-
-class Mixed:
-    """What remains to be copied, with buffers and images in certain places of a call."""
-
-    # No buffer: this is remembered, and must not keep one that was dropped.
-    __slots__ = ("_given", "_noted", "_taken")
-
-    def __init__(
-        self, slot: Slot, ports: Ports, values: Sequence[Any], outs: Sequence[Any]
-    ) -> None:
-        self._given = [
-            (n, target, port)
-            for n, (target, port) in enumerate(zip(slot.inputs, ports.inputs, strict=True))
-            if values[n].__class__ not in (Buffer, Pool)
-        ]
-        self._taken = [
-            (n, source, port)
-            for n, (source, port) in enumerate(zip(slot.outputs, ports.outputs, strict=True))
-            if outs[n].__class__ is not Buffer
-        ]
-        self._noted = [
-            (n, port.shape)
-            for n, port in enumerate(ports.outputs)
-            if isinstance(outs[n], Buffer) and not outs[n].is_settled
-        ]
-
-    def fill(self, values: Sequence[Any], outs: Sequence[Any]) -> None:
-        """Copy arrays in, and check those for outputs; raises InvalidArgument."""
-        for n, target, port in self._given:
-            copy_in(target, values[n], port)
-        for n, _, port in self._taken:
-            if outs[n] is not None:
-                check_out((port,), (outs[n],))
-
-    def read(self, outs: Sequence[Any]) -> Any:
-        """The results: fresh arrays, arrays and buffers of `outs`; a tuple if there are several."""
-        for n, shape in self._noted:
-            outs[n].written(shape)
-        found = list(outs)
-        for n, source, _ in self._taken:
-            if found[n] is None:
-                found[n] = source.copy()
-            else:
-                found[n][...] = source
-        return found[0] if len(found) == 1 else tuple(found)
-
-
-def pieces_of(
-    ports: Ports, prepared: PreparedModel, values: Sequence[Any], outs: Sequence[Any]
-) -> list[tuple[int, Piece]]:
-    """The buffers and images among inputs and outputs, by position.
-
-    Raises InvalidArgument for a buffer without this role, BadState for a closed one.
-    """
-    pieces: list[tuple[int, Piece]] = []
-    for value, port in zip(values, ports.inputs, strict=True):
-        if isinstance(value, Buffer):
-            value.check(prepared, "input", port)
-            pieces.append((port.position, value))
-        elif isinstance(value, Pool):
-            pieces.append((port.position, images.piece_of(value, port)))
-    return pieces + placed(ports, prepared, outs)
-
-
-def placed(ports: Ports, prepared: PreparedModel, outs: Sequence[Any]) -> list[tuple[int, Piece]]:
-    """The buffers among outputs, by position behind all inputs; raises as `pieces_of` does."""
-    pieces: list[tuple[int, Piece]] = []
-    inputs = len(ports.inputs) + len(ports.state_inputs)
-    for each, port in zip(outs, ports.outputs, strict=True):
-        if isinstance(each, Buffer):
-            each.check(prepared, "output", port)
-            pieces.append((inputs + port.position, each))
-    return pieces
 
 
 class BufferWrite:

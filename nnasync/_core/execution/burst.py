@@ -21,15 +21,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstStatistics, Ways
 from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.older_names import warn_of_measure
 from nnasync._core.execution.order import OrderedCalls
-from nnasync._core.execution.ports import Measured, Ports, check_out, fits, in_order, out_in_order
+from nnasync._core.execution.placing import place
+from nnasync._core.execution.ports import Measured, Ports, fits, in_order, out_in_order
 from nnasync._core.execution.room import OnFull, Room
 from nnasync._core.execution.slots import MemorySource, own_memory
 from nnasync._core.execution.stream_state import StreamState
@@ -67,9 +66,8 @@ from nnasync.scheduler import at_ns
 from nnasync.tracing.tally import Tally
 
 if TYPE_CHECKING:
-    from nnasync._core.execution import buffer, distant
+    from nnasync._core.execution import distant
 else:
-    buffer = deferred("nnasync._core.execution.buffer")
     distant = deferred("nnasync._core.execution.distant")
 
 __all__ = ["Burst", "BurstStatistics"]
@@ -80,6 +78,8 @@ _LATE_NS = 500_000
 
 class Burst(OrderedCalls):
     """A stream of executions of one network, made by `net.burst()`; an async context manager."""
+
+    _has_open_shapes = False
 
     def __init__(
         self,
@@ -181,7 +181,9 @@ class Burst(OrderedCalls):
             config = DEFAULT_CONFIG
             if _measure or deadline is not None:
                 config = config_of(deadline, measure=_measure)
-            slot, ways, outs, mixed = self._filled(arrays, out)
+            if self._has_open_shapes:
+                return await self._in_turn(arrays, out, config)
+            slot, ways, outs = self._filled(arrays, out)
             answer: ExecutionResult | NNError | int | None = None
             if self._running is None and not self._turn.is_half_spent():
                 if self._inline is not None:
@@ -189,9 +191,7 @@ class Burst(OrderedCalls):
                 elif self._prompt is not None and not (self._standby and self._standby.suspects):
                     answer = self._ask(self._prompt, slot, ways, config)
             if isinstance(answer, ExecutionResult):
-                value = self._value(slot, answer, outs, mixed, measure=_measure)
-                tally.completed += 1
-                return value
+                return self._value(slot, answer, outs, measure=_measure)
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
             call = BurstCall(slot, ways, config)
@@ -208,12 +208,14 @@ class Burst(OrderedCalls):
                     await self._wait(call)
             finally:
                 self._room.leave()
-            value = self._finish(call, outs, mixed)
-            tally.completed += 1
-            return value
+            return self._finish(call, outs)
         except BaseException as error:
             tally.ended(error, deadline)
             raise
+
+    async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
+        """A call where shapes are found during the run; `execution.open_burst` has it."""
+        raise NotImplementedError
 
     async def measured(
         self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
@@ -392,41 +394,25 @@ class Burst(OrderedCalls):
 
     def _filled(
         self, arrays: Sequence[Any], out: Any
-    ) -> tuple[BurstSlot, Ways, Sequence[Any] | None, buffer.Mixed | None]:
-        """A slot with the inputs in it, the requests on it, and how to read the outputs."""
-        ports = self._ports
+    ) -> tuple[BurstSlot, Ways, Sequence[Any] | None]:
+        """A slot with the inputs in it, the requests on it, and what the outputs are to be in."""
         if out is None and self._idle and fits(arrays, self._port):
             slot = self._idle.pop()
             slot.inputs[0][...] = arrays[0]
-            return slot, slot.ways, None, None
+            return slot, slot.ways, None
+        ports = self._ports
         values = in_order(ports.inputs, arrays, "input")
+        outs = None if out is None else out_in_order(ports.outputs, out)
         try:
             slot = self._idle.pop()
         except IndexError:
             slot = BurstSlot(self._model, ports, self._state, self._memory)
         try:
-            if out is None or out.__class__ is np.ndarray or not buffer.are_among(out):
-                outs = check_out(ports.outputs, out)
-                try:
-                    slot.write(ports.inputs, values)
-                except InvalidArgument:
-                    if not buffer.are_among(values):
-                        raise
-                else:
-                    return slot, slot.ways, outs, None
-            outs = out_in_order(ports.outputs, out)
-            key = buffer.places_of(values, outs)
-            known = slot.mixed.get(key)
-            if known is None:
-                pieces = buffer.pieces_of(ports, self._prepared, values, outs)
-                mixed = buffer.Mixed(slot, ports, values, outs)
-                known = slot.remember(key, mixed, slot.ways_with(pieces))
-            mixed, ways = known
-            mixed.fill(values, outs)
+            pieces, _, _ = place(slot, values, outs, ports, self._prepared)
         except CallerError:
             self._idle.append(slot)
             raise
-        return slot, ways, outs, mixed
+        return slot, slot.ways_with(pieces), outs
 
     async def _turn_of(self, call: BurstCall) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
@@ -563,9 +549,7 @@ class Burst(OrderedCalls):
         self._discard(call.slot)
         self._failed += 1
 
-    def _finish(
-        self, call: BurstCall, outs: Sequence[Any] | None, mixed: buffer.Mixed | None
-    ) -> Any:
+    def _finish(self, call: BurstCall, outs: Sequence[Any] | None) -> Any:
         outcome = call.outcome
         if outcome is None:
             raise BadState("the burst ended without answering this call")
@@ -573,20 +557,20 @@ class Burst(OrderedCalls):
             self._failed += 1
             self._discard(call.slot)
             raise fresh(outcome) from outcome
-        return self._value(call.slot, outcome, outs, mixed, measure=call.config.measure)
+        return self._value(call.slot, outcome, outs, measure=call.config.measure)
 
     def _value(
         self,
         slot: BurstSlot,
         result: ExecutionResult,
         outs: Sequence[Any] | None,
-        mixed: buffer.Mixed | None,
         *,
         measure: bool,
     ) -> Any:
-        value = slot.read(outs) if mixed is None or outs is None else mixed.read(outs)
+        value = slot.read(outs)
         self._idle.append(slot)
         self._succeeded += 1
+        self._tally.completed += 1
         return (value, result.timing) if measure else value
 
     def _discard(self, slot: BurstSlot) -> None:

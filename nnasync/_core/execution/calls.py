@@ -97,10 +97,13 @@ class BurstSlot(Slot):
     ) -> None:
         super().__init__(model, ports, memory)
         self._state = state
-        self.ways = self.ways_with(())
+        self.ways = self._ways(())
 
     def ways_with(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
         """Requests with these inputs and outputs elsewhere."""
+        return self._remembered(pieces, lambda: self._ways(pieces)) if pieces else self.ways
+
+    def _ways(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
         state = self._state
         if state is None:
             return Ways([moved(self.request, pieces) if pieces else self.request])

@@ -16,7 +16,7 @@ import numpy as np
 
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.ports import Port, Ports, as_array, check_out, out_in_order
-from nnasync._core.execution.slots import MemorySource, own_memory
+from nnasync._core.execution.slots import MemorySource, moved, own_memory, taken
 from nnasync.device import PreparedModel
 from nnasync.errors import (
     GeneralFailure,
@@ -30,24 +30,18 @@ from nnasync.hal import (
     DataLocation,
     ExecutionConfig,
     ExecutionResult,
-    Memory,
     Model,
     OutputShape,
     Request,
     RequestArgument,
-    Timing,
 )
 from nnasync.memory import Pool, layout
 
 if TYPE_CHECKING:
-    from nnasync._core.execution import images
-else:
-    images = deferred("nnasync._core.execution.images")
-
-if TYPE_CHECKING:
-    from nnasync._core.execution import buffer
+    from nnasync._core.execution import buffer, images
 else:
     buffer = deferred("nnasync._core.execution.buffer")
+    images = deferred("nnasync._core.execution.images")
 
 __all__ = ["FlexibleCalls"]
 
@@ -80,8 +74,8 @@ class FlexibleCalls:
         values: Sequence[Any],
         out: Any,
         config: ExecutionConfig,
-    ) -> tuple[Any, Timing]:
-        """Run once: the result as of a network's call, and the timing.
+    ) -> tuple[Any, ExecutionResult]:
+        """Run once: the result as of a network's call, and what the device said.
 
         Raises InvalidArgument for inputs that do not fit, and the errors of the device.
         """
@@ -103,7 +97,7 @@ class FlexibleCalls:
             else:
                 value = self._read(request, result, outs)
                 self._keep(shapes, request)
-                return value, result.timing
+                return value, result
         raise GeneralFailure(f"the outputs did not fit in {_ATTEMPTS} times, each time larger")
 
     def close(self) -> None:
@@ -125,10 +119,12 @@ class FlexibleCalls:
 
     def _held(self, outs: Sequence[Any]) -> list[buffer.Buffer | None]:
         """The buffers among outputs, which get a shape from the run."""
-        found = [each if buffer.are_among(each) else None for each in outs]
-        for each, port in zip(found, self._ports.outputs, strict=True):
-            if each is not None:
+        found = []
+        for each, port in zip(outs, self._ports.outputs, strict=True):
+            is_held = each.__class__ is not np.ndarray and isinstance(each, buffer.Buffer)
+            if is_held:
                 each.check(self._prepared, "output", port)
+            found.append(each if is_held else None)
         return found
 
     def _shapes_of(
@@ -184,20 +180,21 @@ class FlexibleCalls:
         sizes += [size if each is None else 0 for size, each in zip(self._sizes, held, strict=True)]
         offsets, total = layout(sizes)
         pool, begin = self._memory(max(total, 1))
-        offsets = [begin + offset for offset in offsets]
-        pools: list[Memory | int] = [pool]
-        inputs = [
-            _input(array, offset, pools) for array, offset in zip(arrays, offsets, strict=False)
+        locations = [
+            DataLocation(0, begin + offset, size)
+            for offset, size in zip(offsets, sizes, strict=True)
         ]
-        outputs = []
-        for each, offset, size in zip(
-            held, offsets[len(arrays) :], sizes[len(arrays) :], strict=True
-        ):
-            if each is None:
-                outputs.append(RequestArgument(location=DataLocation(0, offset, size)))
-            else:
-                outputs.append(RequestArgument(location=_all_of(each, pools)))
-        return Request(tuple(inputs), tuple(outputs), tuple(pools))
+        inputs = [
+            _input(array, location, pool)
+            for array, location in zip(arrays, locations, strict=False)
+        ]
+        outputs = [RequestArgument(location=location) for location in locations[len(arrays) :]]
+        pieces = [
+            (at, each)
+            for at, each in enumerate((*arrays, *held))
+            if each is not None and not isinstance(each, np.ndarray)
+        ]
+        return moved(Request(tuple(inputs), tuple(outputs), (pool,)), pieces)
 
     def _grow(self, shapes: Sequence[OutputShape]) -> bool:
         """Note how much the outputs need; whether that is more than they had."""
@@ -225,33 +222,22 @@ class FlexibleCalls:
             array = pool.array(port.dtype, shape.dimensions, argument.location.offset)
             check_out([msgspec.structs.replace(port, shape=array.shape)], (target,))
             found.append(array)
-        values = [_taken(*each) for each in zip(targets, found, strict=True)]
+        values = [
+            each if each is target else taken(target, each)
+            for target, each in zip(targets, found, strict=True)
+        ]
         return values[0] if len(values) == 1 else tuple(values)
 
 
-def _taken(target: Any, found: Any) -> Any:
-    if target is None:
-        return found.copy()
-    if target is not found:
-        target[...] = found
-    return target
-
-
-def _input(array: Array | buffer.Buffer | None, offset: int, pools: list[Any]) -> RequestArgument:
-    """An input that is copied to this place in the first pool, or is in a buffer."""
+def _input(
+    array: Array | buffer.Buffer | None, location: DataLocation, pool: Pool
+) -> RequestArgument:
+    """An input as it brings its shape along; an array is copied to its place in the pool."""
     if array is None:
         return RequestArgument(has_no_value=True)
-    if not isinstance(array, np.ndarray):
-        return RequestArgument(location=_all_of(array, pools), dimensions=array.shape)
-    np.copyto(pools[0].array(array.dtype, array.shape, offset), array)
-    location = DataLocation(0, offset, array.nbytes)
+    if isinstance(array, np.ndarray):
+        np.copyto(pool.array(array.dtype, array.shape, location.offset), array)
     return RequestArgument(location=location, dimensions=array.shape)
-
-
-def _all_of(held: buffer.Buffer, pools: list[Any]) -> DataLocation:
-    if held.pool not in pools[1:]:
-        pools.append(held.pool)
-    return DataLocation(pools.index(held.pool), 0, held.length)
 
 
 def _known_bytes(port: Port) -> int:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from nnasync._core.engine_device.launched import EngineExecutionInfo
 from nnasync._core.execution.ports import Port
 from nnasync._core.execution.slots import Lease, Slot, output_regions
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
 from nnasync.errors import BadState, DeviceError, NNError
 from nnasync.fences import Fence
-from nnasync.hal import ErrorStatus, ExecutionConfig, Request, Struct, Timing
+from nnasync.hal import ExecutionConfig, Request
+from nnasync.memory import Region
 
 __all__ = ["Execution", "FailedLaunch", "fenced"]
 
@@ -72,7 +74,13 @@ class Execution:
         Buffers are returned as they are.
         """
         await self.fence
-        return self._slot().read(self._outs)
+        slot = self._slot()
+        if self._outs is None:
+            return slot.read(None)
+        values = tuple(
+            value.array.copy() if isinstance(value, Region) else value for value in self.outputs
+        )
+        return values[0] if len(values) == 1 else values
 
     def cancel(self) -> None:
         """End the work; the fence fails with Cancelled unless it is done already."""
@@ -114,16 +122,10 @@ class FailedLaunch:
 
     async def get_execution_info(self) -> ExecutionInfo:
         """The status of the error."""
-        return _Failed(self._error.status)
+        return EngineExecutionInfo(self._error.status)
 
     def cancel(self) -> None:
         """Do nothing: the execution is over."""
-
-
-class _Failed(Struct, frozen=True):
-    status: ErrorStatus
-    timing_launched: Timing = Timing()
-    timing_fenced: Timing = Timing()
 
 
 async def fenced(

@@ -18,7 +18,7 @@ from nnasync.hal import (
     NEVER_NS,
     ExecutionConfig,
 )
-from nnasync.memory import Region
+from nnasync.memory import Pool, Region
 
 if TYPE_CHECKING:
     from nnasync._core.execution import buffer
@@ -59,15 +59,20 @@ def spread(arrays: Sequence[Any]) -> Sequence[Any]:
     """`launch(first.outputs)` means `launch(*first.outputs)`."""
     if len(arrays) == 1:
         first = arrays[0]
-        if first.__class__ in (tuple, list) and first and _is_piece(first[0]):
+        if (
+            first.__class__ in (tuple, list)
+            and first
+            and (isinstance(first[0], Region) or _is_held(first[0]))
+        ):
             spread: Sequence[Any] = first
             return spread
     return arrays
 
 
-def _is_piece(value: Any) -> bool:
-    return isinstance(value, Region) or (
-        not isinstance(value, (int, float, list, tuple)) and buffer.are_among(value)
+def _is_held(value: Any) -> bool:
+    """Whether a value is a buffer or an image, which is used where it is."""
+    return value.__class__ is Pool or (
+        not isinstance(value, (int, float, list, tuple)) and isinstance(value, buffer.Buffer)
     )
 
 

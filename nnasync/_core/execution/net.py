@@ -45,7 +45,6 @@ from nnasync._core.execution.slots import (
     Lease,
     Slot,
     Slots,
-    moved,
     own_memory,
     private_memory,
 )
@@ -62,11 +61,10 @@ from nnasync.hal import (
     Model,
     Request,
 )
-from nnasync.memory import Pool
 from nnasync.tracing.tally import Tally
 
 if TYPE_CHECKING:
-    from nnasync._core.execution import buffer, flexible, images, open_burst, open_launch
+    from nnasync._core.execution import buffer, flexible, open_burst, open_launch
     from nnasync._core.execution import burst as bursts
     from nnasync._core.execution.burst import Burst
     from nnasync._core.execution.flexible import FlexibleCalls
@@ -75,7 +73,6 @@ else:
     buffer = deferred("nnasync._core.execution.buffer")
     bursts = deferred("nnasync._core.execution.burst")
     flexible = deferred("nnasync._core.execution.flexible")
-    images = deferred("nnasync._core.execution.images")
     open_burst = deferred("nnasync._core.execution.open_burst")
     open_launch = deferred("nnasync._core.execution.open_launch")
 
@@ -209,12 +206,11 @@ class Net:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
         Takes one value per input, or one mapping by name: whatever numpy can read, buffers, and
-        images (`memory.Pool.image`), which are read in place.
-        `out`, arrays and buffers, is written instead of fresh arrays: one per output, None for a
-        fresh one, or some by name. None omits an optional input. Where the model leaves shapes
-        open, the inputs bring theirs along. States start from zero. `measure=True` is the
-        older form of `measured`. Raises InvalidArgument, BadState, MissedDeadline,
-        ResourceExhausted, DeviceError.
+        images (`memory.Pool.image`), which are read in place. `out`, arrays and buffers, is written
+        instead of fresh arrays: one per output, None for a fresh one, or some by name. None omits
+        an optional input. Where the model leaves shapes open, the inputs bring theirs along. States
+        start from zero. `measure=True` is the older form of `measured`. Raises InvalidArgument,
+        BadState, MissedDeadline, ResourceExhausted, DeviceError.
         """
         if measure:
             warn_of_measure()
@@ -225,27 +221,34 @@ class Net:
             self._check(deadline)
             if cancellation_pending():
                 await checkpoint_if_cancelled()
-            if not fits(arrays, self._port) or not (out is None or out.__class__ is np.ndarray):
-                config = config_of(deadline, measure=_measure)
-                value = await self._call_in_full(arrays, out, config)
-                tally.completed += 1
-                return value
-            outs = None if out is None else check_out(self._ports.outputs, out)
             config = DEFAULT_CONFIG
             if _measure or deadline is not None:
                 config = config_of(deadline, measure=_measure)
-            slot, inline, is_large = self._slots.take(), self._inline, self._is_large
-            if not is_large:
-                slot.inputs[0][...] = arrays[0]
-            result = None
-            if inline is not None:
-                result = inline.run_now(slot.request, config, arrays if is_large else None)
-            if result is None:
-                if is_large:
+            calls = given = None
+            result: ExecutionResult | None = None
+            if fits(arrays, self._port) and (out is None or out.__class__ is np.ndarray):
+                outs = None if out is None else check_out(self._ports.outputs, out)
+                slot = self._slots.take()
+                request = slot.request
+                given = arrays if self._is_large else None
+                if given is None:
                     slot.inputs[0][...] = arrays[0]
-                result = await self._prepared.execute_synchronously(slot.request, config)
-            value = slot.read(outs)
-            self._slots.give_back(slot)
+            else:
+                values = in_order(self._ports.inputs, arrays, "input")
+                calls = self._flexible or self._calls_without(values)
+                if calls is None:
+                    slot, request, outs = self._placed(values, out)
+            if calls is not None:
+                value, result = await calls.call(values, out, config)
+            else:
+                if self._inline is not None:
+                    result = self._inline.run_now(request, config, given)
+                if result is None:
+                    if given is not None:
+                        slot.inputs[0][...] = given[0]
+                    result = await self._prepared.execute_synchronously(request, config)
+                value = slot.read(outs)
+                self._slots.give_back(slot)
             tally.completed += 1
             return (value, result.timing) if _measure else value
         except BaseException as error:
@@ -313,14 +316,18 @@ class Net:
         """A launch of any form; most are one array that fits and is cheap."""
         values = in_order(self._ports.inputs, spread(arrays), "input")
         if self._flexible is not None:
-            return self._launch_flexibly(self._flexible, values, fences, out, config)
+            execution = open_launch.OpenExecution(self._flexible, values, out, config)
+            execution.begin(self._start, fences, self._workers.watchdog)
+            return execution
         outs = None if out is None else self._buffers_of(out)
         # Both as they are now: another compilation may take over while the loop turns.
         inline, prepared = self._inline, self._prepared
         is_ready = all_met(fences)
         slot = self._slots.take() if is_ready else self._slots.take_ahead()
         peer = None if inline is not None else self._compilation.device
-        pieces, sources, copies = place(slot, values, outs, self._ports, prepared, peer)
+        pieces, sources, copies = place(
+            slot, values, outs, self._ports, prepared, is_launch=True, peer=peer
+        )
         fences = carried(copies, fences) if copies else fences
         if self._workers.turns.here.is_half_spent():
             await self._workers.turns.next()
@@ -336,18 +343,6 @@ class Net:
             fence.add_callback(buffer.BufferWrite(self._ports.outputs, outs))
         self._hold(sources, fence)
         return Execution(launched, Lease(self._slots, slot, fence), self._ports.outputs, outs)
-
-    def _launch_flexibly(
-        self,
-        calls: FlexibleCalls,
-        values: Sequence[Any],
-        fences: Sequence[Fence],
-        out: Any,
-        config: ExecutionConfig,
-    ) -> Execution:
-        execution = open_launch.OpenExecution(calls, values, out, config)
-        execution.begin(self._start, fences, self._workers.watchdog)
-        return execution
 
     def _hold(self, sources: Sequence[Any], fence: Fence) -> None:
         """Keep what an execution reads, and this network, until its fence is final."""
@@ -491,60 +486,28 @@ class Net:
                 f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
             )
 
-    async def _call_in_full(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
-        """A call of any form; most are one array that fits."""
-        if self._flexible is not None:
-            return await self._call_flexibly(self._flexible, arrays, out, config)
-        if out is not None and out.__class__ is not np.ndarray and buffer.are_among(out):
-            return await self._call_with_buffers(arrays, out, config)
-        if len(arrays) == 1 and arrays[0].__class__ is Pool:
-            return await self._call_with_buffers(arrays, out, config)
-        outs = check_out(self._ports.outputs, out)
-        try:
-            slot = self._filled(arrays)
-        except InvalidArgument:
-            values = in_order(self._ports.inputs, arrays, "input")
-            if buffer.are_among(values):
-                return await self._call_with_buffers(arrays, out, config)
-            if all(value is not None for value in values):
-                raise
-            if self._omitting is None:
-                self._omitting = self._flexible_calls()
-            calls = self._omitting
-            return await self._call_flexibly(calls, arrays, out, config)
-        result = self._run_here(slot.request, config)
-        if result is None:
-            result = await self._prepared.execute_synchronously(slot.request, config)
-        value = slot.read(outs)
-        self._slots.give_back(slot)
-        return (value, result.timing) if config.measure else value
+    def _calls_without(self, values: Sequence[Any]) -> FlexibleCalls | None:
+        """What executes calls that omit an input, if these do."""
+        for value in values:
+            if value is None:
+                if self._omitting is None:
+                    self._omitting = self._flexible_calls()
+                return self._omitting
+        return None
 
-    def _run_here(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
-        """Run a request at once if that is cheaper than a hop."""
-        if self._inline is None:
-            return None
-        return self._inline.run_now(request, config)
-
-    async def _call_flexibly(
-        self,
-        calls: FlexibleCalls,
-        arrays: Sequence[Any],
-        out: Any,
-        config: ExecutionConfig,
-    ) -> Any:
-        values = in_order(self._ports.inputs, arrays, "input")
-        value, timing = await calls.call(values, out, config)
-        return (value, timing) if config.measure else value
-
-    def _filled(self, arrays: Sequence[Any]) -> Slot:
-        values = in_order(self._ports.inputs, arrays, "input")
+    def _placed(
+        self, values: Sequence[Any], out: Any
+    ) -> tuple[Slot, Request, Sequence[Any] | None]:
+        """A slot with the inputs in it, the request on it, and what the outputs are to be in."""
+        ports = self._ports
+        outs = None if out is None else out_in_order(ports.outputs, out)
         slot = self._slots.take()
         try:
-            slot.write(self._ports.inputs, values)
+            pieces, _, _ = place(slot, values, outs, ports, self._prepared)
         except CallerError:
             self._slots.give_back(slot)
             raise
-        return slot
+        return slot, slot.request_with(pieces), outs
 
     def _role(
         self, kind: Literal["input", "output"], ports: Sequence[Port], which: str | int
@@ -560,32 +523,6 @@ class Net:
             port,
             self._is_pinned,
         )
-
-    async def _call_with_buffers(
-        self, arrays: Sequence[Any], out: Any, config: ExecutionConfig
-    ) -> Any:
-        ports = self._ports
-        values = in_order(ports.inputs, arrays, "input")
-        outs = out_in_order(ports.outputs, out)
-        key = buffer.places_of(values, outs)
-        slot = self._slots.take()
-        try:
-            known = slot.mixed.get(key)
-            if known is None:
-                pieces = buffer.pieces_of(ports, self._prepared, values, outs)
-                mixed = buffer.Mixed(slot, ports, values, outs)
-                known = slot.remember(key, mixed, moved(slot.request, pieces))
-            mixed, request = known
-            mixed.fill(values, outs)
-        except CallerError:
-            self._slots.give_back(slot)
-            raise
-        result = self._run_here(request, config)
-        if result is None:
-            result = await self._prepared.execute_synchronously(request, config)
-        value = mixed.read(outs)
-        self._slots.give_back(slot)
-        return (value, result.timing) if config.measure else value
 
     def _buffers_of(self, out: Any) -> Sequence[Any]:
         """`out=` of a launch."""

@@ -8,26 +8,25 @@ wait for the one before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
 from nnasync._core.execution.flexible import FlexibleCalls
-from nnasync._core.execution.launch_arguments import config_of
-from nnasync._core.execution.older_names import warn_of_measure
 from nnasync._core.execution.ports import in_order
-from nnasync._core.wakeup import cancellation_pending
 from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because
 from nnasync.fences import Fence
-from nnasync.hal import NEVER_NS, Array, ExecutionConfig, Timing
+from nnasync.hal import NEVER_NS, ExecutionConfig
 
 __all__ = ["FlexibleBurst"]
 
 
 class FlexibleBurst(Burst):
     """A stream of executions of a network with open shapes, made by `net.burst()`."""
+
+    _has_open_shapes = True
 
     def __init__(self, calls: FlexibleCalls, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -36,40 +35,9 @@ class FlexibleBurst(Burst):
         self._tail.signal()
         self._waiting: set[Fence] = set()
 
-    async def __call__(
-        self,
-        *arrays: Any,
-        deadline: Deadline | None = None,
-        out: Any = None,
-        measure: bool = False,
-        _measure: bool = False,
-    ) -> Array | Any:
-        """Run once; arguments and results as of a network's call.
-
-        When `depth` calls are in flight already it waits, or is refused.
-        """
-        if measure:
-            warn_of_measure()
-            return await self.measured(*arrays, deadline=deadline, out=out)
-        tally = self._tally
-        tally.calls += 1
-        try:
-            self._check(deadline)
-            if self._room.is_full or cancellation_pending():
-                await self._let_in(deadline)
-            values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
-            config = config_of(deadline, measure=_measure)
-            value, timing = await self._in_turn(values, out, config)
-        except BaseException as error:
-            tally.ended(error, deadline)
-            raise
-        tally.completed += 1
-        return (value, timing) if _measure else value
-
-    async def _in_turn(
-        self, values: list[Any], out: Any, config: ExecutionConfig
-    ) -> tuple[Any, Timing]:
+    async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
         """The answer to one call, after those before it."""
+        values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
         before, over = self._tail, Fence()
         self._tail = over
         self._room.enter()
@@ -78,7 +46,7 @@ class FlexibleBurst(Burst):
             if not before.done:
                 values = [_copied(value) for value in values]
                 await self._turn_after(before, config.deadline_ns)
-            answer = await self._calls.call(values, out, config)
+            value, result = await self._calls.call(values, out, config)
             if not self._open:
                 raise _closed()
         except BaseException:
@@ -86,10 +54,11 @@ class FlexibleBurst(Burst):
             raise
         else:
             self._succeeded += 1
+            self._tally.completed += 1
         finally:
             self._room.leave()
             before.add_callback(lambda _: over.signal())
-        return answer
+        return (value, result.timing) if config.measure else value
 
     async def _turn_after(self, before: Fence, deadline_ns: int) -> None:
         """Wait until the call before this one is over, at most until the deadline."""

@@ -16,6 +16,7 @@ import numpy as np
 from nnasync._core.clock import Alarm, Watchdog, now_ns
 from nnasync._core.device_helpers import begun_at
 from nnasync._core.engine_device.gates import DependencyFailed
+from nnasync._core.engine_device.launched import EngineExecutionInfo
 from nnasync._core.execution.flexible import FlexibleCalls
 from nnasync._core.execution.launch import Execution
 from nnasync._core.execution.slots import OutputRegion
@@ -31,19 +32,13 @@ from nnasync.errors import (
     because,
 )
 from nnasync.fences import Fence, fresh
-from nnasync.hal import NEVER_NS, NOT_AVAILABLE, ErrorStatus, ExecutionConfig, Struct, Timing
+from nnasync.hal import NEVER_NS, NOT_AVAILABLE, ErrorStatus, ExecutionConfig, Timing
 from nnasync.memory import Region
 
 __all__ = ["OpenExecution", "StartTask"]
 
 StartTask = Callable[..., Callable[[], object]]
 """Starts a coroutine function with its arguments in the background; returns its cancel function."""
-
-
-class _LaunchInfo(Struct, frozen=True):
-    status: ErrorStatus
-    timing_launched: Timing = Timing()
-    timing_fenced: Timing = Timing()
 
 
 class OpenExecution(Execution):
@@ -70,7 +65,7 @@ class OpenExecution(Execution):
         self._out = out
         self._config = config
         self._fence = Fence()
-        self._info = _LaunchInfo(ErrorStatus.NONE)
+        self._info = EngineExecutionInfo(ErrorStatus.NONE)
         self._outputs: tuple[Any, ...] | None = None
         self._launched_ns = now_ns()
         self._wakeup = Wakeup.current()
@@ -112,7 +107,7 @@ class OpenExecution(Execution):
         if error is None:
             return self._info
         status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-        return _LaunchInfo(status)
+        return EngineExecutionInfo(status)
 
     async def result(self) -> Any:
         """Wait for the fence and return copies of the outputs; a tuple if there are several.
@@ -156,9 +151,9 @@ class OpenExecution(Execution):
     async def _call(self, fenced_ns: int) -> None:
         config = begun_at(self._config, fenced_ns)
         values = [value.array if isinstance(value, Region) else value for value in self._values]
-        value, timing = await self._calls.call(values, self._out, config)
+        value, result = await self._calls.call(values, self._out, config)
         if config.measure:
-            self._info = _timed(timing, self._launched_ns, fenced_ns)
+            self._info = _timed(result.timing, self._launched_ns, fenced_ns)
         self._outputs = value if isinstance(value, tuple) else (value,)
         self._values = []
         self._fence.signal()
@@ -193,10 +188,10 @@ async def _met(fence: Fence) -> None:
         raise DependencyFailed(f"waited for a fence that failed: {error}") from error
 
 
-def _timed(timing: Timing, launched_ns: int, fenced_ns: int) -> _LaunchInfo:
+def _timed(timing: Timing, launched_ns: int, fenced_ns: int) -> EngineExecutionInfo:
     ended_ns = now_ns()
     on_device = timing.time_on_device_ns
     if on_device == NOT_AVAILABLE:
-        return _LaunchInfo(ErrorStatus.NONE, timing, timing)
+        return EngineExecutionInfo(ErrorStatus.NONE, timing, timing)
     launched = Timing(on_device, ended_ns - launched_ns)
-    return _LaunchInfo(ErrorStatus.NONE, launched, Timing(on_device, ended_ns - fenced_ns))
+    return EngineExecutionInfo(ErrorStatus.NONE, launched, Timing(on_device, ended_ns - fenced_ns))

@@ -1,4 +1,8 @@
-"""Where the inputs and outputs of a launch lie: copied into its slot, or where they are already."""
+"""What an argument is: the one place that decides for calls, launches and calls of bursts.
+
+Arrays, and what numpy makes one of, are copied into the slot of the execution. Buffers and images
+are used where they are, and so are regions in a launch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.launch_arguments import gone, misfit
-from nnasync._core.execution.ports import Ports, copy_in
+from nnasync._core.execution.ports import Ports, check_target, copy_in
 from nnasync._core.execution.slots import OutputRegion, Piece, Slot
 from nnasync.device import PreparedModel
 from nnasync.hal import Array
@@ -30,18 +34,25 @@ def place(
     outs: Sequence[Any] | None,
     ports: Ports,
     prepared: PreparedModel,
-    peer: object | None,
+    *,
+    is_launch: bool = False,
+    peer: object | None = None,
 ) -> tuple[list[tuple[int, Piece]], list[Any], list[tuple[Array, Array]]]:
-    """Copy arrays into the slot; other pieces are returned with the objects that own their memory.
+    """Copy arrays into the slot, and check those for outputs.
 
-    The third are regions that are to be copied, each as a target and a source: `peer` is the device
-    in another process, if it is in one, and may not be given the memory of every region.
+    Returns what lies elsewhere, by position as in `Slot.request_with`. Then, for a launch, the
+    objects that own that memory, and the regions that are to be copied, each as a target and a
+    source: `peer` is the device in another process, if it is in one, and may not be given the
+    memory of every region. Raises InvalidArgument for what does not fit, BadState for what is
+    closed.
     """
     pieces: list[tuple[int, Piece]] = []
     sources: list[Any] = []
     copies: list[tuple[Array, Array]] = []
     for target, value, port in zip(slot.inputs, values, ports.inputs, strict=True):
-        if isinstance(value, Region):
+        if value.__class__ is np.ndarray:
+            copy_in(target, value, port)
+        elif is_launch and isinstance(value, Region):
             if value.dtype != port.dtype or value.shape != port.shape:
                 raise misfit(value, port)
             if isinstance(value, OutputRegion):
@@ -52,18 +63,25 @@ def place(
                 pieces.append((port.position, value))
             else:
                 copies.append((target, value.array))
-        elif value.__class__ is not np.ndarray and isinstance(value, buffer.Buffer):
+        elif value.__class__ is buffer.Buffer:
             value.check(prepared, "input", port)
             pieces.append((port.position, value))
-            sources.append(value)
+            if is_launch:
+                sources.append(value)
         elif value.__class__ is Pool:
             pieces.append((port.position, images.piece_of(value, port)))
         else:
             copy_in(target, value, port)
     if outs is not None:
-        written = buffer.placed(ports, prepared, outs)
-        pieces += written
-        sources += [each for _, each in written]
+        first = len(ports.inputs) + len(ports.state_inputs)
+        for out, port in zip(outs, ports.outputs, strict=True):
+            if out.__class__ is buffer.Buffer:
+                out.check(prepared, "output", port)
+                pieces.append((first + port.position, out))
+                if is_launch:
+                    sources.append(out)
+            elif out is not None:
+                check_target(out, port)
     return pieces, sources, copies
 
 

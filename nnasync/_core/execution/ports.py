@@ -24,6 +24,7 @@ __all__ = [
     "as_array",
     "as_given",
     "check_out",
+    "check_target",
     "chosen",
     "copy_in",
     "fits",
@@ -303,14 +304,20 @@ def check_out(ports: Sequence[Port], out: Any) -> Sequence[Any] | None:
         return None
     outs = out_in_order(ports, out)
     for array, port in zip(outs, ports, strict=True):
-        if array is not None and (
-            not isinstance(array, np.ndarray)
-            or array.shape != port.shape
-            or array.dtype != port.dtype
-            or not array.flags.writeable
-        ):
-            raise InvalidArgument(
-                f"out for {port.name!r} must be a writable {port.dtype} array of shape "
-                f"{list(port.shape)}"
-            )
+        if array is not None:
+            check_target(array, port)
     return outs
+
+
+def check_target(array: Any, port: Port) -> None:
+    """Raise InvalidArgument for what cannot be written as an output."""
+    if (
+        not isinstance(array, np.ndarray)
+        or array.shape != port.shape
+        or array.dtype != port.dtype
+        or not array.flags.writeable
+    ):
+        raise InvalidArgument(
+            f"out for {port.name!r} must be a writable {port.dtype} array of shape "
+            f"{list(port.shape)}"
+        )

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from nnasync._core.execution.ports import Port, Ports, copy_in
+from nnasync._core.execution.ports import Port, Ports
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
 from nnasync.memory import Pool, Region, SharedArena, layout
@@ -39,6 +39,7 @@ __all__ = [
     "output_regions",
     "own_memory",
     "private_memory",
+    "taken",
 ]
 
 _REMEMBERED_REQUESTS = 16
@@ -51,6 +52,8 @@ ANY_PROCESS: Final = object()
 """As the peer of a slot: its memory may be handed to any process."""
 
 _NEVER: Final = object()
+
+_Made = TypeVar("_Made")
 
 MemorySource: TypeAlias = Callable[[int], tuple[Pool, int]]
 """Allocates this many zeroed bytes: a pool, and the offset in it."""
@@ -91,7 +94,6 @@ class Slot:
         "era",
         "inputs",
         "locations",
-        "mixed",
         "outputs",
         "peer",
         "pool",
@@ -123,31 +125,23 @@ class Slot:
         self.inputs = [self._array(port, offsets[port.position]) for port in ports.inputs]
         self.outputs = [self._array(port, offsets[count + port.position]) for port in ports.outputs]
         self.request = Request(tuple(arguments[:count]), tuple(arguments[count:]), (self.pool,))
-        self._requests: dict[tuple[int, ...], Request] = {}
-        self.mixed: dict[tuple[int, ...], tuple[Any, Any]] = {}
+        self._requests: dict[tuple[int, ...], Any] = {}
         for port in ports.state_inputs:
             self._array(port, offsets[port.position]).fill(port.zero)
 
     def _array(self, port: Port, offset: int) -> Array:
         return self.pool.array(port.dtype, port.shape, offset)
 
-    def write(self, ports: Sequence[Port], values: Sequence[Any]) -> None:
-        """Copy every input in; raises InvalidArgument."""
-        if len(ports) == 1:
-            copy_in(self.inputs[0], values[0], ports[0])
-            return
-        for target, value, port in zip(self.inputs, values, ports, strict=True):
-            copy_in(target, value, port)
-
     def read(self, out: Sequence[Any] | None) -> Any:
         """The outputs as fresh arrays or in `out`; a tuple if there are several.
 
-        Buffers in `out` were written in place.
+        Buffers in `out` were written in place, and are told the shape.
         """
         outputs = self.outputs
         if out is not None:
-            taken = [_taken(*each) for each in zip(out, outputs, strict=True)]
-            return taken[0] if len(taken) == 1 else tuple(taken)
+            if len(outputs) == 1:
+                return taken(out[0], outputs[0])
+            return tuple(taken(*each) for each in zip(out, outputs, strict=True))
         if len(outputs) == 1:
             return outputs[0].copy()
         return tuple(output.copy() for output in outputs)
@@ -159,42 +153,35 @@ class Slot:
         """
         if not pieces:
             return self.request
-        key = _key_of(pieces)
-        request = self._requests.get(key)
-        if request is None:
-            request = moved(self.request, pieces)
+        return self._remembered(pieces, lambda: moved(self.request, pieces))
+
+    def _remembered(self, pieces: Sequence[tuple[int, Piece]], make: Callable[[], _Made]) -> _Made:
+        """What was made for these pieces before, and keeps their pools and tokens meanwhile."""
+        key: list[int] = []
+        for at, piece in pieces:
+            key += (at, id(piece.pool), piece.offset, piece.length)
+        found: _Made | None = self._requests.get(tuple(key))
+        if found is None:
+            found = make()
             if len(self._requests) >= _REMEMBERED_REQUESTS:
                 self._requests.clear()
-            self._requests[key] = request
-        return request
-
-    def remember(self, key: tuple[int, ...], mixed: Any, made: Any) -> tuple[Any, Any]:
-        """Keep under a key in `mixed`, for a while, what serves calls with buffers."""
-        if len(self.mixed) >= _REMEMBERED_REQUESTS:
-            self.mixed.clear()
-        known = self.mixed[key] = mixed, made
-        return known
+            self._requests[tuple(key)] = found
+        return found
 
 
-def _taken(target: Any, source: Array) -> Any:
+def taken(target: Any, source: Array) -> Any:
+    """An output as a fresh array or in the given one; a buffer, which has it, is told the shape."""
     if target is None:
         return source.copy()
     if isinstance(target, np.ndarray):
         target[...] = source
+    else:
+        target.written(source.shape)
     return target
 
 
-def _key_of(pieces: Sequence[tuple[int, Piece]]) -> tuple[int, ...]:
-    """What tells requests apart, for as long as what they name lives."""
-    key: list[int] = []
-    for at, piece in pieces:
-        pool = piece.pool
-        key += (at, pool if isinstance(pool, int) else -id(pool), piece.offset)
-    return tuple(key)
-
-
 def moved(request: Request, pieces: Sequence[tuple[int, Piece]]) -> Request:
-    """A request with some of its inputs and outputs elsewhere."""
+    """A request with some of its inputs and outputs elsewhere, by position as in a slot."""
     count = len(request.inputs)
     arguments = [*request.inputs, *request.outputs]
     pools = list(request.pools)
@@ -202,7 +189,7 @@ def moved(request: Request, pieces: Sequence[tuple[int, Piece]]) -> Request:
         if piece.pool not in pools:
             pools.append(piece.pool)
         location = DataLocation(pools.index(piece.pool), piece.offset, piece.length)
-        arguments[at] = RequestArgument(location=location)
+        arguments[at] = RequestArgument(location=location, dimensions=arguments[at].dimensions)
     return Request(tuple(arguments[:count]), tuple(arguments[count:]), tuple(pools))
 
 
