@@ -42,9 +42,9 @@ from nnasync._core.wire.messages import (
     decode,
     encode,
 )
-from nnasync.burst import BurstArguments, BurstController, LocalChannel
+from nnasync.burst import BurstArguments, BurstController, BurstResult, LocalChannel
 from nnasync.device import PreparedModel
-from nnasync.hal import DeviceStatus, ExecutionConfig
+from nnasync.hal import DeviceStatus, ErrorStatus, ExecutionConfig
 from nnasync.memory import Pool
 from tests import rigs
 from tests.service.rig import Served, Slot, request_on, served
@@ -398,6 +398,27 @@ async def test_no_memory_to_share(
         context = await prepared.configure_execution_burst(controller, requests, results)
         context.close()
         await (await it.device.prepare_model(large_model())).close()
+
+
+@pytest.mark.parametrize(
+    ("size", "status"), [(1, ErrorStatus.GENERAL_FAILURE), (1 << 21, ErrorStatus.INVALID_ARGUMENT)]
+)
+async def test_what_is_no_request_of_a_burst_is_answered(size: int, status: ErrorStatus) -> None:
+    """Also where it is longer than the message queue can carry."""
+    async with served() as it:
+        prepared, slot = await prepared_by(it.device), Slot()
+        requests, results = LocalChannel(), LocalChannel()
+        answers: list[bytes] = []
+        results.listen(answers.append)
+        context = await prepared.configure_execution_burst(
+            BurstController(LocalChannel(), LocalChannel()), requests, results
+        )
+        requests.send(bytes(size))
+        await rigs.until(lambda: len(answers) > 0)
+        answer = msgspec.msgpack.decode(answers[0], type=BurstResult)
+        assert answer.status == status
+        await prepared.execute(slot.request)
+        context.close()
 
 
 def large_model() -> nn.Model:

@@ -45,6 +45,7 @@ from nnasync.errors import (
     BadState,
     DeviceDied,
     DeviceUnavailable,
+    InvalidArgument,
     NNError,
     ResourceExhausted,
     ResourceExhaustedTransient,
@@ -238,9 +239,7 @@ class RemoteBurst:
             self._send(None, packet)
             return
         if message is None:
-            # The server half has the answer to it.
-            self._send(serial, packet)
-            self._ends.want(self)
+            self._send_unread(packet)
             return
         config = ExecutionConfig(message.measure, message.deadline_ns, message.loop_timeout_ns)
         try:
@@ -252,6 +251,15 @@ class RemoteBurst:
             return
         if answer is not None:
             self._answer(encode(msgspec.structs.replace(answer, serial=serial)))
+
+    def _send_unread(self, packet: bytes) -> None:
+        """Send what is no request; the server half answers it, unless it is too long to send."""
+        try:
+            self._send(-1, packet)
+        except InvalidArgument as error:
+            self._answer(_refusal(-1, error))
+        else:
+            self._ends.want(self)
 
     def exchange(
         self, serial: int, arguments: bytes, config: ExecutionConfig
