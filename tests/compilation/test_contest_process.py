@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,6 +153,31 @@ async def test_one_process_holds_one_contest_after_another(tmp_path: Path) -> No
     apart = [pid for pid in pids(tmp_path) if pid != os.getpid()]
     assert len(apart) == 2
     assert len(set(apart)) == 1
+
+
+def test_a_contest_waits_for_a_process_that_is_being_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started, go, begun = list[int](), threading.Event(), threading.Event()
+
+    def start(*_: object) -> None:
+        started.append(1)
+        begun.set()
+        assert go.wait(20)
+        raise OSError("started for the test only")
+
+    monkeypatch.setattr(contest_process, "start_process", start)
+    process = contest_process.ContestProcess("{}")
+    threads = [threading.Thread(target=process.begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(20)
+    assert process._starting.locked()
+    assert started == [1]
+    go.set()
+    for thread in threads:
+        thread.join(20)
+    process.close()
 
 
 @one_loop

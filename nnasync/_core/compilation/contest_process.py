@@ -79,6 +79,7 @@ class ContestProcess:
         """`settings` are the options of the runtime, as JSON."""
         self._settings = settings
         self._turn = anyio.Lock()
+        self._starting = threading.Lock()
         self._changing = threading.Condition()
         self._idle: _Running | None = None
         self._asked: set[_Running] = set()
@@ -86,11 +87,12 @@ class ContestProcess:
 
     def begin(self) -> None:
         """Start the process for a contest that follows, from any thread; a failure is told then."""
-        with self._changing:
-            if self._idle is not None or self._asked or self._is_closed or not can_start():
-                return
-        with contextlib.suppress(DeviceError, OSError):
-            self._keep(_Running(start_process(_WHO, _MODULE, self._settings)))
+        with self._starting:
+            with self._changing:
+                if self._idle is not None or self._asked or self._is_closed or not can_start():
+                    return
+            with contextlib.suppress(DeviceError, OSError):
+                self._keep(_Running(start_process(_WHO, _MODULE, self._settings)))
 
     async def hold(self, model: Model, ask: Ask) -> Held:
         """What came of a contest; raises NoContest, or ContenderDied.
@@ -174,19 +176,21 @@ class ContestProcess:
         raise ContenderDied(tried, exit_reason)
 
     def _begun(self, over: threading.Event) -> _Running:
-        with self._changing:
-            if over.is_set() or self._is_closed:
-                raise NoContest("nobody waits for it any more")
-            running, self._idle = self._idle, None
-        if running is None:
-            try:
-                running = _Running(start_process(_WHO, _MODULE, self._settings))
-            except (DeviceError, OSError) as error:
-                raise NoContest(str(error)) from error
-        with self._changing:
-            self._asked.add(running)
-            if over.is_set() or self._is_closed:
-                running.peer.kill()
+        """A process that is asked from now on; one whose start is under way is waited for."""
+        with self._starting:
+            with self._changing:
+                if over.is_set() or self._is_closed:
+                    raise NoContest("nobody waits for it any more")
+                running, self._idle = self._idle, None
+            if running is None:
+                try:
+                    running = _Running(start_process(_WHO, _MODULE, self._settings))
+                except (DeviceError, OSError) as error:
+                    raise NoContest(str(error)) from error
+            with self._changing:
+                self._asked.add(running)
+                if over.is_set() or self._is_closed:
+                    running.peer.kill()
         return running
 
     def _keep(self, running: _Running) -> None:
