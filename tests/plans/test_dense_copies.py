@@ -34,7 +34,7 @@ class Doubling(BoundCall, Plan):
         self.rewound = 0
         self._step = 0
         if reads is not None:
-            self.reads_in_place = reads  # type: ignore[method-assign]
+            self.reads_in_place = reads  # type: ignore[method-assign]  # a plan of the test
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Doubling:
         self.bound_to = (inputs, outputs)

@@ -49,4 +49,4 @@ async def test_a_model_is_compiled_with_old_keywords() -> None:
 async def test_options_are_of_their_type() -> None:
     async with runtime() as rt:
         with pytest.raises(InvalidArgument, match="CompileOptions"):
-            await rt.compile(doubler(), options={"pin": "a"})  # type: ignore[arg-type]
+            await rt.compile(doubler(), options={"pin": "a"})  # type: ignore[arg-type]  # the mistake
