@@ -214,7 +214,7 @@ class Burst(OrderedCalls):
             raise
 
     async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
-        """A call where shapes are found during the run; `execution.open_burst` has it."""
+        """A call where shapes are found during the run; only `FlexibleBurst` gets such."""
         raise NotImplementedError
 
     async def measured(

@@ -125,5 +125,5 @@ def _labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
                         text = file.read(_MOST_BYTES).decode("utf-8", "replace")
                     return tuple(line.strip() for line in text.splitlines() if line.strip())
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
-        pass
+        pass  # A hostile archive raises any of them, also for other compression; it has no labels.
     return ()
