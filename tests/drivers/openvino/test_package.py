@@ -51,6 +51,42 @@ def test_the_import_reports_to_nobody(first: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+YIELDS = """
+import gc, time
+gc.set_threshold({threshold}, 11, 12)
+from nnasync._core.drivers.openvino import package
+turns = []
+sleep = time.sleep
+package.time.sleep = lambda seconds: (turns.append(seconds), sleep(seconds))
+package.module()
+print(len(turns), gc.get_threshold(), len(gc.callbacks))
+"""
+
+
+def yields(threshold: int) -> tuple[int, str]:
+    """How often the import gave the interpreter lock away, and what the collector is set to."""
+    ran = subprocess.run(
+        [sys.executable, "-c", YIELDS.format(threshold=threshold)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    turns, rest = ran.stdout.strip().split(" ", 1)
+    return int(turns), rest
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="its collector waits for the call's end")
+def test_other_threads_have_their_turns_while_it_is_imported() -> None:
+    turns, left = yields(700)
+    assert turns > 10
+    assert left == "(700, 11, 12) 0"
+
+
+def test_a_collector_that_was_switched_off_stays_off() -> None:
+    assert yields(0) == (0, "(0, 11, 12) 0")
+
+
 LOWERINGS = """
 import sys
 from nnasync._core.drivers.openvino import OpenVinoEngine

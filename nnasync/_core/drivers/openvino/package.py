@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import glob
 import importlib.util
 import os
 import platform
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, cast
@@ -37,6 +40,10 @@ _WIDE_BFLOAT16 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 """With these it has instructions for it, or imitates them."""
 _NARROW_BFLOAT16 = frozenset(("avx_ne_convert", "avx_vnni_int8"))
 
+_OBJECTS = 200
+"""New objects from one turn of the collector to the next, which take half a millisecond."""
+_NEVER = 1 << 20
+
 
 @functools.cache
 def module() -> Any:
@@ -46,7 +53,7 @@ def module() -> Any:
     a large process is forked nothing else of it runs.
     """
     _load_libraries()
-    with _missing("openvino_telemetry"):
+    with _missing("openvino_telemetry"), _interrupted():
         return imported(PACKAGE)
 
 
@@ -68,6 +75,35 @@ def _load_libraries() -> None:
     for place in (spec and spec.submodule_search_locations) or ():
         for path in glob.glob(os.path.join(glob.escape(place), "_pyopenvino*.so")):
             ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[None]:
+    """Have this thread give the interpreter lock away now and then, also inside of a library.
+
+    The package's extension makes its types in one call of eight to twelve milliseconds, and no
+    other thread gets the lock meanwhile. Up to Python 3.11 the garbage collector runs inside of
+    such a call, after so many new objects, and calls back: there the lock can be given away. Later
+    versions wait with it for the end of the call, so there this does nothing.
+    """
+    thread, usual = threading.get_ident(), gc.get_threshold()
+    if usual[0] == 0:  # The application wants no collector.
+        yield
+        return
+    often = (_OBJECTS, _NEVER, usual[2])
+
+    def yield_lock(phase: str, _: dict[str, int]) -> None:
+        if phase == "start" and threading.get_ident() == thread:
+            time.sleep(0)
+
+    gc.callbacks.append(yield_lock)
+    gc.set_threshold(*often)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(yield_lock)
+        if gc.get_threshold() == often:
+            gc.set_threshold(*usual)
 
 
 @contextlib.contextmanager
