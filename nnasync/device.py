@@ -55,20 +55,16 @@ __all__ = [
 ]
 
 
-class ExecutionInfo(Protocol):
-    """Status and timings of a fenced execution, available after its fence."""
+class ExecutionInfo(Struct, frozen=True):
+    """Status and timings of a fenced execution, available after its fence.
 
-    @property
-    def status(self) -> ErrorStatus:
-        """NONE, or why the execution failed."""
+    `status` is NONE, or why the execution failed. `timing_launched` has durations since the launch,
+    `timing_fenced` since the last fence that it waited for.
+    """
 
-    @property
-    def timing_launched(self) -> Timing:
-        """Durations since the launch."""
-
-    @property
-    def timing_fenced(self) -> Timing:
-        """Durations since the last fence that it waited for."""
+    status: ErrorStatus = ErrorStatus.NONE
+    timing_launched: Timing = Timing()
+    timing_fenced: Timing = Timing()
 
 
 class FencedExecution(Protocol):

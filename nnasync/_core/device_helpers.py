@@ -14,11 +14,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from nnasync.device import Device, LoweringDevice, PreparedModel
+from nnasync.device import Device, ExecutionInfo, LoweringDevice, PreparedModel
+from nnasync.errors import BadState, NNError
+from nnasync.fences import Fence
 from nnasync.hal import (
     DEFAULT_CONFIG,
     Capabilities,
     DeviceType,
+    ErrorStatus,
     ExecutionConfig,
     ExecutionResult,
     Extension,
@@ -35,6 +38,7 @@ __all__ = [
     "KnownDevice",
     "PlainExecutions",
     "begun_at",
+    "failed_info",
     "passed_on",
 ]
 
@@ -174,6 +178,21 @@ def begun_at(config: ExecutionConfig, at_ns: int) -> ExecutionConfig:
         return config
     deadline_ns = min(config.deadline_ns, at_ns + config.duration_ns)
     return msgspec.structs.replace(config, deadline_ns=deadline_ns, duration_ns=None)
+
+
+def failed_info(fence: Fence) -> ExecutionInfo | None:
+    """What is told of a fenced execution that failed; None where its fence was signaled.
+
+    Raises BadState while the fence is pending.
+    """
+    if not fence.done:
+        raise BadState("the execution has not finished; await its fence first")
+    error = fence.error
+    if error is None:
+        return None
+    return ExecutionInfo(
+        error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
+    )
 
 
 class PlainExecutions(ABC):

@@ -13,15 +13,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nnasync._core.clock import now_ns
-from nnasync._core.device_helpers import PlainExecutions, begun_at
+from nnasync._core.device_helpers import PlainExecutions, begun_at, failed_info
 from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.gates import DependencyFailed
-from nnasync._core.engine_device.launched import EngineExecutionInfo
 from nnasync._core.plans.guarded import Health, decided, untraced
 from nnasync._core.workers import contained
 from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
-from nnasync.errors import BadState, CallerError, Cancelled, DeviceError, NNError, Refused
+from nnasync.errors import CallerError, Cancelled, DeviceError, NNError, Refused
 from nnasync.fences import Fence
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -233,19 +232,16 @@ class _FallbackExecution:
 
     async def get_execution_info(self) -> ExecutionInfo:
         """Status and timings of the outcome; raises BadState while the fence is pending."""
-        if not self.fence.done:
-            raise BadState("the execution has not finished; await its fence first")
-        error = self.fence.error
-        if error is not None or self._current is None:
-            status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return EngineExecutionInfo(status)
+        failed = failed_info(self.fence)
+        if failed is not None or self._current is None:
+            return failed or ExecutionInfo(ErrorStatus.GENERAL_FAILURE)
         info = await self._current.get_execution_info()
         if self._failure is None or not self._config.measure:
             return info
         launched, fenced = info.timing_launched, info.timing_fenced
         if self._ready_ns() <= self._handed_over_ns:
             fenced = _since(launched, self._handed_over_ns - self._ready_ns())
-        return EngineExecutionInfo(
+        return ExecutionInfo(
             info.status, _since(launched, self._handed_over_ns - self._launched_ns), fenced
         )
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from nnasync._core.device_helpers import failed_info
 from nnasync._core.workers import Task, Workers
-from nnasync.errors import BadState, NNError
+from nnasync.device import ExecutionInfo
 from nnasync.fences import Fence
-from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Struct, Timing
+from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Timing
 
-__all__ = ["Done", "EngineExecutionInfo", "Launched", "timing_of"]
-
-
-class EngineExecutionInfo(Struct, frozen=True):
-    """Status and timings after the fence (`device.ExecutionInfo`)."""
-
-    status: ErrorStatus
-    timing_launched: Timing = Timing()
-    timing_fenced: Timing = Timing()
+__all__ = ["Done", "Launched", "timing_of"]
 
 
 class Done:
@@ -59,18 +52,13 @@ class Launched:
         if isinstance(self._task, Task):
             self._workers.abandon(self._task)
 
-    async def get_execution_info(self) -> EngineExecutionInfo:
+    async def get_execution_info(self) -> ExecutionInfo:
         """Status and timings; raises BadState while the fence is pending."""
         task = self._task
-        if not task.fence.done:
-            raise BadState("the execution has not finished; await its fence first")
-        error = task.fence.error
-        if error is not None:
-            status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return EngineExecutionInfo(status)
-        if not self._measure:
-            return EngineExecutionInfo(ErrorStatus.NONE)
-        return EngineExecutionInfo(
+        failed = failed_info(task.fence)
+        if failed is not None or not self._measure:
+            return failed or ExecutionInfo()
+        return ExecutionInfo(
             ErrorStatus.NONE,
             timing_of(task, task.launched_ns),
             timing_of(task, task.ready_ns),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from nnasync._core.engine_device.launched import EngineExecutionInfo
 from nnasync._core.execution.ports import Port
 from nnasync._core.execution.slots import Lease, Slot, output_regions
 from nnasync.device import ExecutionInfo, FencedExecution, PreparedModel
@@ -122,7 +121,7 @@ class FailedLaunch:
 
     async def get_execution_info(self) -> ExecutionInfo:
         """The status of the error."""
-        return EngineExecutionInfo(self._error.status)
+        return ExecutionInfo(self._error.status)
 
     def cancel(self) -> None:
         """Do nothing: the execution is over."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from nnasync._core.clock import Alarm, Watchdog, now_ns
-from nnasync._core.device_helpers import begun_at
+from nnasync._core.device_helpers import begun_at, failed_info
 from nnasync._core.engine_device.gates import DependencyFailed
-from nnasync._core.engine_device.launched import EngineExecutionInfo
 from nnasync._core.execution.flexible import FlexibleCalls
 from nnasync._core.execution.launch import Execution
 from nnasync._core.execution.slots import OutputRegion
@@ -65,7 +64,7 @@ class OpenExecution(Execution):
         self._out = out
         self._config = config
         self._fence = Fence()
-        self._info = EngineExecutionInfo(ErrorStatus.NONE)
+        self._info = ExecutionInfo()
         self._outputs: tuple[Any, ...] | None = None
         self._launched_ns = now_ns()
         self._wakeup = Wakeup.current()
@@ -101,13 +100,7 @@ class OpenExecution(Execution):
 
     async def info(self) -> ExecutionInfo:
         """Status, and timings if asked for; raises BadState while the fence is pending."""
-        if not self._fence.done:
-            raise BadState("the execution has not finished; await its fence first")
-        error = self._fence.error
-        if error is None:
-            return self._info
-        status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-        return EngineExecutionInfo(status)
+        return failed_info(self._fence) or self._info
 
     async def result(self) -> Any:
         """Wait for the fence and return copies of the outputs; a tuple if there are several.
@@ -188,10 +181,10 @@ async def _met(fence: Fence) -> None:
         raise DependencyFailed(f"waited for a fence that failed: {error}") from error
 
 
-def _timed(timing: Timing, launched_ns: int, fenced_ns: int) -> EngineExecutionInfo:
+def _timed(timing: Timing, launched_ns: int, fenced_ns: int) -> ExecutionInfo:
     ended_ns = now_ns()
     on_device = timing.time_on_device_ns
     if on_device == NOT_AVAILABLE:
-        return EngineExecutionInfo(ErrorStatus.NONE, timing, timing)
+        return ExecutionInfo(ErrorStatus.NONE, timing, timing)
     launched = Timing(on_device, ended_ns - launched_ns)
-    return EngineExecutionInfo(ErrorStatus.NONE, launched, Timing(on_device, ended_ns - fenced_ns))
+    return ExecutionInfo(ErrorStatus.NONE, launched, Timing(on_device, ended_ns - fenced_ns))

@@ -28,6 +28,7 @@ from nnasync._core.wire.messages import (
     MAGIC,
     PROTOCOL,
     Answer,
+    Call,
     Cancel,
     Failed,
     FromClient,
@@ -208,13 +209,12 @@ class Session:
         if not self._greeted.is_set():
             raise GeneralFailure("a client has to say hello first")
         self.has_asked = True
-        call = getattr(message, "call", None)
         if isinstance(message, Cancel):
             scope = self._scopes.pop(message.call, None)
             if scope is not None:
                 scope.cancel()
-        elif call is not None:
-            self._begin(call, message, frame)
+        elif isinstance(message, Call):
+            self._begin(message, frame)
             return True
         else:
             self._notified(message, frame)
@@ -240,7 +240,8 @@ class Session:
         if frame.fds:
             raise GeneralFailure("file descriptors came with a message that has none")
 
-    def _begin(self, call: int, message: Any, frame: Frame) -> None:
+    def _begin(self, message: Call, frame: Frame) -> None:
+        call = message.call
         if call < 0 or call in self._scopes:
             frame.close()
             raise GeneralFailure(f"a client used the number {call} for two calls at once")

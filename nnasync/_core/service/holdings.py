@@ -23,7 +23,6 @@ from nnasync._core.service.service_tracing import Tracing
 from nnasync._core.wire.connection import Frame, close_all
 from nnasync._core.wire.messages import (
     Allocate,
-    Allocated,
     Answer,
     CancelLaunch,
     CloseBuffer,
@@ -36,11 +35,9 @@ from nnasync._core.wire.messages import (
     GetLowerings,
     GetReasons,
     GetStatus,
-    Info,
     Launch,
     LaunchEnded,
     LaunchInfo,
-    Lowerings,
     OfferMemory,
     OfferModel,
     OpenBurst,
@@ -48,16 +45,13 @@ from nnasync._core.wire.messages import (
     PoolForm,
     Prepare,
     PrepareFromCache,
-    Reasons,
-    Status,
-    Supported,
     Supports,
     Trace,
     failed,
 )
 from nnasync._core.wire.model_transfer import model_of
 from nnasync._core.workers.anyio_threads import in_helper_thread
-from nnasync.device import Buffer, Device, FencedExecution, LoweringDevice, PreparedModel
+from nnasync.device import Buffer, Device, FencedExecution, Lowering, LoweringDevice, PreparedModel
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
@@ -175,10 +169,7 @@ class Holdings:
     # -- models
 
     def _status(self, _message: GetStatus, _frame: Frame) -> Work:
-        async def work() -> Status:
-            return Status(await self._device.get_status())
-
-        return work
+        return self._device.get_status
 
     def _ping(self, _message: Ping, _frame: Frame) -> Work:
         async def work() -> None:
@@ -213,29 +204,26 @@ class Holdings:
     def _supports(self, message: Supports, _frame: Frame) -> Work:
         model = self._model(message.model)
 
-        async def work() -> Supported:
-            return Supported(tuple(await self._device.get_supported_operations(model)))
-
-        return work
+        return lambda: self._device.get_supported_operations(model)
 
     def _reasons(self, message: GetReasons, _frame: Frame) -> Work:
         model = self._model(message.model)
 
-        async def work() -> Reasons:
+        async def work() -> Sequence[str]:
             answers = await self._device.get_supported_operations(model)
             if len(answers) != len(model.main.operations):
-                return Reasons(())
-            return Reasons(first_of(await explained(self._device, model, answers)))
+                return ()
+            return first_of(await explained(self._device, model, answers))
 
         return work
 
     def _lowerings(self, message: GetLowerings, _frame: Frame) -> Work:
         model = self._model(message.model)
 
-        async def work() -> Lowerings:
+        async def work() -> Sequence[Lowering]:
             if not isinstance(self._device, LoweringDevice):
-                return Lowerings(())
-            return Lowerings(await self._device.lowerings(model, message.preference))
+                return ()
+            return await self._device.lowerings(model, message.preference)
 
         return work
 
@@ -369,11 +357,7 @@ class Holdings:
         if launched is None:
             raise InvalidArgument(f"launch {message.launch} is not known to the service")
 
-        async def work() -> Info:
-            info = await launched.get_execution_info()
-            return Info(info.status, info.timing_launched, info.timing_fenced)
-
-        return work
+        return launched.get_execution_info
 
     # -- bursts and buffers
 
@@ -425,7 +409,7 @@ class Holdings:
         prepared = [self._prepared_model(number) for number in message.prepared]
         self._buffers[message.buffer] = None
 
-        async def work() -> Allocated:
+        async def work() -> int:
             try:
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 buffer = await self._device.allocate(
@@ -436,7 +420,7 @@ class Holdings:
                 raise
             self._buffers[message.buffer] = buffer
             self._tokens.add(buffer.token)
-            return Allocated(buffer.token)
+            return buffer.token
 
         return work
 

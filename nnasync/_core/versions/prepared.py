@@ -9,13 +9,14 @@ from typing import Any
 
 from nnasync import hal
 from nnasync._core.clock import now_ns
-from nnasync._core.device_helpers import PlainExecutions
+from nnasync._core.device_helpers import PlainExecutions, failed_info
 from nnasync._core.validation import compliant_with, validate_request
 from nnasync._core.versions.errands import Errand, Errands
 from nnasync._core.versions.versioned_bursts import OwnBurst, VersionedBurst, follow
 from nnasync._core.versions.versioned_results import are_specified, checked_result, older_error
 from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
-from nnasync.errors import BadState, DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
+from nnasync.device import ExecutionInfo
+from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.fences import Fence, merge
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -26,7 +27,6 @@ from nnasync.hal import (
     HalVersion,
     Model,
     Request,
-    Struct,
     Timing,
 )
 
@@ -199,14 +199,6 @@ class VersionedPreparedModel(PlainExecutions):
         return self._inner
 
 
-class _Info(Struct, frozen=True):
-    """Status and timings after the fence (`device.ExecutionInfo`)."""
-
-    status: ErrorStatus
-    timing_launched: Timing = Timing()
-    timing_fenced: Timing = Timing()
-
-
 class _Clock:
     """When an execution that is measured was launched, and when its fences were signaled."""
 
@@ -233,24 +225,17 @@ class _Fenced:
         """End the execution."""
         self._errand.cancel()
 
-    async def get_execution_info(self) -> _Info:
+    async def get_execution_info(self) -> ExecutionInfo:
         """Status and timings.
 
         The device only tells how long it ran, if that: since when it waited is measured here.
         """
-        fence = self._errand.fence
-        if not fence.done:
-            raise BadState("the execution has not finished; await its fence first")
-        if fence.error is not None:
-            error = fence.error
-            return _Info(
-                error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            )
-        clock = self._clock
-        if clock is None:
-            return _Info(ErrorStatus.NONE)
+        fence, clock = self._errand.fence, self._clock
+        failed = failed_info(fence)
+        if failed is not None or clock is None:
+            return failed or ExecutionInfo()
         told, ended_ns = self._errand.result.timing, fence.signaled_at_ns
-        return _Info(
+        return ExecutionInfo(
             ErrorStatus.NONE,
             _since(told, ended_ns - clock.launched_ns),
             _since(told, ended_ns - clock.ready_ns),

@@ -20,9 +20,7 @@ from nnasync.hal import (
     BufferDesc,
     BufferRole,
     Capabilities,
-    DeviceStatus,
     DeviceType,
-    ErrorStatus,
     ExecutionConfig,
     ExecutionPreference,
     Extension,
@@ -33,7 +31,6 @@ from nnasync.hal import (
     StatePair,
     Struct,
     Subgraph,
-    Timing,
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ImageLayout
@@ -43,8 +40,8 @@ __all__ = [
     "PROTOCOL",
     "UNDECODABLE",
     "Allocate",
-    "Allocated",
     "Answer",
+    "Call",
     "Cancel",
     "CancelLaunch",
     "CloseBuffer",
@@ -59,7 +56,6 @@ __all__ = [
     "FromService",
     "GetStatus",
     "Hello",
-    "Info",
     "Launch",
     "LaunchEnded",
     "LaunchInfo",
@@ -72,13 +68,9 @@ __all__ = [
     "PoolForm",
     "Prepare",
     "PrepareFromCache",
-    "Status",
-    "Supported",
     "Supports",
     "GetLowerings",
     "GetReasons",
-    "Lowerings",
-    "Reasons",
     "Trace",
     "Welcome",
     "decode",
@@ -95,6 +87,12 @@ T = TypeVar("T")
 
 class Message(Struct, array_like=True, gc=False):
     """Base of all that is sent."""
+
+
+class Call(Message):
+    """Base of what a client wants to be answered, under this number."""
+
+    call: int
 
 
 # -- parts of messages
@@ -137,26 +135,21 @@ class Hello(Message, tag="hello"):
     call: int = 0
 
 
-class GetStatus(Message, tag="status"):
-    """Answered by `Status`."""
-
-    call: int
+class GetStatus(Call, tag="status"):
+    """Answered by a `DeviceStatus`."""
 
 
-class Ping(Message, tag="ping"):
+class Ping(Call, tag="ping"):
     """Answered at once by the loop of the service, which shows that it turns."""
 
-    call: int
 
-
-class OfferModel(Message, tag="model"):
+class OfferModel(Call, tag="model"):
     """A model: `form` is an encoded `ModelForm`.
 
     The first descriptor is of the copied operand values if `values` says so, the others are of the
     pools.
     """
 
-    call: int
     model: int
     form: bytes
     values: PoolForm | bytes
@@ -169,32 +162,28 @@ class ForgetModel(Message, tag="-model"):
     model: int
 
 
-class Supports(Message, tag="supports"):
-    """Answered by `Supported`."""
+class Supports(Call, tag="supports"):
+    """Answered for each operation of the model."""
 
-    call: int
     model: int
 
 
-class GetLowerings(Message, tag="lowerings"):
-    """Answered by `Lowerings`."""
+class GetLowerings(Call, tag="lowerings"):
+    """Answered by the ways to run the model."""
 
-    call: int
     model: int
     preference: ExecutionPreference
 
 
-class GetReasons(Message, tag="reasons"):
-    """Answered by `Reasons`."""
+class GetReasons(Call, tag="reasons"):
+    """Why not, answered for each operation of the model; empty where nothing is to be told."""
 
-    call: int
     model: int
 
 
-class Prepare(Message, tag="prepare"):
+class Prepare(Call, tag="prepare"):
     """Prepare a model as `prepared`; descriptors are of the cache files."""
 
-    call: int
     model: int
     prepared: int
     preference: ExecutionPreference
@@ -206,10 +195,9 @@ class Prepare(Message, tag="prepare"):
     lowering: Lowering | None = None
 
 
-class PrepareFromCache(Message, tag="restore"):
+class PrepareFromCache(Call, tag="restore"):
     """The same from what was kept in cache files."""
 
-    call: int
     prepared: int
     deadline_ns: int
     model_files: int
@@ -217,10 +205,9 @@ class PrepareFromCache(Message, tag="restore"):
     token: bytes
 
 
-class ClosePrepared(Message, tag="-prepared"):
+class ClosePrepared(Call, tag="-prepared"):
     """Close a prepared model."""
 
-    call: int
     prepared: int
 
 
@@ -243,10 +230,9 @@ class Cancel(Message, tag="cancel"):
     call: int
 
 
-class Launch(Message, tag="launch"):
+class Launch(Call, tag="launch"):
     """Answered by nothing, with the fence as descriptor; the descriptors are fences to wait for."""
 
-    call: int
     launch: int
     prepared: int
     form: bytes
@@ -260,10 +246,9 @@ class CancelLaunch(Message, tag="abort"):
     launch: int
 
 
-class LaunchInfo(Message, tag="info"):
-    """Answered by `Info`."""
+class LaunchInfo(Call, tag="info"):
+    """Answered by an `ExecutionInfo`."""
 
-    call: int
     launch: int
 
 
@@ -273,7 +258,7 @@ class ForgetLaunch(Message, tag="-launch"):
     launch: int
 
 
-class OpenBurst(Message, tag="burst"):
+class OpenBurst(Call, tag="burst"):
     """Serve a burst; the descriptors are of its queues, for requests and for results.
 
     Both carry messages of the burst protocol, in which numbers of memories stand for slots. Unless
@@ -281,7 +266,6 @@ class OpenBurst(Message, tag="burst"):
     looks for packets before he parks.
     """
 
-    call: int
     burst: int
     prepared: int
     polls: bool = True
@@ -294,10 +278,9 @@ class CloseBurst(Message, tag="-burst"):
     burst: int
 
 
-class Allocate(Message, tag="allocate"):
-    """Allocate a driver-managed buffer; answered by `Allocated`."""
+class Allocate(Call, tag="allocate"):
+    """Allocate a driver-managed buffer; answered by its token."""
 
-    call: int
     buffer: int
     desc: BufferDesc
     prepared: tuple[int, ...]
@@ -305,30 +288,27 @@ class Allocate(Message, tag="allocate"):
     output_roles: tuple[BufferRole, ...]
 
 
-class CopyBuffer(Message, tag="copy"):
+class CopyBuffer(Call, tag="copy"):
     """Copy a buffer to memory, or from it."""
 
-    call: int
     buffer: int
     memory: int
     dimensions: tuple[int, ...]
     is_from: bool
 
 
-class CloseBuffer(Message, tag="-buffer"):
+class CloseBuffer(Call, tag="-buffer"):
     """Give a buffer back."""
 
-    call: int
     buffer: int
 
 
-class Trace(Message, tag="trace"):
+class Trace(Call, tag="trace"):
     """Record what the device does from now on, or no more; answered by `spans.Spans`.
 
     Where there is nothing to tell, the answer to one that `is_on` comes some time later.
     """
 
-    call: int
     is_on: bool
 
 
@@ -375,44 +355,6 @@ class Welcome(Message):
     extensions: tuple[Extension, ...]
     cache_files: tuple[int, int]
     caches_late: bool
-
-
-class Status(Message):
-    """Whether the device takes work."""
-
-    status: DeviceStatus
-
-
-class Supported(Message):
-    """For each operation of a model."""
-
-    operations: tuple[bool, ...]
-
-
-class Lowerings(Message):
-    """The ways to run a model."""
-
-    lowerings: tuple[Lowering, ...]
-
-
-class Reasons(Message):
-    """For each operation of a model why it is not supported; empty where there is none to tell."""
-
-    reasons: tuple[str, ...]
-
-
-class Info(Message):
-    """What is known of a launched execution (`device.ExecutionInfo`)."""
-
-    status: ErrorStatus
-    timing_launched: Timing
-    timing_fenced: Timing
-
-
-class Allocated(Message):
-    """Token of a buffer."""
-
-    token: int
 
 
 class Failed(Message):

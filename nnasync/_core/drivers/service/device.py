@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -17,18 +17,14 @@ from nnasync._core.drivers.service.remote_buffers import RemoteBuffer
 from nnasync._core.drivers.service.supervisor import ConnectedSession, Supervisor
 from nnasync._core.wire.messages import (
     Allocate,
-    Allocated,
     CloseBuffer,
     ClosePrepared,
     GetLowerings,
     GetReasons,
     GetStatus,
-    Lowerings,
+    Message,
     Prepare,
     PrepareFromCache,
-    Reasons,
-    Status,
-    Supported,
     Supports,
     Welcome,
 )
@@ -53,6 +49,8 @@ from nnasync.scheduler import at_ns
 from nnasync.tracing import Tracer, vlog
 
 __all__ = ["ServiceDevice"]
+
+T = TypeVar("T")
 
 
 class ServiceDevice(KnownDevice):
@@ -111,35 +109,25 @@ class ServiceDevice(KnownDevice):
         if self._closed or link.error is not None:
             return DeviceStatus.OFFLINE
         try:
-            answer: Status = await link.call(GetStatus, answer=Status)
+            status: DeviceStatus = await link.call(GetStatus, answer=DeviceStatus)
         except DeviceDied:
             return DeviceStatus.OFFLINE
-        return answer.status
+        return status
 
     async def get_supported_operations(self, model: Model) -> tuple[bool, ...]:
-        """What the device says; connects again if the service died."""
-        session = await self._supervisor.connected()
-        number = await session.number_of(model)
-        answer: Supported = await session.link.call(lambda n: Supports(n, number), answer=Supported)
-        return answer.operations
+        """What the device says."""
+        return await self._asked(model, Supports, answer=tuple[bool, ...])
 
     async def why_not(self, model: Model) -> tuple[str | None, ...]:
         """For each operation why the device does not take it, as far as the service told it."""
-        session = await self._supervisor.connected()
-        number = await session.number_of(model)
-        answer: Reasons = await session.link.call(lambda n: GetReasons(n, number), answer=Reasons)
-        return tuple(reason or None for reason in answer.reasons)
+        reasons = await self._asked(model, GetReasons, answer=tuple[str, ...])
+        return tuple(reason or None for reason in reasons)
 
     async def lowerings(
         self, model: Model, preference: ExecutionPreference
     ) -> tuple[Lowering, ...]:
         """The ways in which the device behind the service runs a model."""
-        session = await self._supervisor.connected()
-        number = await session.number_of(model)
-        answer: Lowerings = await session.link.call(
-            lambda n: GetLowerings(n, number, preference), answer=Lowerings
-        )
-        return answer.lowerings
+        return await self._asked(model, GetLowerings, preference, answer=tuple[Lowering, ...])
 
     async def prepare_model(
         self,
@@ -216,17 +204,17 @@ class ServiceDevice(KnownDevice):
             numbers.append(prepared.number)
         buffer = link.number()
         try:
-            answer: Allocated = await link.call(
+            token = await link.call(
                 lambda n: Allocate(
                     n, buffer, desc, tuple(numbers), tuple(input_roles), tuple(output_roles)
                 ),
-                answer=Allocated,
+                answer=int,
             )
         except BaseException:
             # It may have been allocated all the same.
             link.notify_soon(CloseBuffer(0, buffer))
             raise
-        return RemoteBuffer(link, session.memories, buffer, answer.token)
+        return RemoteBuffer(link, session.memories, buffer, token)
 
     def observe(self, tracer: Tracer) -> None:
         """Have the service tell what it does, while instruments want to know."""
@@ -240,6 +228,15 @@ class ServiceDevice(KnownDevice):
         finally:
             self._supervisor.close()
         await self._supervisor.ended()
+
+    async def _asked(
+        self, model: Model, message: Callable[..., Message], *arguments: object, answer: type[T]
+    ) -> T:
+        """What the service says of a model; connects again if it died."""
+        session = await self._supervisor.connected()
+        number = await session.number_of(model)
+        found: T = await session.link.call(lambda n: message(n, number, *arguments), answer=answer)
+        return found
 
     async def _prepared(
         self,

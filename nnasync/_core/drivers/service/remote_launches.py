@@ -11,24 +11,23 @@ import os
 import weakref
 from collections.abc import Sequence
 
+from nnasync._core.device_helpers import failed_info
 from nnasync._core.drivers.service.link import LATE_NS, Link
 from nnasync._core.wire.connection import close_all
 from nnasync._core.wire.messages import (
     CancelLaunch,
     ForgetLaunch,
-    Info,
     LaunchEnded,
     LaunchInfo,
     error_of,
 )
+from nnasync.device import ExecutionInfo
 from nnasync.errors import (
-    BadState,
     MissedDeadlineTransient,
     NNError,
     ResourceExhaustedTransient,
 )
 from nnasync.fences import Fence
-from nnasync.hal import ErrorStatus, Timing
 from nnasync.scheduler import NEVER_NS
 
 __all__ = ["RemoteExecution", "RemoteFence"]
@@ -94,15 +93,14 @@ class RemoteExecution:
         if alarm is not None:
             fence.add_callback(lambda _: alarm.disarm())
 
-    async def get_execution_info(self) -> Info:
+    async def get_execution_info(self) -> ExecutionInfo:
         """Status and timings; raises BadState while the fence is pending."""
-        if not self.fence.done:
-            raise BadState("the execution has not finished; await its fence first")
-        error = self.fence.error
-        if error is not None:
-            status = error.status if isinstance(error, NNError) else ErrorStatus.GENERAL_FAILURE
-            return Info(status, Timing(), Timing())
-        info: Info = await self._link.call(lambda n: LaunchInfo(n, self.number), answer=Info)
+        failed = failed_info(self.fence)
+        if failed is not None:
+            return failed
+        info: ExecutionInfo = await self._link.call(
+            lambda n: LaunchInfo(n, self.number), answer=ExecutionInfo
+        )
         return info
 
     def cancel(self) -> None:
