@@ -44,3 +44,8 @@ def test_names_that_are_not_there_and_pairs_that_differ(path: Path, tmp_path: Pa
     other.write_bytes(tflite_file([floats(1, 2), floats(2, 1)], ops, [0], [1]))
     with pytest.raises(ModelError):
         nn.load(other, state={"t1": "t0"})
+
+
+def test_a_state_is_a_guess_or_names(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="neither .guess. nor names"):
+        nn.load(path, state="all")  # type: ignore[arg-type]

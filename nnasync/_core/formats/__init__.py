@@ -1,4 +1,4 @@
-"""What importers and drivers share of foreign formats: types, and files kept whole."""
+"""What importers and drivers share of foreign formats: types, states, and files kept whole."""
 
 from __future__ import annotations
 

@@ -7,21 +7,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from nnasync._core.deferred import deferred
+from nnasync._core.formats.states import States, with_states
 from nnasync.errors import InvalidArgument
-from nnasync.hal import Model, StatePair
+from nnasync.hal import Model
 from nnasync.tracing import vlog
 
 if TYPE_CHECKING:
-    from nnasync._core import validation
     from nnasync._core.importers import description
 else:
-    validation = deferred("nnasync._core.validation")
     description = deferred("nnasync._core.importers.description")
 
-__all__ = ["LOADERS", "check_suffix", "describe", "load", "with_states"]
+__all__ = ["LOADERS", "check_suffix", "describe", "load"]
 
 LOADERS: Mapping[str, str] = {
     ".nnm": "nnasync._core.model:load_nnm",
@@ -30,24 +27,32 @@ LOADERS: Mapping[str, str] = {
 }
 """What loads the files of each suffix, as "module:function"; imported when it is wanted."""
 
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "signature": (".tflite",),
+    "shapes": (".tflite", ".onnx"),
+}
+"""The suffixes of the files that an option is for."""
+
 
 def load(
     path: str | os.PathLike[str],
     *,
     signature: str | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
-    state: Mapping[str, str] | None = None,
+    state: States | None = None,
 ) -> Model:
     """The model in a file: `.tflite`, `.onnx` or `.nnm`.
 
-    Of a `.tflite` file, `signature` names the one whose subgraph and names are taken, and `shapes`
-    gives shapes of inputs by name where the file leaves dimensions open; None leaves one open.
+    Of a `.tflite` file, `signature` names the one whose subgraph and names are taken. `shapes`
+    gives shapes of inputs by name where a `.tflite` or `.onnx` file leaves dimensions open; None
+    leaves one open.
 
     It blocks while the file is read and converted, up to seconds for a large one: a coroutine gives
     the path to `Runtime.compile` instead, which loads it in a thread.
 
     `state` names outputs that are the next values of inputs, as `{"next": "state"}`: both become a
-    state, which bursts carry, and calls neither take nor give it.
+    state, which bursts carry, and calls neither take nor give it. `state="guess"` takes the outputs
+    that are named like states, such as `stateN` for `state`; `describe` tells which these are.
 
     A file with operators that are not translated is kept whole, for ONNX Runtime or LiteRT. Raises
     ModelError where it is broken or nothing runs it, InvalidArgument for another suffix, a missing
@@ -57,8 +62,10 @@ def load(
     module, _, name = LOADERS[check_suffix(path)].partition(":")
     options = {"signature": signature, "shapes": shapes}
     given = {name: value for name, value in options.items() if value is not None}
-    if given and check_suffix(path) != ".tflite":
-        raise InvalidArgument(f"{os.fspath(path)}: {'= and '.join(given)}= is for .tflite files")
+    for option in given:
+        if check_suffix(path) not in _OPTIONS[option]:
+            kinds = " and ".join(_OPTIONS[option])
+            raise InvalidArgument(f"{os.fspath(path)}: {option}= is for {kinds} files")
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
     model = with_states(loader(path, **given), state or {})
     main = model.main
@@ -70,31 +77,6 @@ def load(
         len(model.referenced),
     )
     return model
-
-
-def with_states(model: Model, state: Mapping[str, str]) -> Model:
-    """A model whose outputs by these names are the next values of inputs.
-
-    Raises InvalidArgument for names that it does not have, ModelError where the two differ in type
-    or shape, or are a state already.
-    """
-    if not state:
-        return model
-    inputs, outputs = (
-        {model.main.operands[index].name: place for place, index in enumerate(indexes)}
-        for indexes in (model.main.input_indexes, model.main.output_indexes)
-    )
-    pairs = []
-    for new, old in state.items():
-        if new not in outputs or old not in inputs:
-            raise InvalidArgument(
-                f"state: no output {new!r} with an input {old!r}; inputs are {', '.join(inputs)},"
-                f" outputs {', '.join(outputs)}"
-            )
-        pairs.append(StatePair(input=inputs[old], output=outputs[new]))
-    found = msgspec.structs.replace(model, state=(*model.state, *pairs))
-    validation.validate_model(found)
-    return found
 
 
 def describe(path: str | os.PathLike[str]) -> description.Description:

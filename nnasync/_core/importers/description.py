@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Sequence
 
 from nnasync import hal
+from nnasync._core.formats.states import guessed_states
 from nnasync.hal import Model, Operand, OperandType, Struct
 
 __all__ = ["Description", "PortDescription", "SignatureDescription", "described"]
@@ -47,7 +48,8 @@ class Description(Struct, frozen=True):
     """What a file of a model holds; `str` of it is a text of a line for each.
 
     `kept_whole` says why the file is run as it is, and is empty where it is translated. `labels`
-    are those of the first list of labels that is packed into a TFLite file.
+    are those of the first list of labels that is packed into a TFLite file. `guessed_states`
+    are outputs and the inputs whose next values they seem to be: what `state="guess"` takes.
     """
 
     path: str
@@ -58,6 +60,7 @@ class Description(Struct, frozen=True):
     states: tuple[PortDescription, ...]
     signatures: tuple[SignatureDescription, ...] = ()
     labels: tuple[str, ...] = ()
+    guessed_states: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         how = f"kept whole: {self.kept_whole}" if self.kept_whole else "translated"
@@ -69,6 +72,8 @@ class Description(Struct, frozen=True):
             ("signature", self.signatures),
         ):
             lines += [f"  {kind} {entry}" for entry in entries]
+        for new, old in self.guessed_states:
+            lines.append(f"  {new} is named like the next {old}: state={{{new!r}: {old!r}}}")
         if self.labels:
             shown = ", ".join(self.labels[:_SHOWN])
             lines.append(f"  {len(self.labels)} labels: {shown} ...")
@@ -90,6 +95,7 @@ def described(
         states=_ports(model, [n for p, n in enumerate(main.input_indexes) if p in old]),
         signatures=tuple(signatures),
         labels=_labels(path),
+        guessed_states=tuple(guessed_states(model).items()),
     )
 
 

@@ -191,8 +191,7 @@ def test_the_device_offers_the_extension() -> None:
     assert LiteRTEngine.extensions == (LITERT,)
 
 
-def test_signatures_and_shapes_are_for_tflite_files(tmp_path: Path) -> None:
-    path = tmp_path / "x.onnx"
-    path.touch()
-    with pytest.raises(InvalidArgument, match=r"signature= and shapes= is for \.tflite files"):
-        importers.load(path, signature="x", shapes={})
+def test_options_are_for_the_files_that_have_what_they_name(tmp_path: Path) -> None:
+    for name, option in (("x.onnx", {"signature": "x"}), ("x.nnm", {"shapes": {}})):
+        with pytest.raises(InvalidArgument, match=rf"{next(iter(option))}= is for \.tflite"):
+            importers.load(tmp_path / name, **option)

@@ -14,6 +14,7 @@ from typing import Any
 
 from nnasync._core.importers.onnx.conversion import convert
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, parse, read_bytes, read_graph
+from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
 from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
@@ -24,13 +25,17 @@ __all__ = ["load", "translate", "wrap"]
 logger = logging.getLogger("nnasync.importers.onnx")
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
     """The model in an `.onnx` file: translated, or else wrapped as one extension operation.
 
+    `shapes` gives shapes of inputs by name where the file leaves dimensions open: a number, or None
+    to leave it open; dimensions of the same name in other inputs and in outputs follow.
+
     A wrapped file must not be changed while the model is in use. Raises ModelError, with the file's
-    name, where the file is broken, InvalidArgument where onnx is not installed, OSError.
+    name, where the file is broken, InvalidArgument where onnx is not installed, and for an input or
+    a shape that the file does not have, OSError.
     """
-    message, graph, outside = _read(path)
+    message, graph, outside = _read(path, shapes)
     name = Path(path).stem
     try:
         model = convert(graph, name)
@@ -67,13 +72,19 @@ def _wrapped(
         raise _named(path, error) from error
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[Any, OnnxGraph, bool]:
+def _read(
+    path: str | os.PathLike[str], shapes: Shapes | None = None
+) -> tuple[Any, OnnxGraph, bool]:
     """The message, its graph, and whether parts of it came from other files."""
     try:
         message, outside = parse(read_bytes(path), Path(path).resolve().parent)
-        return message, read_graph(message), outside
+        graph = read_graph(message)
     except ModelError as error:
         raise _named(path, error) from error
+    try:
+        return message, with_shapes(graph, shapes or {}), outside
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{os.fspath(path)}: {error}") from error
 
 
 def _named(path: str | os.PathLike[str], error: InvalidArgument) -> ModelError:

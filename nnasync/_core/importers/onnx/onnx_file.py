@@ -29,11 +29,15 @@ _MAX_DEPTH = 16
 
 
 class OnnxPort(Struct, frozen=True):
-    """An input or output: its element type by number, its shape, with None for what is open."""
+    """An input or output: its element type by number, its shape, with None for what is open.
+
+    `labels` are the names of open dimensions; those of one name are equally large.
+    """
 
     name: str
     element: int
     shape: tuple[int | None, ...] | None
+    labels: tuple[str, ...] = ()
 
 
 class OnnxNode(msgspec.Struct, frozen=True, eq=False):
@@ -152,13 +156,14 @@ def _port(value: Any) -> OnnxPort:
     if not value.type.HasField("tensor_type"):
         raise ModelError(f'"{value.name}" is no tensor')
     tensor = value.type.tensor_type
-    shape = None
-    if tensor.HasField("shape"):
-        shape = tuple(
-            d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
-            for d in tensor.shape.dim
-        )
-    return OnnxPort(value.name, tensor.elem_type, shape)
+    if not tensor.HasField("shape"):
+        return OnnxPort(value.name, tensor.elem_type, None)
+    shape = tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
+        for d in tensor.shape.dim
+    )
+    labels = tuple(d.dim_param for d in tensor.shape.dim)
+    return OnnxPort(value.name, tensor.elem_type, shape, labels)
 
 
 def _node(index: int, node: Any) -> OnnxNode:

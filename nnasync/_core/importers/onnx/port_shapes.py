@@ -1,0 +1,62 @@
+"""Shapes that a caller gives to the inputs of a graph, where the file leaves dimensions open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort
+from nnasync.errors import InvalidArgument
+
+__all__ = ["Shapes", "with_shapes"]
+
+Shapes = Mapping[str, Sequence[int | None]]
+"""Shapes of inputs by name; None is a dimension that stays open."""
+
+
+def with_shapes(graph: OnnxGraph, shapes: Shapes) -> OnnxGraph:
+    """The graph with shapes of inputs by name; dimensions of a name that becomes known follow.
+
+    Raises InvalidArgument for an input that the graph does not have, and for a shape that differs
+    where the graph leaves nothing open.
+    """
+    known = {port.name: port for port in graph.inputs}
+    sizes: dict[str, int] = {}
+    for name, wanted in shapes.items():
+        if name not in known:
+            raise InvalidArgument(f"has no input {name!r}, only {', '.join(sorted(known))}")
+        _check(known[name], wanted)
+        for label, size in zip(known[name].labels, wanted, strict=False):
+            if label and size and sizes.setdefault(label, size) != size:
+                raise InvalidArgument(
+                    f"shapes= gives {label!r} the sizes {sizes[label]} and {size}"
+                )
+    return msgspec.structs.replace(
+        graph,
+        inputs=tuple(_sized(port, sizes, shapes.get(port.name)) for port in graph.inputs),
+        outputs=tuple(_sized(port, sizes, None) for port in graph.outputs),
+    )
+
+
+def _check(port: OnnxPort, wanted: Sequence[int | None]) -> None:
+    stated = port.shape
+    if stated is None:
+        return
+    if len(wanted) != len(stated) or any(
+        (size or 0) < 0 or (fixed and size != fixed)
+        for size, fixed in zip(wanted, stated, strict=True)
+    ):
+        raise InvalidArgument(f"input {port.name!r} has shape {list(stated)}, not {list(wanted)}")
+
+
+def _sized(
+    port: OnnxPort, sizes: Mapping[str, int], wanted: Sequence[int | None] | None
+) -> OnnxPort:
+    """A port with the sizes of its dimensions where they are known."""
+    shape = port.shape if wanted is None else tuple(size or None for size in wanted)
+    if shape is None:
+        return port
+    labels = port.labels or ("",) * len(shape)
+    found = tuple(n or sizes.get(label) for n, label in zip(shape, labels, strict=True))
+    return msgspec.structs.replace(port, shape=found)
