@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from nnasync._core.clock import Alarm, Watchdog, now_ns
 from nnasync._core.workers import GO, YIELD, Workers, threads
 from nnasync.tracing import Tracer
-from tests.rigs import ManualWatchdog
+from tests.rigs import GUARD_S, ManualWatchdog
 from tests.workers.steering import HIGH, LOW, MEDIUM, MS, Rig, Steps, until, wait
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -195,3 +196,20 @@ def test_low_is_not_starved_in_real_time() -> None:
     urgent.permit()
     wait(urgent_task)
     rig.close()
+
+
+def test_a_thread_that_is_on_its_way_to_the_work_is_enough(
+    aging: Callable[[int], AgingRig],
+) -> None:
+    """A thread of the idle class may take long to begin, and is not to get company for that."""
+    rig = aging(2)
+    begins = threading.Event()
+    rig.workers._on_start = lambda worker: begins.wait(GUARD_S)
+    low = Steps()
+    task = rig.submit(low, LOW)
+    rig.age()
+    assert rig.workers.statistics().threads == 1
+    begins.set()
+    low.reached()
+    low.permit()
+    wait(task)

@@ -347,13 +347,16 @@ class Workers:
         return self._scheduler.queued(_LOW) > 0 and (has_core or self._low_is_due())
 
     def _low_worker(self) -> Worker | None:
-        return self._idle_worker(_LOW) if self._may_start_low() else None
+        coming = sum(each.coming for each in self._workers if each.priorities is _LOW)
+        is_wanted = self._scheduler.queued(_LOW) > coming and self._may_start_low()
+        return self._idle_worker(_LOW) if is_wanted else None
 
     def _idle_worker(self, priorities: tuple[Priority, ...]) -> Worker | None:
         idle = self._idle[priorities]
         while idle:
             worker = idle.pop()
             if not self._demotion.is_outdated(worker):
+                worker.coming = True
                 return worker
             worker.leaving = True
             worker.wake()
@@ -473,7 +476,7 @@ class Workers:
         low: Worker | None = None
         job: Task | None = None
         with self._lock:
-            worker.finishing = False
+            worker.finishing = worker.coming = False
             if self._demotion.is_outdated(worker):
                 worker.leaving = True
                 with contextlib.suppress(ResourceExhaustedTransient):
@@ -589,10 +592,7 @@ class Workers:
 
     def _return(self, worker: Worker) -> None:
         """Count on a lost thread again, or have it end where another took its place."""
-        if self._is_full(worker.priorities):
-            worker.leaving = True
-        else:
-            worker.lost = False
+        worker.leaving = worker.lost = self._is_full(worker.priorities)
 
     def _expire(self, job: Job) -> None:
         if not isinstance(job, Task):

@@ -66,14 +66,27 @@ class ThreadStarter:
 class Worker:
     """One thread of a set: parked on a lock of its own, so that it can be woken by name."""
 
-    __slots__ = ("demoted", "finishing", "leaving", "lost", "priorities", "signal", "thread")
+    __slots__ = (
+        "coming",
+        "demoted",
+        "finishing",
+        "leaving",
+        "lost",
+        "priorities",
+        "signal",
+        "thread",
+    )
 
     def __init__(self, priorities: tuple[Priority, ...], *, demoted: bool = False) -> None:
-        """`demoted` is whether the thread has the lowest OS priority."""
+        """`demoted` is whether the thread has the lowest OS priority.
+
+        It is `coming` from its start, or from when it was woken, until it asks for work.
+        """
         self.priorities = priorities
         self.demoted = demoted
         self.signal = threading.Lock()
         self.signal.acquire()
+        self.coming = True
         self.finishing = False
         self.lost = False
         self.leaving = False
