@@ -6,11 +6,13 @@ may use other prefixes, and says which in `extension_name_to_prefix`. Devices de
 types of the extensions that they support in full; how large a value is nobody else knows. `sized`
 puts what they say into a model, so that its inputs and outputs can have such types.
 
-Our own extension, org.nnasync.tflite, has what TFLite can do in integers and the HAL cannot. It
-needs no operand types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwise
+Two extensions of ours have operations with kernels. org.nnasync.common has what networks of any
+format ask for and the HAL lacks, such as products of two matrices that are both computed.
+org.nnasync.tflite has what TFLite can do in integers and the HAL cannot. They need no operand
+types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwise
 TENSOR_QUANT16_ASYMM, whose values and zero point are larger by 2**15.
 
-Two others of ours, org.nnasync.onnx and org.nnasync.litert, have one operation: a whole ONNX or
+Two others, org.nnasync.onnx and org.nnasync.litert, have one operation: a whole ONNX or
 TFLite file. `formats.whole` says what its inputs and outputs are.
 """
 
@@ -36,16 +38,19 @@ from nnasync.hal import (
 )
 
 __all__ = [
+    "COMMON",
     "LITERT",
     "MAX_PREFIX",
     "ONNX",
     "TFLITE",
+    "CommonOperation",
     "GraphOperation",
     "Registry",
     "TfliteOperation",
     "encode",
     "extension_of",
     "is_legal_name",
+    "operation_key",
     "operation_label",
     "plain",
     "prefix_of",
@@ -57,6 +62,9 @@ __all__ = [
 
 MAX_PREFIX = 2**15 - 1
 """The largest prefix that a model may use."""
+
+COMMON = Extension("org.nnasync.common")
+"""The extension with operations that networks of any format have, as devices offer it."""
 
 TFLITE = Extension("org.nnasync.tflite")
 """The extension with TFLite's integer operations, as devices offer it."""
@@ -76,6 +84,13 @@ class GraphOperation(enum.IntEnum):
     GRAPH = 0
 
 
+class CommonOperation(enum.IntEnum):
+    """Operation types within `COMMON`."""
+
+    BATCH_MATMUL = 0
+    GELU = 1
+
+
 class TfliteOperation(enum.IntEnum):
     """Operation types within `TFLITE`."""
 
@@ -87,6 +102,7 @@ class TfliteOperation(enum.IntEnum):
 
 
 _OPERATIONS: Mapping[str, type[enum.IntEnum]] = {
+    COMMON.name: CommonOperation,
     TFLITE.name: TfliteOperation,
     ONNX.name: GraphOperation,
     LITERT.name: GraphOperation,
@@ -152,6 +168,17 @@ def extension_of(entries: Sequence[ExtensionNameAndPrefix], type: int) -> tuple[
         if prefix and entry.prefix == prefix:
             return entry.name, type_within(type)
     return None
+
+
+def operation_key(
+    entries: Sequence[ExtensionNameAndPrefix], type: int
+) -> int | tuple[str, int] | None:
+    """What an operation type of a model is looked up by in tables of operations.
+
+    That is the type itself, or the name of the extension and the type within it; None where the
+    model names no extension.
+    """
+    return extension_of(entries, type) if hal.is_extension(type) else type
 
 
 def sized(model: Model, offered: Iterable[Extension], who: str) -> Model:

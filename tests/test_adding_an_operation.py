@@ -13,7 +13,7 @@ import pytest
 
 from nnasync import hal
 from nnasync.conformance.random_graphs.samplers import SAMPLERS
-from nnasync.extensions import TFLITE, TfliteOperation
+from nnasync.extensions import COMMON, TFLITE, CommonOperation, TfliteOperation
 from nnasync.hal import OperationType
 from nnasync.kernels import EXTENSION_OPERATIONS, OPERATIONS, Operation
 from tests.fuzz.samples import without_samples
@@ -30,24 +30,33 @@ class NewOperation(enum.IntEnum):
 
 
 class NewTfliteOperation(enum.IntEnum):
-    """One that somebody has begun to add to our extension."""
+    """One that somebody has begun to add to our extension for TFLite."""
 
     NEW = 100
 
 
-def is_of_tflite(type: enum.IntEnum) -> bool:
-    return isinstance(type, TfliteOperation | NewTfliteOperation)
+class NewCommonOperation(enum.IntEnum):
+    """One that somebody has begun to add to our extension for networks of any format."""
+
+    NEW = 101
+
+
+def extension_of(type: enum.IntEnum) -> str:
+    """The name of the extension that a type belongs to, or nothing."""
+    if isinstance(type, CommonOperation | NewCommonOperation):
+        return COMMON.name
+    return TFLITE.name if isinstance(type, TfliteOperation | NewTfliteOperation) else ""
 
 
 def block_of(type: enum.IntEnum) -> Operation | None:
-    if is_of_tflite(type):
-        return EXTENSION_OPERATIONS.get((TFLITE.name, type))
+    if extension_of(type):
+        return EXTENSION_OPERATIONS.get((extension_of(type), type))
     return OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
 
 
 def has_number(type: enum.IntEnum) -> bool:
-    if is_of_tflite(type):
-        return isinstance(type, TfliteOperation)
+    if extension_of(type):
+        return isinstance(type, TfliteOperation | CommonOperation)
     return hal.operation_since(type) is not None
 
 
@@ -57,11 +66,12 @@ def has_form(type: enum.IntEnum) -> bool:
 
 
 def has_sampler(type: enum.IntEnum) -> bool:
-    return is_of_tflite(type) or type in SAMPLERS
+    return bool(extension_of(type)) or type in SAMPLERS
 
 
 def has_section(type: enum.IntEnum) -> bool:
-    name = f"{TFLITE.name}.{type.name} ({type})" if is_of_tflite(type) else type.name
+    extension = extension_of(type)
+    name = f"{extension}.{type.name} ({type})" if extension else type.name
     return f"\n## {name}\n" in PAGE
 
 
@@ -79,15 +89,22 @@ def missing(type: enum.IntEnum) -> list[str]:
     return [place for place, has in PLACES.items() if not has(type)]
 
 
-@pytest.mark.parametrize("type", [*OperationType, *TfliteOperation], ids=lambda type: type.name)
+@pytest.mark.parametrize(
+    "type", [*OperationType, *TfliteOperation, *CommonOperation], ids=lambda type: type.name
+)
 def test_every_operation_is_everywhere(type: enum.IntEnum) -> None:
-    if type not in WITHOUT_KERNELS or is_of_tflite(type):
+    if type not in WITHOUT_KERNELS or extension_of(type):
         places = missing(type)
         assert not places, f"{type.name} has no place yet: {'; '.join(places)}"
 
 
 @pytest.mark.parametrize(
-    ("type", "not_asked"), [(NewOperation.NEW, ""), (NewTfliteOperation.NEW, "a sampler")]
+    ("type", "not_asked"),
+    [
+        (NewOperation.NEW, ""),
+        (NewTfliteOperation.NEW, "a sampler"),
+        (NewCommonOperation.NEW, "a sampler"),
+    ],
 )
 def test_a_new_one_is_missed_everywhere(type: enum.IntEnum, not_asked: str) -> None:
     asked = [place for place in PLACES if not (not_asked and place.startswith(not_asked))]

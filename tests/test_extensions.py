@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,8 +14,10 @@ from nnasync._core.model import ModelBuilder
 from nnasync._core.validation import validate_extension, validate_model
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import (
+    COMMON,
     MAX_PREFIX,
     TFLITE,
+    CommonOperation,
     Registry,
     TfliteOperation,
     encode,
@@ -145,11 +149,14 @@ def test_illegal_descriptions(extension: Extension) -> None:
         Registry([extension])
 
 
-def test_our_extension_is_legal() -> None:
-    validate_extension(TFLITE)
+@pytest.mark.parametrize(
+    ("extension", "operations"), [(TFLITE, TfliteOperation), (COMMON, CommonOperation)]
+)
+def test_our_extensions_are_legal(extension: Extension, operations: type[enum.IntEnum]) -> None:
+    validate_extension(extension)
     # Files of saved models have these numbers: a new operation gets the next one.
-    assert [operation.value for operation in TfliteOperation] == list(range(len(TfliteOperation)))
-    assert {*EXTENSION_OPERATIONS} >= {(TFLITE.name, number) for number in TfliteOperation}
+    assert [operation.value for operation in operations] == list(range(len(operations)))
+    assert {*EXTENSION_OPERATIONS} >= {(extension.name, number) for number in operations}
 
 
 @pytest.mark.parametrize("operation", EXTENSION_OPERATIONS.values(), ids=lambda each: each.name)

@@ -25,10 +25,8 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.packing import PACKING, Packing
 
 if TYPE_CHECKING:
+    from nnasync.kernels.extension_operations import EXTENSION_OPERATIONS as EXTENSION_OPERATIONS
     from nnasync.kernels.registry import OPERATIONS as OPERATIONS
-    from nnasync.kernels.tflite.extension_operations import (
-        EXTENSION_OPERATIONS as EXTENSION_OPERATIONS,
-    )
 
 __all__ = [
     "EXTENSION_OPERATIONS",
@@ -49,5 +47,5 @@ __all__ = [
 ]
 
 __getattr__ = names(
-    __name__, {"OPERATIONS": "registry", "EXTENSION_OPERATIONS": "tflite.extension_operations"}
+    __name__, {"OPERATIONS": "registry", "EXTENSION_OPERATIONS": "extension_operations"}
 )

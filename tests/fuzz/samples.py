@@ -14,7 +14,7 @@ import numpy as np
 from nnasync import hal
 from nnasync._core.model import ModelBuilder, Value
 from nnasync.errors import CallerError, InvalidArgument
-from nnasync.extensions import TFLITE
+from nnasync.extensions import COMMON, TFLITE
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, Struct
 from nnasync.hal import OperationType as O
 from nnasync.kernels import (
@@ -27,7 +27,14 @@ from nnasync.kernels import (
 )
 from tests.validation.models import branching, example, looping, one_of_each
 
-__all__ = ["Sample", "official_samples", "own_samples", "random_array", "without_samples"]
+__all__ = [
+    "Sample",
+    "official_samples",
+    "own_samples",
+    "random_array",
+    "samples_of",
+    "without_samples",
+]
 
 T = OperandType
 
@@ -167,6 +174,11 @@ _FORMS: dict[str, tuple[Form, ...]] = {
         _RNN | {"merge_outputs": True, "is_time_major": True},
         {"aux_input": (2, 2, 3), "aux_input_weights": Constant(4, 3)} | _RNN,
     ),
+    f"{COMMON.name}.BATCH_MATMUL": (
+        {"a": (2, 1, 3), "b": Constant(3, 2), "transpose_a": False, "transpose_b": False},
+        {"a": (3, 2), "b": (2, 2, 3), "transpose_a": True, "transpose_b": True},
+    ),
+    f"{COMMON.name}.GELU": ({"approximate": False}, {"approximate": True}),
     "BOX_WITH_NMS_LIMIT": tuple(
         {
             "scores": (4, 3),
@@ -349,8 +361,9 @@ class _Writer:
             values.insert(1, values[0])
         outputs = self._outputs(signature, [None if v is None else v.tensor for v in values])
         type = operation.type
-        if operation.name.startswith(TFLITE.name):
-            type = builder.extension_type(TFLITE.name, type)
+        extension = _extension(operation)
+        if extension:
+            type = builder.extension_type(extension, type)
         results = builder.operation_outputs(type, *values, outputs=outputs)
         for index, result in enumerate(results):
             builder.output(f"output {index}", result)
@@ -428,10 +441,15 @@ def _part(name: str, form: Form) -> Any:
     return False
 
 
+def _extension(operation: Operation) -> str:
+    """The name of the extension of an operation, which its own begins with; or nothing."""
+    return operation.name.rpartition(".")[0]
+
+
 def _forms(operation: Operation) -> tuple[Form, ...]:
     """The forms under its whole name, or those of the HAL's operation of the same name."""
-    name = operation.name.removeprefix(TFLITE.name + ".")
-    if operation.type == O.BIDIRECTIONAL_SEQUENCE_LSTM:
+    name = operation.name.removeprefix(_extension(operation) + ".")
+    if operation.type == O.BIDIRECTIONAL_SEQUENCE_LSTM and not _extension(operation):
         name = "BIDIRECTIONAL_SEQUENCE_LSTM"
     return _FORMS.get(operation.name) or _FORMS.get(name, ({},))
 
@@ -444,6 +462,12 @@ def _of_operation(operation: Operation, source: random.Random) -> Iterator[Sampl
                 yield _Writer(operation, source).sample(signature, form)
             except CallerError as error:
                 yield error
+
+
+def samples_of(operation: Operation) -> list[Sample]:
+    """The samples of one operation, the same each time."""
+    made = _of_operation(operation, random.Random(7))
+    return [sample for sample in made if isinstance(sample, Sample)]
 
 
 def without_samples(operations: Iterable[Operation]) -> list[str]:

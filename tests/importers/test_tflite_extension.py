@@ -77,9 +77,9 @@ def test_real_models(shared: Path, tmp_path: Path, name: str, expected: dict[str
 
 
 def test_the_reference_reports_the_extension() -> None:
-    assert ReferenceEngine().extensions == (TFLITE,)
-    assert {name for name, _ in EXTENSION_OPERATIONS} == {TFLITE.name}
-    assert {number for _, number in EXTENSION_OPERATIONS} == set(TfliteOperation)
+    assert TFLITE in ReferenceEngine().extensions
+    numbers = {number for name, number in EXTENSION_OPERATIONS if name == TFLITE.name}
+    assert numbers == set(TfliteOperation)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,15 @@ import pytest
 
 from nnasync import hal
 from nnasync.errors import ModelError
-from nnasync.hal import OperandType, OperationType
-from nnasync.kernels import OPERATIONS, Operation, Parameter, Signature, Tensor
+from nnasync.hal import OperandType
+from nnasync.kernels import (
+    EXTENSION_OPERATIONS,
+    OPERATIONS,
+    Operation,
+    Parameter,
+    Signature,
+    Tensor,
+)
 
 INTEGERS = (0, 1, 2, 3, 1, 1, -1, 4, 2**31 - 1)
 FLOATS = (0.0, 1.0, 0.5, -1.0)
@@ -65,9 +72,10 @@ def attempt(operation: Operation, signature: Signature, rng: random.Random) -> b
     return True
 
 
-@pytest.mark.parametrize("type", OPERATIONS, ids=lambda type: type.name)
-def test_computes_or_says_what_is_wrong(type: OperationType) -> None:
-    rng = random.Random(int(type))
-    operation = OPERATIONS[type]
+@pytest.mark.parametrize(
+    "operation", [*OPERATIONS.values(), *EXTENSION_OPERATIONS.values()], ids=lambda each: each.name
+)
+def test_computes_or_says_what_is_wrong(operation: Operation) -> None:
+    rng = random.Random(operation.type)
     for _ in range(300):
         attempt(operation, rng.choice(operation.signatures), rng)

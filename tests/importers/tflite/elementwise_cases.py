@@ -134,7 +134,6 @@ CASES: dict[str, Make] = {
             ("ELU", -4),
         ]
     },
-    "GELU FLOAT32": unary("GELU", "FLOAT32", None, "GeluOptions", Approximate=True),
     "LEAKY_RELU FLOAT32": unary("LEAKY_RELU", "FLOAT32", None, "LeakyReluOptions", Alpha=0.3),
     **{f"{name} INT32": unary(name, "INT32") for name in ("ABS", "NEG")},
     **{

@@ -10,10 +10,15 @@ import pytest
 
 from nnasync._core.importers.tflite import load, translate
 from nnasync.errors import ModelError
-from tests.importers.tflite import elementwise_cases, movement_cases, window_cases
+from tests.importers.tflite import (
+    common_cases,
+    elementwise_cases,
+    movement_cases,
+    window_cases,
+)
 from tests.importers.tflite.judge import cases, compare, litert, numbers, reference, written
 
-CASES = cases(elementwise_cases.CASES, movement_cases.CASES, window_cases.CASES)
+CASES = cases(elementwise_cases.CASES, movement_cases.CASES, window_cases.CASES, common_cases.CASES)
 FEW, MANY = range(3), range(3, 20)
 
 

@@ -9,7 +9,7 @@ from nnasync._core.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES, chec
 from nnasync._core.packages import version_of
 from nnasync.engine import CacheFiles, EngineBase, Layer, Lowering, Phase, Plan, span
 from nnasync.errors import BadState, ModelError
-from nnasync.extensions import TFLITE
+from nnasync.extensions import COMMON, TFLITE
 from nnasync.hal import (
     Capabilities,
     DeviceType,
@@ -45,7 +45,7 @@ class ReferenceEngine(EngineBase):
 
     name = "nnasync-reference"
     type = DeviceType.CPU
-    extensions: tuple[Extension, ...] = (TFLITE,)
+    extensions: tuple[Extension, ...] = (COMMON, TFLITE)
     concurrency = 0
     cache_files = (1, 1)
     tries_ahead = True

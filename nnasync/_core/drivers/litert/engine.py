@@ -56,8 +56,10 @@ class LiteRTEngine(EngineBase):
 
     name = "litert-cpu"
     type = DeviceType.CPU
-    extensions: tuple[Extension, ...] = (Extension("org.nnasync.litert"),)
-    """`extensions.LITERT`, which a warm start does without."""
+    extensions: tuple[Extension, ...] = tuple(
+        Extension(f"org.nnasync.{name}") for name in ("litert", "common", "tflite")
+    )
+    """Those of `nnasync.extensions`, by their names: a warm start does without that module."""
     concurrency = 0
     cache_files = (2, 0)
     tries_ahead = True

@@ -9,7 +9,7 @@ from nnasync._core.drivers.litert.litert_program import LiteRTProgram, Shapes
 from nnasync._core.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, PRODUCTS, Lower
 from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node, nodes_of
 from nnasync.errors import ModelError
-from nnasync.extensions import TFLITE, TfliteOperation, extension_of, operation_label
+from nnasync.extensions import extension_of, operation_label
 from nnasync.hal import Model
 from nnasync.kernels import NotConstant
 
@@ -128,6 +128,4 @@ def _lowering(model: Model, node: Node) -> Lower | None:
     if not hal.is_extension(node.type):
         return LOWERINGS.get(hal.OperationType(node.type))
     found = extension_of(model.extension_name_to_prefix, node.type)
-    if found is None or found[0] != TFLITE.name:
-        return None
-    return EXTENSION_LOWERINGS.get(TfliteOperation(found[1]))
+    return None if found is None else EXTENSION_LOWERINGS.get(found)

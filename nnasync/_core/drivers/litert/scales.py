@@ -88,7 +88,14 @@ _Check = Callable[[Sequence[FileTensor], FileTensor], None]
 _CHECKS: Mapping[str, _Check] = {
     **dict.fromkeys(("ADD", "SUB"), _check_sum),
     **dict.fromkeys(
-        ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "MUL"),
+        (
+            "BATCH_MATMUL",
+            "CONV_2D",
+            "DEPTHWISE_CONV_2D",
+            "FULLY_CONNECTED",
+            "MUL",
+            "TRANSPOSE_CONV",
+        ),
         _check_product,
     ),
 }

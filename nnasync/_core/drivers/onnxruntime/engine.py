@@ -22,7 +22,7 @@ from nnasync._core.formats.onnx import ELEMENTS
 from nnasync._core.formats.whole import file_of, graph_of
 from nnasync.engine import EngineBase, Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
-from nnasync.extensions import ONNX
+from nnasync.extensions import COMMON, ONNX
 from nnasync.hal import (
     Array,
     Capabilities,
@@ -56,7 +56,7 @@ class OnnxRuntimeEngine(EngineBase):
     Raises InvalidArgument where the installed package does not have the provider.
     """
 
-    extensions: tuple[Extension, ...] = (ONNX,)
+    extensions: tuple[Extension, ...] = (ONNX, COMMON)
     concurrency = 0
     tries_ahead = True
     capabilities = Capabilities(

@@ -76,7 +76,8 @@ class OpenVinoEngine(EngineBase):
 
     name = "openvino-cpu"
     type = DeviceType.CPU
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple[Extension, ...] = (Extension("org.nnasync.common"),)
+    """`extensions.COMMON`, which a warm start does without."""
     concurrency = 0
     cache_files = (2, 0)
     tries_ahead = True

@@ -56,4 +56,5 @@ def one(build: Callable[[Scope], Result]) -> Build:
     return lambda scope: (build(scope),)
 
 
-Rules = Mapping[int, Rule]
+Rules = Mapping[int | tuple[str, int], Rule]
+"""By type of operation, or by extension and the type within it."""

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nnasync import hal
 from nnasync._core.drivers.openvino.lowered import Build, OpenVinoUnsupported
 from nnasync._core.drivers.openvino.lowering import RULES
-from nnasync._core.validation import subgraph_tensors
+from nnasync._core.validation import find_operation, subgraph_tensors
 from nnasync.errors import ModelError
-from nnasync.extensions import operation_label
-from nnasync.hal import Model, Operation, OperationType
-from nnasync.kernels import OPERATIONS, Arguments, NotConstant, Tensor
+from nnasync.extensions import operation_key, operation_label
+from nnasync.hal import Model, Operation
+from nnasync.kernels import Arguments, NotConstant, Tensor
 
 __all__ = ["LoweringStep", "reason", "resolve"]
 
@@ -56,11 +55,12 @@ def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> L
     """Infer what an operation writes, complete `tensors` with it, and lower it."""
     name = operation_label(model.extension_name_to_prefix, operation.type)
     try:
-        arguments, outputs = _inferred(operation, tensors)
+        arguments, outputs = _inferred(model, operation, tensors)
         for index, tensor in zip(operation.outputs, outputs, strict=True):
             tensors[index] = tensor
         _check_known(arguments, outputs)
-        rule = RULES.get(operation.type)
+        key = operation_key(model.extension_name_to_prefix, operation.type)
+        rule = None if key is None else RULES.get(key)
         if rule is None:
             raise _NoRule
         return LoweringStep(operation, outputs, rule.apply(arguments, outputs))
@@ -74,11 +74,9 @@ def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> L
 
 
 def _inferred(
-    operation: Operation, tensors: Sequence[Tensor | None]
+    model: Model, operation: Operation, tensors: Sequence[Tensor | None]
 ) -> tuple[Arguments, list[Tensor]]:
-    known = None
-    if not hal.is_extension(operation.type):
-        known = OPERATIONS.get(OperationType(operation.type))
+    known = find_operation(model, operation.type)
     if known is None:
         raise _NoRule
     inputs = [tensors[index] for index in operation.inputs]

@@ -151,20 +151,6 @@ def _remainder(tensors: Tensors, operator: OperatorInfo) -> None:
     tensors.emit(operator, _T.SUB, [a, product, 0])
 
 
-def _gelu(tensors: Tensors, operator: OperatorInfo) -> None:
-    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))): the form that approximates."""
-    build, x = tensors.builder.operation, tensors.input(operator, 0)
-    cube = build(_T.MUL, build(_T.MUL, x, x, 0), x, 0)
-    inner = build(_T.ADD, x, build(_T.MUL, cube, _number(0.044715), 0), 0)
-    tanh = build(_T.TANH, build(_T.MUL, inner, _number(math.sqrt(2 / math.pi)), 0))
-    half = build(_T.MUL, x, _number(0.5), 0)
-    tensors.emit(operator, _T.MUL, [half, build(_T.ADD, tanh, _number(1), 0), 0])
-
-
-def _refuse_exact(graph: Graph, operator: OperatorInfo) -> str | None:
-    return None if option(operator, "Approximate") else "by the error function"
-
-
 def _sign(tensors: Tensors, operator: OperatorInfo) -> None:
     """1, -1 or 0: whether x is above 0 less whether it is below."""
     x, build = tensors.input(operator, 0), tensors.builder.operation
@@ -255,7 +241,6 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
     "RELU6": _one(PLAIN, _clamp(_T.RELU6)),
     "RELU_0_TO_1": _one(FLOATS, _clamp_to_one),
     "ELU": _either(_T.ELU, FLOATS, "", 1.0),
-    "GELU": (Converter(FLOATS, _gelu, _refuse_exact, options="GeluOptions"),),
     "PRELU": _one(PLAIN, _plain(_T.PRELU)),
     "LEAKY_RELU": _one(FLOATS, _leaky, "LeakyReluOptions"),
     "EQUAL": _comparison(_T.EQUAL, _ANY),

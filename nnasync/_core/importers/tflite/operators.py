@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nnasync._core.importers.tflite import (
+    common_operations,
     control_flow,
     custom,
     elementwise,
@@ -35,6 +36,7 @@ _FAMILIES = (
     strided_slice,
     variables,
     windows,
+    common_operations,
     extension,
 )
 

@@ -9,6 +9,7 @@ from nnasync._core.drivers.litert.lowering import (
     activation,
     bands,
     cells,
+    common_operations,
     concatenation,
     elementwise,
     movement,
@@ -20,7 +21,7 @@ from nnasync._core.drivers.litert.lowering import (
     tflite_operations,
     windows,
 )
-from nnasync.extensions import TfliteOperation
+from nnasync.extensions import COMMON, TFLITE
 from nnasync.hal import OperationType
 
 __all__ = ["EXTENSION_LOWERINGS", "LOWERINGS", "PRODUCTS", "Lower"]
@@ -45,4 +46,8 @@ PRODUCTS: Mapping[OperationType, Lower] = {**bands.PRODUCTS, **cells.PRODUCTS}
 """Other forms, of matrix products, which raise Unsupported, before they add anything, where they do
 not suit."""
 
-EXTENSION_LOWERINGS: Mapping[TfliteOperation, Lower] = tflite_operations.LOWERINGS
+EXTENSION_LOWERINGS: Mapping[tuple[str, int], Lower] = {
+    **{(COMMON.name, type): lower for type, lower in common_operations.LOWERINGS.items()},
+    **{(TFLITE.name, type): lower for type, lower in tflite_operations.LOWERINGS.items()},
+}
+"""Those of extensions, by name and type within; all of org.nnasync.tflite are the engine's own."""

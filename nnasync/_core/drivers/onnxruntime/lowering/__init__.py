@@ -9,7 +9,12 @@ from __future__ import annotations
 import importlib.util
 
 from nnasync import hal
-from nnasync._core.drivers.onnxruntime.lowering import elementwise, movement, windows
+from nnasync._core.drivers.onnxruntime.lowering import (
+    common_operations,
+    elementwise,
+    movement,
+    windows,
+)
 from nnasync._core.drivers.onnxruntime.lowering.call import (
     OperationCall,
     OrtUnsupported,
@@ -24,10 +29,11 @@ from nnasync.kernels import NotConstant, Tensor
 
 __all__ = ["LOWERINGS", "OrtUnsupported", "lower", "reason", "reasons"]
 
-LOWERINGS: dict[int, Lower] = {
+LOWERINGS: dict[int | tuple[str, int], Lower] = {
     **windows.LOWERINGS,
     **elementwise.LOWERINGS,
     **movement.LOWERINGS,
+    **common_operations.LOWERINGS,
 }
 """How each operation becomes nodes."""
 
@@ -62,7 +68,7 @@ def lower(model: Model) -> bytes:
         try:
             if isinstance(call, str):
                 raise OrtUnsupported(call)
-            LOWERINGS[call.type](emitter, call)
+            LOWERINGS[call.key](emitter, call)
         except OrtUnsupported as error:
             raise ModelError(f"operation {position}: {error}") from error
     names = [f"output{place}" for place in range(len(main.output_indexes))]
@@ -77,8 +83,8 @@ def lower(model: Model) -> bytes:
 
 def _reason(call: OperationCall, tensors: list[Tensor | None]) -> str | None:
     """Why a call is not taken; its inputs are taken to be at hand."""
-    name = hal.operation_name(call.type)
-    if call.type not in LOWERINGS:
+    name = call.arguments.operation
+    if call.key not in LOWERINGS:
         return f"{name} is not translated to ONNX"
     emitter = Emitter(tensors)
     for index in call.inputs:
@@ -86,7 +92,7 @@ def _reason(call: OperationCall, tensors: list[Tensor | None]) -> str | None:
         if given is not None and given.value is None:
             emitter.add_input(index, f"operand{index}")
     try:
-        LOWERINGS[call.type](emitter, call)
+        LOWERINGS[call.key](emitter, call)
     except (OrtUnsupported, ModelError, NotConstant) as error:
         return f"{name}: {error}"
     return None

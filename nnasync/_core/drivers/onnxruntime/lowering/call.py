@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nnasync import hal
 from nnasync._core.validation import find_operation, subgraph_tensors
 from nnasync.errors import ModelError
+from nnasync.extensions import operation_key
 from nnasync.hal import Array, Model, OperandLifeTime, Operation, Shape, is_quantized
 from nnasync.kernels import Arguments, NotConstant, Signature, Tensor
 from nnasync.kernels import Operation as Kernels
@@ -25,9 +25,14 @@ class OperationCall:
     """One operation with its operands; all shapes are known."""
 
     def __init__(
-        self, type: int, operation: Operation, arguments: Arguments, outputs: Sequence[Tensor]
+        self,
+        key: int | tuple[str, int],
+        operation: Operation,
+        arguments: Arguments,
+        outputs: Sequence[Tensor],
     ) -> None:
-        self.type = type
+        """`key` is the type, or the extension and the type within it."""
+        self.key = key
         self.inputs = operation.inputs
         self.outputs = operation.outputs
         self.arguments = arguments
@@ -101,7 +106,8 @@ def read_calls(model: Model) -> tuple[list[OperationCall | str], list[Tensor | N
 
 def _read(model: Model, operation: Operation, tensors: list[Tensor | None]) -> OperationCall:
     known = find_operation(model, operation.type)
-    if known is None or hal.is_extension(operation.type):
+    key = operation_key(model.extension_name_to_prefix, operation.type)
+    if known is None or key is None:
         raise OrtUnsupported("is not translated to ONNX")
     operands = model.main.operands
     inputs = [tensors[index] for index in operation.inputs]
@@ -125,9 +131,7 @@ def _read(model: Model, operation: Operation, tensors: list[Tensor | None]) -> O
         for gone, i in zip(omitted, operation.inputs, strict=True)
     ]
     signature = _signature(known, given_types, types, inputs)
-    return OperationCall(
-        operation.type, operation, Arguments(known.name, inputs, signature), outputs
-    )
+    return OperationCall(key, operation, Arguments(known.name, inputs, signature), outputs)
 
 
 def _signature(

@@ -230,7 +230,7 @@ def _instance_normalization(emitter: Emitter, call: OperationCall) -> None:
 
 
 _O = OperationType
-LOWERINGS: dict[int, Lower] = {
+LOWERINGS: dict[int | tuple[str, int], Lower] = {
     _O.ADD: _arithmetic("Add"),
     _O.SUB: _arithmetic("Sub"),
     _O.MUL: _arithmetic("Mul"),

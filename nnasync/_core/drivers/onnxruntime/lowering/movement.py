@@ -74,7 +74,7 @@ def _pad(emitter: Emitter, call: OperationCall) -> None:
     if first:
         amounts = amounts[list(FIRST)]
     number = source.zero_point if is_quantized(source.type) else 0
-    if call.type == OperationType.PAD_V2:
+    if call.key == OperationType.PAD_V2:
         number = call.array(2).reshape(-1)[0]
     value = emitter.constant(np.asarray(number, source.dtype))
     name = emitter.node(
@@ -169,7 +169,7 @@ def _block(type: str) -> Lower:
 
 
 _O = OperationType
-LOWERINGS: dict[int, Lower] = {
+LOWERINGS: dict[int | tuple[str, int], Lower] = {
     _O.RESHAPE: _reshape,
     _O.SQUEEZE: _reshape,
     _O.EXPAND_DIMS: _reshape,

@@ -93,9 +93,9 @@ def _convolution(order: tuple[int, ...]) -> Lower:
             call.arguments, (shape[1], shape[2]), (weights.shape[1], weights.shape[2])
         )
         groups = 1
-        if call.type == OperationType.DEPTHWISE_CONV_2D:
+        if call.key == OperationType.DEPTHWISE_CONV_2D:
             groups = shape[3]
-        elif call.type == OperationType.GROUPED_CONV_2D:
+        elif call.key == OperationType.GROUPED_CONV_2D:
             groups = call.integer(call.place("groups"))
         names = [
             _image(emitter, call),
@@ -228,7 +228,7 @@ def _resize(mode: str) -> Lower:
     return lower
 
 
-LOWERINGS: dict[int, Lower] = {
+LOWERINGS: dict[int | tuple[str, int], Lower] = {
     OperationType.CONV_2D: _convolution(_CONVOLUTION),
     OperationType.GROUPED_CONV_2D: _convolution(_CONVOLUTION),
     OperationType.DEPTHWISE_CONV_2D: _convolution(_DEPTHWISE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nnasync._core.drivers.openvino.lowered import Rules
 from nnasync._core.drivers.openvino.lowering import (
     activation,
+    common_operations,
     elementwise,
     movement,
     products,
@@ -16,6 +17,7 @@ __all__ = ["RULES"]
 
 RULES: Rules = {
     **activation.RULES,
+    **common_operations.RULES,
     **elementwise.RULES,
     **movement.RULES,
     **products.RULES,

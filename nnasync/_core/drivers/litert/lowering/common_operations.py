@@ -1,0 +1,37 @@
+"""The operations of org.nnasync.common, most of which are single operators of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
+from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync.extensions import CommonOperation
+from nnasync.hal import OperandType
+
+__all__ = ["LOWERINGS"]
+
+_MOST_DIMENSIONS = 5
+_UNSIGNED = OperandType.TENSOR_QUANT8_ASYMM
+
+
+def _batch_matmul(graph: LiteRTGraph, node: Node) -> None:
+    a, b = node.tensor(0), node.tensor(1)
+    if a.type == _UNSIGNED:
+        raise LiteRTUnsupported("unsigned bytes")
+    if max(a.rank, b.rank) > _MOST_DIMENSIONS:
+        raise LiteRTUnsupported(f"more than {_MOST_DIMENSIONS} dimensions")
+    options = {"AdjX": node.flag("transpose_a"), "AdjY": node.flag("transpose_b")}
+    inputs, output = graph.inputs(node, 0, 1), [graph.output(node)]
+    graph.emit("BATCH_MATMUL", inputs, output, "BatchMatMulOptions", options)
+
+
+def _gelu(graph: LiteRTGraph, node: Node) -> None:
+    options = {"Approximate": node.flag("approximate")}
+    graph.emit("GELU", graph.inputs(node, 0), [graph.output(node)], "GeluOptions", options)
+
+
+LOWERINGS: Mapping[CommonOperation, Lower] = {
+    CommonOperation.BATCH_MATMUL: _batch_matmul,
+    CommonOperation.GELU: _gelu,
+}

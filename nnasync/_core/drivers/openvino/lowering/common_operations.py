@@ -1,0 +1,36 @@
+"""The operations of org.nnasync.common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync._core.drivers.openvino.graph_scope import Node, Result, Scope
+from nnasync._core.drivers.openvino.lowered import REALS, Build, Rule, Rules, one
+from nnasync._core.drivers.openvino.lowering.elementwise import pointwise
+from nnasync.extensions import COMMON, CommonOperation
+from nnasync.kernels import Arguments, Tensor
+
+__all__ = ["RULES"]
+
+
+def _batch_matmul(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
+    turned = arguments.flag(2), arguments.flag(3)
+    return one(lambda scope: scope.op.matmul(scope.value(0), scope.value(1), *turned))
+
+
+def _gelu(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
+    form = "tanh" if arguments.flag(1) else "erf"
+
+    def build(scope: Scope) -> Result:
+        def apply(nodes: Sequence[Node]) -> Node:
+            return scope.op.gelu(nodes[0], form)
+
+        return pointwise(scope, (0,), apply, real=False)
+
+    return one(build)
+
+
+RULES: Rules = {
+    (COMMON.name, CommonOperation.BATCH_MATMUL): Rule(_batch_matmul, REALS),
+    (COMMON.name, CommonOperation.GELU): Rule(_gelu, REALS),
+}

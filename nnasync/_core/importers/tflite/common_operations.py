@@ -1,0 +1,58 @@
+"""Operators that the HAL lacks and networks of any format have: org.nnasync.common."""
+
+from __future__ import annotations
+
+from nnasync._core.importers.tflite.converter import (
+    FLOATS,
+    Converter,
+    dequantized,
+    option,
+    refuse_nothing,
+)
+from nnasync._core.importers.tflite.tensor_values import Tensors
+from nnasync._core.importers.tflite.tflite_file import OperatorInfo
+from nnasync.extensions import COMMON, CommonOperation
+from nnasync.hal import OperationType
+
+__all__ = ["CONVERTERS"]
+
+
+def _type(tensors: Tensors, type: CommonOperation) -> int:
+    return tensors.builder.extension_type(COMMON.name, type)
+
+
+def _batch_matmul(tensors: Tensors, operator: OperatorInfo) -> None:
+    """Weights of 8 bits with data of floats become floats."""
+    a, b = tensors.input(operator, 0), tensors.weights(operator, 1)
+    turned = [bool(option(operator, name)) for name in ("AdjX", "AdjY")]
+    tensors.emit(operator, _type(tensors, CommonOperation.BATCH_MATMUL), [a, b, *turned])
+
+
+def _gelu(tensors: Tensors, operator: OperatorInfo) -> None:
+    x, approximate = tensors.input(operator, 0), bool(option(operator, "Approximate"))
+    tensors.emit(operator, _type(tensors, CommonOperation.GELU), [x, approximate])
+
+
+def _gelu_of_bytes(tensors: Tensors, operator: OperatorInfo) -> None:
+    """Through floats, as LiteRT fills the table in which it looks results up."""
+    x = dequantized(tensors, tensors.input(operator, 0))
+    approximate = bool(option(operator, "Approximate"))
+    y = tensors.builder.operation(_type(tensors, CommonOperation.GELU), x, approximate)
+    tensors.emit(operator, OperationType.QUANTIZE, [y])
+
+
+CONVERTERS: dict[str, tuple[Converter, ...]] = {
+    "BATCH_MATMUL": (
+        Converter(
+            (*FLOATS, ("FLOAT32", "INT8"), ("INT8",)),
+            _batch_matmul,
+            refuse_nothing,
+            options="BatchMatMulOptions",
+        ),
+    ),
+    "GELU": (
+        Converter(FLOATS, _gelu, refuse_nothing, options="GeluOptions"),
+        Converter((("UINT8",), ("INT8",)), _gelu_of_bytes, refuse_nothing, options="GeluOptions"),
+    ),
+}
+"""What operations of `extensions.COMMON` take."""
