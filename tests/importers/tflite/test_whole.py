@@ -108,6 +108,24 @@ def test_integers_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
         run(model, [np.array([1], np.int32)])
 
 
+@pytest.mark.parametrize("type", ["FLOAT32", "INT64"])
+def test_tensors_of_rank_0_are_taken_and_given(tmp_path: Path, type: str) -> None:
+    number = T(type, ())
+    path = tmp_path / "numbers.tflite"
+    ops = [Op("ADD", (0, 1), (2,), "AddOptions"), Op("MUL", (2, 1), (3,), "MulOptions")]
+    path.write_bytes(tflite_file([number] * 4, ops, [0, 1], [2, 3]))
+    model = wrap(path)
+    dtype = dtype_of(model.main.operands[0].type)
+    plan = LiteRTEngine().compile(model, ALONE, OWN)
+    x, y = np.zeros(1, dtype), np.full(1, 2, dtype)
+    outputs = [np.zeros(1, dtype), np.zeros(1, dtype)]
+    call = plan.bind([x, y], outputs)
+    for value in (5, -1):
+        x[0] = value
+        assert call.run(StopFlag())
+        assert [int(each[0]) for each in outputs] == [value + 2, 2 * (value + 2)]
+
+
 def test_variable_tensors_are_states(tmp_path: Path) -> None:
     network = CASES["RNN FLOAT32"](np.random.default_rng(3))
     path = written(tmp_path, network)

@@ -28,7 +28,7 @@ Places = tuple[tuple[int, Array], ...]
 class InterpreterSession:
     """An interpreter, and those of its tensors that are written or read."""
 
-    __slots__ = ("__weakref__", "_interpreter", "_program", "invoke", "tensors")
+    __slots__ = ("__weakref__", "_interpreter", "_numbers", "_program", "invoke", "tensors")
 
     def __init__(self, program: LiteRTProgram, threads: int) -> None:
         self._program = program
@@ -44,17 +44,39 @@ class InterpreterSession:
         for tensor, shape in program.resizes:
             self._interpreter.resize_tensor_input(tensor, shape)
         self._interpreter.allocate_tensors()
+        self._numbers: dict[int, Array] = {}
         # The public call refuses to run while an array views a tensor; here nothing reallocates.
         self.invoke: Callable[[], Any] = self._interpreter._interpreter.Invoke
         places = {feed.tensor for feed in program.feeds}
         if not program.is_open:
             places |= {fetch.tensor for fetch in program.fetches}
         self.tensors: dict[int, Array] = {place: self.tensor(place) for place in places}
+        if self._numbers:
+            self.invoke = self._with_numbers(self.invoke)
 
     def tensor(self, place: int) -> Array:
-        """A tensor where it lies now."""
-        array: Array = self._interpreter.tensor(place)()
-        return array
+        """A tensor where it lies now; one of rank 0, which cannot be viewed, in memory of ours."""
+        found = self._interpreter.tensor(place)()
+        if isinstance(found, np.ndarray):
+            return found
+        held = self._numbers.setdefault(place, np.zeros(1, found.dtype))
+        held[0] = found
+        return held
+
+    def _with_numbers(self, invoke: Callable[[], Any]) -> Callable[[], Any]:
+        """A run that takes and leaves tensors of rank 0 in the memory that we hold for them."""
+        runner, held = self._interpreter, self._numbers
+        inputs = {feed.tensor for feed in self._program.feeds} & held.keys()
+        outputs = {fetch.tensor for fetch in self._program.fetches} & held.keys()
+
+        def run() -> None:
+            for place in inputs:
+                runner.set_tensor(place, held[place].reshape(()))
+            invoke()
+            for place in outputs:
+                held[place][0] = runner.get_tensor(place)
+
+        return run
 
     def warm_up(self) -> None:
         """Run once, so that the first execution finds all memory in place."""

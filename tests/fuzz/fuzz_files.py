@@ -1,0 +1,196 @@
+"""Fuzzing of foreign model files, with a command of its own.
+
+    python -m tests.fuzz.fuzz_files --runs 100000 FILE_OR_FOLDER ...
+    python -m tests.fuzz.fuzz_files --run --runs 5000 FILE ...         and what loads runs, too
+    python -m tests.fuzz.fuzz_files --seed 0 --only 4711 FILE ...      one of them, with its trace
+
+Each run takes a file, changes some of its bytes, and loads it: that gives a model or a typed error,
+takes at most 4 times the file and 512 MiB of memory, and ends. With `--run` what is loaded is
+compiled by LiteRT and the reference besides, and run once. Run `n` of a seed and of some files is
+always the same. Processes that do it can be lost, as those of `fuzz_models`, which this uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import random
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnasync import hal
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.importers import LOADERS, load
+from nnasync.engine import OutputBuffer, StopFlag
+from nnasync.errors import NNError
+from nnasync.hal import ExecutionPreference, Model
+from tests.fuzz.attempts import Finding, Outcome
+from tests.fuzz.fuzz_models import described, fuzz, source_of
+
+__all__ = ["files_in", "main", "mutated"]
+
+SLACK_BYTES, SHARE = 512 << 20, 4
+"""What loading may take: so much, and so many times the file."""
+MOST_INPUT_BYTES = 1 << 24
+NUMBERS = (0, 1, 2, 3, 7, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x10000)
+FAST = ExecutionPreference.SUSTAINED_SPEED
+
+
+def files_in(paths: Sequence[str]) -> list[Path]:
+    """The files of models that are named, and those in folders that are."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        found += [each for each in inside if each.suffix in LOADERS]
+    return found
+
+
+def mutated(data: bytearray, source: random.Random) -> bytearray:
+    """Some bytes or words changed, more often near an end; sometimes a part is lost or moved."""
+    for _ in range(source.choice((1, 1, 2, 3, 6, 20))):
+        room = len(data) if source.random() < 0.3 else min(len(data), 8192)
+        place = source.randrange(room)
+        place = place if source.random() < 0.5 else len(data) - 1 - place
+        way = source.random()
+        if way < 0.4:
+            data[place] = source.getrandbits(8)
+        elif way < 0.6:
+            data[place] ^= 1 << source.randrange(8)
+        elif way < 0.9:
+            start = place & ~3
+            number = source.choice((*NUMBERS, source.getrandbits(32), len(data)))
+            data[start : start + 4] = number.to_bytes(4, "little")[: len(data) - start]
+        elif way < 0.95:
+            other = source.randrange(len(data))
+            count = source.choice((4, 16, 64, 256))
+            data[place : place + count] = data[other : other + count]
+        else:
+            del data[place : place + source.choice((1, 4, 64, len(data)))]
+        if len(data) < 2:
+            return data
+    return data
+
+
+def peak_bytes() -> int:
+    """The most memory that this process had since it was last asked; Linux tells."""
+    with open("/proc/self/status") as file:
+        line = next(line for line in file if line.startswith("VmHWM"))
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return int(line.split()[1]) * 1024
+
+
+def attempt(path: Path, *, runs: bool) -> Outcome:
+    """Load a file that may be anything, and run what it gives; raises Finding."""
+    before = peak_bytes()
+    try:
+        model = load(path)
+    except NNError:
+        outcome = Outcome.NOT_LEGAL
+    else:
+        outcome = Outcome.RAN
+    taken = peak_bytes() - before
+    if taken > SHARE * path.stat().st_size + SLACK_BYTES:
+        raise Finding(f"took {taken >> 20} MiB of memory ({outcome.value})")
+    return run(model) if runs and outcome is Outcome.RAN else outcome
+
+
+def run(model: Model) -> Outcome:
+    """Compile and run a model on the engines that take it."""
+    outcome = Outcome.NOT_PREPARED
+    for engine in (LiteRTEngine(), ReferenceEngine()):
+        if not all(engine.supported_operations(model)):
+            continue
+        try:
+            plan = engine.compile(model, FAST)
+            inputs = [random_input(model, index) for index in model.main.input_indexes]
+            outputs = [output_of(model, index) for index in model.main.output_indexes]
+            if all(array.nbytes < MOST_INPUT_BYTES for array in inputs):
+                plan.bind(inputs, outputs).run(StopFlag())
+                outcome = Outcome.RAN
+        except NNError:
+            outcome = Outcome.FAILED if outcome is not Outcome.RAN else outcome
+    return outcome
+
+
+def random_input(model: Model, index: int) -> Any:
+    """Numbers for an input; of open dimensions 1."""
+    operand = model.main.operands[index]
+    shape = [size or 1 for size in operand.dimensions]
+    return np.ones(shape, hal.dtype_of(operand.type))
+
+
+def output_of(model: Model, index: int) -> Any:
+    """Room for an output."""
+    operand = model.main.operands[index]
+    room = np.zeros(MOST_INPUT_BYTES, np.uint8)
+    return OutputBuffer(room, hal.dtype_of(operand.type), operand.dimensions)
+
+
+def one(files: Sequence[Path], folder: Path, source: random.Random, *, runs: bool) -> Outcome:
+    """One changed file; raises Finding or whatever came instead of a typed error."""
+    original = source.choice(files)
+    path = folder / f"changed{original.suffix}"
+    # A file of its own each time: the one before may be mapped by a model still.
+    path.unlink(missing_ok=True)
+    path.write_bytes(mutated(bytearray(original.read_bytes()), source))
+    return attempt(path, runs=runs)
+
+
+def work(
+    files: Sequence[Path],
+    runs: bool,
+    seed: int,
+    numbers: range,
+    progress: Any,
+    results: Connection,
+) -> None:
+    """Some runs in this process; sends (number, outcome or description of a finding)."""
+    warnings.simplefilter("error")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in files[:2]:
+            attempt(path, runs=runs)
+        for number in numbers:
+            progress.value = number
+            try:
+                outcome: Any = one(files, Path(folder), source_of(seed, number), runs=runs)
+            except Exception as error:
+                outcome = described(error)
+            results.send((number, outcome))
+        progress.value = -1
+    results.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="fuzz_files", description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="+", help="files of models, or folders of them")
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--run", action="store_true", help="compile and run what loads")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--patience", type=float, default=60, help="seconds that a run may take")
+    parser.add_argument("--only", type=int, help="the number of the only run")
+    options = parser.parse_args(arguments)
+    files = files_in(options.files)
+    if options.only is not None:
+        warnings.simplefilter("error")
+        with tempfile.TemporaryDirectory() as folder:
+            source = source_of(options.seed, options.only)
+            print(one(files, Path(folder), source, runs=options.run).value)
+        return 0
+    each = functools.partial(work, files, options.run)
+    return 1 if fuzz(options.seed, options.runs, options.jobs, options.patience, each) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

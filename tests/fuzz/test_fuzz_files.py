@@ -1,0 +1,59 @@
+"""Changed files of models load or are refused; the command does the same at scale."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fuzz.attempts import Finding, Outcome
+from tests.fuzz.fuzz_files import attempt, files_in, main, mutated, one
+from tests.importers.tflite_files import Op, T, tflite_file
+
+
+@pytest.fixture
+def seed(tmp_path: Path) -> Path:
+    """A small file of two operators."""
+    weights = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tensors = [T("FLOAT32", (1, 4)), T("FLOAT32", (3, 4), weights), *[T("FLOAT32", (1, 3))] * 2]
+    options = {"FusedActivationFunction": 0}
+    ops = [
+        Op("FULLY_CONNECTED", (0, 1, -1), (2,), "FullyConnectedOptions", options),
+        Op("RELU", (2,), (3,)),
+    ]
+    path = tmp_path / "seed.tflite"
+    path.write_bytes(tflite_file(tensors, ops, [0], [3]))
+    return path
+
+
+def test_a_run_of_a_seed_is_always_the_same() -> None:
+    data = bytes(range(256)) * 4
+    first, again, other = (mutated(bytearray(data), random.Random(n)) for n in (3, 3, 4))
+    assert first == again != other
+
+
+def test_what_is_not_changed_runs(seed: Path) -> None:
+    assert files_in([str(seed.parent)]) == [seed]
+    assert attempt(seed, runs=True) is Outcome.RAN
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_changed_files_load_or_are_refused(seed: Path, tmp_path: Path, runs: bool) -> None:
+    folder = tmp_path / "changed"
+    folder.mkdir()
+    found = {one([seed], folder, random.Random(n), runs=runs) for n in range(40)}
+    assert {Outcome.NOT_LEGAL, Outcome.RAN} <= found
+
+
+def test_too_much_memory_is_a_finding(seed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    amounts = iter((0, 4 << 30))
+    monkeypatch.setattr("tests.fuzz.fuzz_files.peak_bytes", lambda: next(amounts))
+    with pytest.raises(Finding, match="took 4096 MiB of memory"):
+        attempt(seed, runs=False)
+
+
+def test_the_command_repeats_one_run(seed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "5", str(seed)]) == 0
+    assert capsys.readouterr().out.strip() in {outcome.value for outcome in Outcome}
