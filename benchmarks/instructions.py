@@ -26,6 +26,7 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, models_folder, publish, table
+from nnasync.fences import Fence
 
 MODEL = "hello_world_float.tflite"
 CHAIN = 8
@@ -34,8 +35,8 @@ FEW, MORE = 100, 300
 SLOWED_DOWN_US = 1_000_000
 """An inline budget so large that a call under valgrind still runs on the loop's thread."""
 BARE, AWAIT, BURST, LAUNCH = "bare plan", "await net(x)", "burst(x)", "launch and await"
-FREE = f"chain of {CHAIN} launches"
-CONTESTANTS = (BARE, AWAIT, BURST, LAUNCH, FREE)
+FREE, GATED = f"chain of {CHAIN} launches", f"chain of {CHAIN} launches behind a gate"
+CONTESTANTS = (BARE, AWAIT, BURST, LAUNCH, FREE, GATED)
 TIMEOUT_S = 600
 
 Call = Callable[[], Awaitable[object]]
@@ -69,6 +70,17 @@ async def chain(net: Any, x: Any) -> object:
     execution = await net.launch(x)
     for _ in range(CHAIN - 1):
         execution = await net.launch(execution.outputs, wait_for=[execution.fence])
+    await execution.fence
+    return execution
+
+
+async def gated_chain(net: Any, x: Any) -> object:
+    """Launch a chain behind a fence, signal it, and await the end; all links run on workers."""
+    gate = Fence()
+    execution = await net.launch(x, wait_for=[gate])
+    for _ in range(CHAIN - 1):
+        execution = await net.launch(execution.outputs, wait_for=[execution.fence])
+    gate.signal()
     await execution.fence
     return execution
 
@@ -112,6 +124,7 @@ async def run_one(path: Path, contestant: str, count: int, profiled: bool) -> No
                 BURST: lambda: burst(x),
                 LAUNCH: launched,
                 FREE: lambda: chain(net, x),
+                GATED: lambda: gated_chain(net, x),
             }
             print(await repeat(calls[contestant], count, profiled=profiled))
 
@@ -179,7 +192,7 @@ def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
     """A row for each contestant: its counts above the bare plan, and the ratio to the first."""
     rows = []
     for contestant, counts in found.items():
-        plans = CHAIN if contestant == FREE else 1
+        plans = CHAIN if contestant in (FREE, GATED) else 1
         above = [
             count - plans * base if contestant != BARE else count
             for count, base in zip(counts, found[BARE], strict=True)

@@ -80,11 +80,6 @@ class ClientQueue:
         """Sum of the floors of queued jobs of higher priorities."""
         return sum(self._backlog_ns[priority + 1 :])
 
-    def waits_above(self, priority: Priority) -> bool:
-        """Whether a job of a higher priority is queued."""
-        queued = self.queued
-        return priority < 2 and (queued[2] > 0 or (priority < 1 and queued[1] > 0))
-
     def push(self, job: Job) -> None:
         """Queue a job."""
         job.queued = True
@@ -121,9 +116,11 @@ class ClientQueue:
         self._backlog_ns[priority] = (
             self._backlog_ns[priority] - job.floor_ns if queued[priority] else 0.0
         )
-        self._compact(self._heaps[priority], queued[priority])
-        if priority < 2:
-            self._compact(self._ages[priority], queued[priority])
+        most = 2 * queued[priority] + 64
+        if len(self._heaps[priority]) > most:
+            self._compact(self._heaps[priority])
+        if priority < 2 and len(self._ages[priority]) > most:
+            self._compact(self._ages[priority])
 
     def next(self, now_ns: int, priorities: Sequence[Priority]) -> Job | None:
         """Hand out the best job of the given priorities (highest first), or None."""
@@ -181,7 +178,7 @@ class ClientQueue:
             heapq.heappop(ages)
         return None
 
-    def _compact(self, heap: list[Any], living: int) -> None:
-        if len(heap) > 2 * living + 64:
-            heap[:] = [entry for entry in heap if entry[-1] in self._jobs]
-            heapq.heapify(heap)
+    def _compact(self, heap: list[Any]) -> None:
+        """Drop the dead entries of a heap."""
+        heap[:] = [entry for entry in heap if entry[-1] in self._jobs]
+        heapq.heapify(heap)

@@ -254,7 +254,7 @@ class Scheduler:
     def waits_above(self, priority: Priority, client: int = 0) -> bool:
         """Whether a job of a higher priority of the same client is queued."""
         lane = self._lanes.get(client)
-        return lane is not None and lane.waits_above(priority)
+        return lane is not None and lane.size > 0 and any(lane.queued[priority + 1 :])
 
     def displaces(self, running: Job, priority: Priority) -> bool:
         """Whether queued work of a priority, or a higher one, may take a running job's place.
@@ -280,7 +280,10 @@ class Scheduler:
 
     def queued(self, priorities: Sequence[Priority]) -> int:
         """Number of queued jobs of the given priorities."""
-        return sum(self._queued[priority] for priority in priorities)
+        queued, total = self._queued, 0
+        for priority in priorities:
+            total += queued[priority]
+        return total
 
     def queued_of(self, client: int) -> int:
         """Number of queued jobs of a client."""
