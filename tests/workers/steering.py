@@ -11,7 +11,7 @@ import pytest
 
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.workers import Given, StopFlag, Task, Workers
-from nnasync._core.workers.turns import Turns
+from nnasync._core.workers.inline import Turns
 from nnasync.errors import (
     NNError,
 )

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
-from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstStatistics, Ways
+from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstSlots, BurstStatistics, Ways
 from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.older_names import warn_of_measure
 from nnasync._core.execution.order import OrderedCalls
-from nnasync._core.execution.placing import place
-from nnasync._core.execution.ports import Measured, Ports, fits, in_order, out_in_order
+from nnasync._core.execution.placing import placed
+from nnasync._core.execution.ports import Measured, Ports, in_order, out_in_order
 from nnasync._core.execution.room import OnFull, Room
 from nnasync._core.execution.slots import MemorySource, own_memory
 from nnasync._core.execution.stream_state import StreamState
@@ -44,7 +44,6 @@ from nnasync.burst import (
 from nnasync.device import Device, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
     BadState,
-    CallerError,
     Cancelled,
     DeviceUnavailable,
     InvalidArgument,
@@ -102,7 +101,6 @@ class Burst(OrderedCalls):
         super().__init__(workers, StreamState(ports, memory) if model.state else None)
         self._model = model
         self._ports = ports
-        self._port = ports.inputs[0] if len(ports.inputs) == 1 else None
         self._prepared = prepared
         self._room = Room(depth, on_full, workers.watchdog)
         self._owner = owner
@@ -110,7 +108,6 @@ class Burst(OrderedCalls):
         self._device = device
         self._wakeup = Wakeup.current()
         self._turn = workers.turns.here  # All calls are made on this loop.
-        self._memory = memory
         self._controller: BurstController | None = None
         self._inline: InlineBurstContext | None = None
         self._fast_context: FastBurstContext | None = None
@@ -118,14 +115,14 @@ class Burst(OrderedCalls):
         self._standby = prepared if isinstance(prepared, RepeatingPreparedModel) else None
         self._broken: NNError | None = None
         self._open = False
-        self._idle: list[BurstSlot] = []
+        self._slots = BurstSlots(model, ports, self._state, memory)
         self._submitted = self._succeeded = self._failed = 0
 
     async def __aenter__(self) -> Self:
         if self._controller is not None:
             raise BadState("a burst can be entered once; open another with net.burst()")
         if self._state is not None and self._device is not None:
-            self._state = await distant.moved_away(
+            self._state = self._slots.state = await distant.moved_away(
                 self._state, self._ports, self._device, self._prepared, self._workers.watchdog
             )
         requests, results = LocalChannel(), LocalChannel()
@@ -183,7 +180,16 @@ class Burst(OrderedCalls):
                 config = config_of(deadline, measure=_measure)
             if self._has_open_shapes:
                 return await self._in_turn(arrays, out, config)
-            slot, ways, outs = self._filled(arrays, out)
+            outs: Sequence[Any] | None = None
+            slot = self._slots.filled(arrays) if out is None else None
+            if slot is not None:
+                ways = slot.ways
+            else:
+                values = in_order(self._ports.inputs, arrays, "input")
+                if out is not None:
+                    outs = out_in_order(self._ports.outputs, out)
+                slot, pieces = placed(self._slots, values, outs, self._ports, self._prepared)
+                ways = slot.ways_with(pieces)
             answer: ExecutionResult | NNError | int | None = None
             if self._running is None and not self._turn.is_half_spent():
                 if self._inline is not None:
@@ -275,7 +281,7 @@ class Burst(OrderedCalls):
             self._withdraw(call, error)
         if self._controller is not None:
             self._controller.close(error)
-        self._idle.clear()
+        self._slots.close()
         self._inline = self._fast_context = self._prompt = None
 
     def __del__(self) -> None:
@@ -319,7 +325,7 @@ class Burst(OrderedCalls):
         except NNError:
             self._submitted += 1
             self._failed += 1
-            self._idle.append(slot)
+            self._slots.give_back(slot)
             raise
 
     def _run_now(
@@ -337,7 +343,7 @@ class Burst(OrderedCalls):
         except NNError:
             self._submitted += 1
             self._failed += 1
-            self._idle.append(slot)
+            self._slots.give_back(slot)
             raise
         if result is not None:
             self._submitted += 1
@@ -392,28 +398,6 @@ class Burst(OrderedCalls):
             self._prompt.follow(answer, lambda outcome: self._answered(call, outcome))
         self._watch(call)
 
-    def _filled(
-        self, arrays: Sequence[Any], out: Any
-    ) -> tuple[BurstSlot, Ways, Sequence[Any] | None]:
-        """A slot with the inputs in it, the requests on it, and what the outputs are to be in."""
-        if out is None and self._idle and fits(arrays, self._port):
-            slot = self._idle.pop()
-            slot.inputs[0][...] = arrays[0]
-            return slot, slot.ways, None
-        ports = self._ports
-        values = in_order(ports.inputs, arrays, "input")
-        outs = None if out is None else out_in_order(ports.outputs, out)
-        try:
-            slot = self._idle.pop()
-        except IndexError:
-            slot = BurstSlot(self._model, ports, self._state, self._memory)
-        try:
-            pieces, _, _ = place(slot, values, outs, ports, self._prepared)
-        except CallerError:
-            self._idle.append(slot)
-            raise
-        return slot, slot.ways_with(pieces), outs
-
     async def _turn_of(self, call: BurstCall) -> None:
         """Let the loop turn while the call, not sent yet, holds its place in the stream."""
         try:
@@ -422,7 +406,7 @@ class Burst(OrderedCalls):
             call.given_up = True
             self._failed += 1
             self._ended(call, Cancelled("the call was cancelled before it began"))
-            self._idle.append(call.slot)
+            self._slots.give_back(call.slot)
             raise
 
     def _send(self, call: BurstCall) -> None:
@@ -568,7 +552,7 @@ class Burst(OrderedCalls):
         measure: bool,
     ) -> Any:
         value = slot.read(outs)
-        self._idle.append(slot)
+        self._slots.give_back(slot)
         self._succeeded += 1
         self._tally.completed += 1
         return (value, result.timing) if measure else value

@@ -8,13 +8,13 @@ import msgspec
 
 from nnasync._core.clock import Alarm
 from nnasync._core.execution.ports import Ports
-from nnasync._core.execution.slots import MemorySource, Piece, Slot, moved, own_memory
+from nnasync._core.execution.slots import IdleSlots, MemorySource, Piece, Slot, moved, own_memory
 from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.wakeup import Waiter
 from nnasync.burst import Outcome
 from nnasync.hal import ExecutionConfig, Model, Request
 
-__all__ = ["BurstSlot", "BurstStatistics", "BurstCall", "Ways"]
+__all__ = ["BurstSlot", "BurstSlots", "BurstStatistics", "BurstCall", "Ways"]
 
 
 class BurstStatistics(msgspec.Struct, frozen=True):
@@ -97,13 +97,14 @@ class BurstSlot(Slot):
     ) -> None:
         super().__init__(model, ports, memory)
         self._state = state
-        self.ways = self._ways(())
+        self.ways = self._made(())
 
     def ways_with(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
         """Requests with these inputs and outputs elsewhere."""
-        return self._remembered(pieces, lambda: self._ways(pieces)) if pieces else self.ways
+        ways: Ways = self._remembered(pieces) if pieces else self.ways
+        return ways
 
-    def _ways(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
+    def _made(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
         state = self._state
         if state is None:
             return Ways([moved(self.request, pieces) if pieces else self.request])
@@ -114,3 +115,18 @@ class BurstSlot(Slot):
                 for side in range(len(state.places))
             ]
         )
+
+
+class BurstSlots(IdleSlots[BurstSlot]):
+    """The idle slots of a stream; `state` is set before the first is taken."""
+
+    def __init__(
+        self, model: Model, ports: Ports, state: StreamState | None, memory: MemorySource
+    ) -> None:
+        super().__init__(ports)
+        self.state = state
+        self._model = model
+        self._memory = memory
+
+    def _another(self) -> BurstSlot:
+        return BurstSlot(self._model, self._ports, self.state, self._memory)

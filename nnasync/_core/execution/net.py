@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -27,14 +26,13 @@ from nnasync._core.execution.launch_arguments import (
     spread,
 )
 from nnasync._core.execution.older_names import by_old_names, older_name, warn_of_measure
-from nnasync._core.execution.placing import place
+from nnasync._core.execution.placing import place, placed
 from nnasync._core.execution.ports import (
     Measured,
     Port,
     as_given,
     check_out,
     chosen,
-    fits,
     in_order,
     out_in_order,
     ports_of,
@@ -43,7 +41,6 @@ from nnasync._core.execution.room import OnFull
 from nnasync._core.execution.slots import (
     Holding,
     Lease,
-    Slot,
     Slots,
     own_memory,
     private_memory,
@@ -51,7 +48,7 @@ from nnasync._core.execution.slots import (
 from nnasync._core.wakeup import Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers
 from nnasync.device import FencedExecution, InlinePreparedModel, PreparedModel
-from nnasync.errors import BadState, CallerError, InvalidArgument, NNError
+from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -59,7 +56,6 @@ from nnasync.hal import (
     ExecutionConfig,
     ExecutionResult,
     Model,
-    Request,
 )
 from nnasync.tracing.tally import Tally
 
@@ -77,9 +73,6 @@ else:
     open_launch = deferred("nnasync._core.execution.open_launch")
 
 __all__ = ["DEFAULT_DEPTH", "Net"]
-
-_LARGE_BYTES = 32_768
-"""An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
 
 DEFAULT_DEPTH = 8
 """The default number of executions of a burst in flight."""
@@ -109,13 +102,7 @@ class Net:
         gives what counts the calls, by the names of the devices.
         """
         self._ports = ports = ports_of(compilation.model)
-        self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
-        self._is_large = (
-            self._port is not None
-            and not ports.state_inputs
-            and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
-        )
-        self._slots = Slots(compilation.model, self._ports)
+        self._slots = Slots(compilation.model, ports)
         self._omitting: FlexibleCalls | None = None
         self._fell_back: tuple[Fallback, ...] = ()
         self._tally_of = tally
@@ -224,33 +211,35 @@ class Net:
             config = DEFAULT_CONFIG
             if _measure or deadline is not None:
                 config = config_of(deadline, measure=_measure)
-            calls = given = None
-            result: ExecutionResult | None = None
-            if fits(arrays, self._port) and (out is None or out.__class__ is np.ndarray):
+            slots, given = self._slots, None
+            slot = slots.filled(arrays) if out is None or out.__class__ is np.ndarray else None
+            if slot is not None:
                 outs = None if out is None else check_out(self._ports.outputs, out)
-                slot = self._slots.take()
                 request = slot.request
-                given = arrays if self._is_large else None
-                if given is None:
-                    slot.inputs[0][...] = arrays[0]
+                given = arrays if slots.reads_in_place else None
             else:
-                values = in_order(self._ports.inputs, arrays, "input")
-                calls = self._flexible or self._calls_without(values)
-                if calls is None:
-                    slot, request, outs = self._placed(values, out)
-            if calls is not None:
-                value, result = await calls.call(values, out, config)
-            else:
-                if self._inline is not None:
-                    result = self._inline.run_now(request, config, given)
-                if result is None:
-                    if given is not None:
-                        slot.inputs[0][...] = given[0]
-                    result = await self._prepared.execute_synchronously(request, config)
-                value = slot.read(outs)
-                self._slots.give_back(slot)
+                values, calls = in_order(self._ports.inputs, arrays, "input"), self._flexible
+                for value in values:
+                    if value is None:
+                        calls = self._calls_omitting()
+                if calls is not None:
+                    value, result = await calls.call(values, out, config)
+                    tally.completed += 1
+                    return (value, result.timing) if _measure else value
+                outs = None if out is None else out_in_order(self._ports.outputs, out)
+                slot, pieces = placed(slots, values, outs, self._ports, self._prepared)
+                request = slot.request_with(pieces)
+            done: ExecutionResult | None = None
+            if self._inline is not None:
+                done = self._inline.run_now(request, config, given)
+            if done is None:
+                if given is not None:
+                    slot.inputs[0][...] = given[0]
+                done = await self._prepared.execute_synchronously(request, config)
+            value = slot.read(outs)
+            slots.give_back(slot)
             tally.completed += 1
-            return (value, result.timing) if _measure else value
+            return (value, done.timing) if _measure else value
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -294,9 +283,9 @@ class Net:
             execution: Execution | None = None
             if old:
                 duration_s, loop_timeout_s = by_old_names(old, duration_s, loop_timeout_s)
-            if out is None is duration_s is loop_timeout_s and fits(arrays, self._port):
+            if out is None is duration_s is loop_timeout_s:
                 config = config_of(deadline, measure=measure)
-                execution = self._launch_now(arrays[0], fences, config)
+                execution = self._launch_now(arrays, fences, config)
             if execution is None:
                 config = launch_config(deadline, duration_s, loop_timeout_s, measure=measure)
                 execution = await self._launch_in_full(arrays, out, fences, config)
@@ -354,15 +343,16 @@ class Net:
         fence.add_callback(Holding((self, *sources)))
 
     def _launch_now(
-        self, array: Array, fences: Sequence[Fence], config: ExecutionConfig
+        self, arrays: Sequence[Any], fences: Sequence[Fence], config: ExecutionConfig
     ) -> Execution | None:
         """Launch what waits for nothing, and is cheap, on one array that fits; else None."""
-        if self._inline is None or self._is_large or not all_met(fences):
+        if self._inline is None or self._slots.reads_in_place or not all_met(fences):
             return None
         if self._workers.turns.here.is_half_spent():
             return None
-        slot = self._slots.take()
-        slot.inputs[0][...] = array
+        slot = self._slots.filled(arrays)
+        if slot is None:
+            return None
         launched = self._inline.launch_now(slot.request, config)
         if launched is None:
             self._slots.give_back(slot)
@@ -486,28 +476,13 @@ class Net:
                 f"deadline must be a Deadline such as nn.within(ms=20), got {deadline!r}"
             )
 
-    def _calls_without(self, values: Sequence[Any]) -> FlexibleCalls | None:
-        """What executes calls that omit an input, if these do."""
-        for value in values:
-            if value is None:
-                if self._omitting is None:
-                    self._omitting = self._flexible_calls()
-                return self._omitting
-        return None
-
-    def _placed(
-        self, values: Sequence[Any], out: Any
-    ) -> tuple[Slot, Request, Sequence[Any] | None]:
-        """A slot with the inputs in it, the request on it, and what the outputs are to be in."""
-        ports = self._ports
-        outs = None if out is None else out_in_order(ports.outputs, out)
-        slot = self._slots.take()
-        try:
-            pieces, _, _ = place(slot, values, outs, ports, self._prepared)
-        except CallerError:
-            self._slots.give_back(slot)
-            raise
-        return slot, slot.request_with(pieces), outs
+    def _calls_omitting(self) -> FlexibleCalls:
+        """What executes calls that omit an input."""
+        if self._flexible is not None:
+            return self._flexible
+        if self._omitting is None:
+            self._omitting = self._flexible_calls()
+        return self._omitting
 
     def _role(
         self, kind: Literal["input", "output"], ports: Sequence[Port], which: str | int

@@ -7,15 +7,16 @@ are used where they are, and so are regions in a launch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.launch_arguments import gone, misfit
 from nnasync._core.execution.ports import Ports, check_target, copy_in
-from nnasync._core.execution.slots import OutputRegion, Piece, Slot
+from nnasync._core.execution.slots import IdleSlots, OutputRegion, Piece, Slot
 from nnasync.device import PreparedModel
+from nnasync.errors import CallerError
 from nnasync.hal import Array
 from nnasync.memory import Pool, Region
 
@@ -25,7 +26,25 @@ else:
     buffer = deferred("nnasync._core.execution.buffer")
     images = deferred("nnasync._core.execution.images")
 
-__all__ = ["place"]
+__all__ = ["place", "placed"]
+
+_SlotT = TypeVar("_SlotT", bound=Slot)
+
+
+def placed(
+    slots: IdleSlots[_SlotT],
+    values: Sequence[Any],
+    outs: Sequence[Any] | None,
+    ports: Ports,
+    prepared: PreparedModel,
+) -> tuple[_SlotT, list[tuple[int, Piece]]]:
+    """A slot with the arrays of a call in it, and what lies elsewhere; raises as `place`."""
+    slot = slots.take()
+    try:
+        return slot, place(slot, values, outs, ports, prepared)[0]
+    except CallerError:
+        slots.give_back(slot)
+        raise
 
 
 def place(

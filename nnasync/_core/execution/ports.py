@@ -27,7 +27,6 @@ __all__ = [
     "check_target",
     "chosen",
     "copy_in",
-    "fits",
     "in_order",
     "out_in_order",
     "ports_of",
@@ -158,10 +157,11 @@ def chosen(ports: Sequence[Port], which: str | int, kind: str) -> Port:
 
 def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequence[Any]:
     """One value per port, from positional values or one mapping by name."""
-    if len(arguments) == 1 == len(ports) and arguments[0].__class__ is np.ndarray:
-        return arguments
-    if len(arguments) == 1 and isinstance(arguments[0], Mapping):
-        return _by_name(ports, arguments[0], what)
+    if len(arguments) == 1:
+        first = arguments[0]
+        # The class is asked last: that is slow where it has to say no.
+        if hasattr(first, "keys") and isinstance(first, Mapping):
+            return _by_name(ports, first, what)
     if len(arguments) != len(ports):
         names = ", ".join(port.name for port in ports)
         raise InvalidArgument(
@@ -185,14 +185,6 @@ def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Seq
             f"{what}s by name: {'; '.join(wrong)}; the network takes {', '.join(names)}"
         )
     return [values[name] for name in names]
-
-
-def fits(arguments: Sequence[Any], port: Port | None) -> bool:
-    """Whether the arguments are one array of the port's dtype and shape: most calls."""
-    if port is None or len(arguments) != 1:
-        return False
-    value = arguments[0]
-    return value.__class__ is np.ndarray and value.dtype is port.dtype and value.shape == port.shape
 
 
 def copy_in(target: Array, value: Any, port: Port) -> None:
@@ -283,7 +275,7 @@ def out_in_order(ports: Sequence[Port], out: Any) -> Sequence[Any]:
     outs: Sequence[Any]
     if isinstance(out, (tuple, list)):
         outs = out
-    elif isinstance(out, Mapping):
+    elif hasattr(out, "keys") and isinstance(out, Mapping):
         names = [port.name for port in ports]
         unknown = sorted(set(map(str, out)) - set(names))
         if unknown:

@@ -15,9 +15,11 @@ gave them have pools of their own, which anybody may be given.
 
 from __future__ import annotations
 
+import math
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from nnasync.memory import Pool, Region, SharedArena, layout
 __all__ = [
     "ANY_PROCESS",
     "Holding",
+    "IdleSlots",
     "Lease",
     "MemorySource",
     "OutputRegion",
@@ -48,12 +51,13 @@ _KEPT_SLOTS = 4
 _OWN_POOLS = 16
 """Slots of a network that have pools of their own: a chain through other processes is no longer."""
 
+_LARGE_BYTES = 32_768
+"""An input from this size on is read where it is, if it can be: a copy of it costs microseconds."""
+
 ANY_PROCESS: Final = object()
 """As the peer of a slot: its memory may be handed to any process."""
 
 _NEVER: Final = object()
-
-_Made = TypeVar("_Made")
 
 MemorySource: TypeAlias = Callable[[int], tuple[Pool, int]]
 """Allocates this many zeroed bytes: a pool, and the offset in it."""
@@ -151,22 +155,25 @@ class Slot:
 
         Positions count through the inputs, then through the outputs.
         """
-        if not pieces:
-            return self.request
-        return self._remembered(pieces, lambda: moved(self.request, pieces))
+        request: Request = self._remembered(pieces) if pieces else self.request
+        return request
 
-    def _remembered(self, pieces: Sequence[tuple[int, Piece]], make: Callable[[], _Made]) -> _Made:
+    def _remembered(self, pieces: Sequence[tuple[int, Piece]]) -> Any:
         """What was made for these pieces before, and keeps their pools and tokens meanwhile."""
-        key: list[int] = []
+        numbers: list[int] = []
         for at, piece in pieces:
-            key += (at, id(piece.pool), piece.offset, piece.length)
-        found: _Made | None = self._requests.get(tuple(key))
+            numbers += (at, id(piece.pool), piece.offset, piece.length)
+        key = tuple(numbers)
+        found = self._requests.get(key)
         if found is None:
-            found = make()
+            found = self._made(pieces)
             if len(self._requests) >= _REMEMBERED_REQUESTS:
                 self._requests.clear()
-            self._requests[tuple(key)] = found
+            self._requests[key] = found
         return found
+
+    def _made(self, pieces: Sequence[tuple[int, Piece]]) -> Any:
+        return moved(self.request, pieces)
 
 
 def taken(target: Any, source: Array) -> Any:
@@ -193,19 +200,74 @@ def moved(request: Request, pieces: Sequence[tuple[int, Piece]]) -> Request:
     return Request(tuple(arguments[:count]), tuple(arguments[count:]), tuple(pools))
 
 
-class Slots:
-    """The idle slots of one network."""
+_SlotT = TypeVar("_SlotT", bound=Slot)
+
+
+class IdleSlots(ABC, Generic[_SlotT]):
+    """The idle slots of one network or stream."""
+
+    reads_in_place = False
+    """Whether a device of this process reads the input where the caller has it."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._port = ports.inputs[0] if len(ports.inputs) == 1 and ports.are_settled else None
+        self._idle: list[_SlotT] = []
+
+    @abstractmethod
+    def _another(self) -> _SlotT:
+        """Make a slot where none is idle."""
+
+    def filled(self, arrays: Sequence[Any]) -> _SlotT | None:
+        """A slot with the inputs in it if they are one array that fits: most calls; else None.
+
+        It is not copied where it is read in place.
+        """
+        port = self._port
+        if port is None or len(arrays) != 1:
+            return None
+        array = arrays[0]
+        if (
+            array.__class__ is not np.ndarray
+            or array.dtype is not port.dtype
+            or array.shape != port.shape
+        ):
+            return None
+        slot = self._idle.pop() if self._idle else self._another()
+        if not self.reads_in_place:
+            slot.inputs[0][...] = array
+        return slot
+
+    def take(self) -> _SlotT:
+        """An idle slot, the last one used, or a new one."""
+        return self._idle.pop() if self._idle else self._another()
+
+    def give_back(self, slot: _SlotT) -> None:
+        """Recycle a slot that no device uses."""
+        self._idle.append(slot)
+
+    def close(self) -> None:
+        """Drop the idle slots."""
+        self._idle.clear()
+
+
+class Slots(IdleSlots[Slot]):
+    """The idle slots of one network; `take` and `filled` raise what `admit` of `serve` does."""
 
     def __init__(self, model: Model, ports: Ports) -> None:
+        super().__init__(ports)
         self._model = model
-        self._ports = ports
-        self._idle: list[Slot] = []
         self._era: object = object()
         self._peer: object = ANY_PROCESS
         self._admit: Callable[[], object] | None = None
         self._shared: MemorySource = own_memory
         self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._most_own = 0
+        self.reads_in_place = (
+            self._port is not None
+            and not ports.state_inputs
+            and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
+        )
 
     def serve(self, peer: object, admit: Callable[[], object] | None = None) -> None:
         """Make slots for the device `peer` from now on; None: for a device of this process.
@@ -219,17 +281,8 @@ class Slots:
         self._shared = SharedArena().take
         self._begin_anew()
 
-    def take(self) -> Slot:
-        """An idle slot, the last one used, or a new one; raises what `admit` does."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            if self._admit is not None:
-                self._admit()
-            return self._new()
-
     def take_ahead(self) -> Slot:
-        """The same for an execution that is not to be queued yet."""
+        """A slot for an execution that is not to be queued yet, so `admit` is not asked."""
         return self._idle.pop() if self._idle else self._new()
 
     def give_back(self, slot: Slot) -> None:
@@ -257,6 +310,11 @@ class Slots:
         """Drop the idle slots, and those in use when they are given back."""
         self._era = object()
         self._idle.clear()
+
+    def _another(self) -> Slot:
+        if self._admit is not None:
+            self._admit()
+        return self._new()
 
     def _new(self) -> Slot:
         if self._peer is ANY_PROCESS or len(self._own) < self._most_own:
