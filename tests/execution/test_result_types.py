@@ -52,15 +52,3 @@ async def test_several_outputs_can_be_told_apart() -> None:
         assert total.tolist() == (ROW + 1).tolist()
         assert product.tolist() == ROW.tolist()
         assert isinstance(total, np.ndarray)
-
-
-async def test_the_older_form_of_measured_warns() -> None:
-    async with runtime() as rt:
-        net = await rt.compile(doubler())
-        async with net.burst() as burst:
-            for call in (net, burst):
-                with pytest.warns(DeprecationWarning, match=r"measured\(x\)") as caught:
-                    y, timing = await call(ROW, measure=True)
-                assert caught[0].filename == __file__
-                assert y.tolist() == (2 * ROW).tolist()
-                assert isinstance(timing, Timing)

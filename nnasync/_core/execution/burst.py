@@ -25,7 +25,6 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstSlots, BurstStatistics, Ways
 from nnasync._core.execution.launch_arguments import config_of
-from nnasync._core.execution.older_names import warn_of_measure
 from nnasync._core.execution.order import OrderedCalls
 from nnasync._core.execution.placing import placed
 from nnasync._core.execution.ports import Measured, Ports, in_order, out_in_order
@@ -77,8 +76,6 @@ _LATE_NS = 500_000
 
 class Burst(OrderedCalls):
     """A stream of executions of one network, made by `net.burst()`; an async context manager."""
-
-    _has_open_shapes = False
 
     def __init__(
         self,
@@ -158,7 +155,6 @@ class Burst(OrderedCalls):
         *arrays: Any,
         deadline: Deadline | None = None,
         out: Any = None,
-        measure: bool = False,
         _measure: bool = False,
     ) -> Array | Any:
         """Run once on the stream's state; arguments and results as of a network's call.
@@ -166,9 +162,6 @@ class Burst(OrderedCalls):
         When `depth` calls are in flight already it waits for one to end, until the deadline at
         most, or raises ResourceExhaustedTransient if the burst is to refuse.
         """
-        if measure:
-            warn_of_measure()
-            return await self.measured(*arrays, deadline=deadline, out=out)
         tally = self._tally
         tally.calls += 1
         try:
@@ -178,8 +171,6 @@ class Burst(OrderedCalls):
             config = DEFAULT_CONFIG
             if _measure or deadline is not None:
                 config = config_of(deadline, measure=_measure)
-            if self._has_open_shapes:
-                return await self._in_turn(arrays, out, config)
             outs: Sequence[Any] | None = None
             slot = self._slots.filled(arrays) if out is None else None
             if slot is not None:
@@ -218,10 +209,6 @@ class Burst(OrderedCalls):
         except BaseException as error:
             tally.ended(error, deadline)
             raise
-
-    async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
-        """A call where shapes are found during the run; only `FlexibleBurst` gets such."""
-        raise NotImplementedError
 
     async def measured(
         self, *arrays: Any, deadline: Deadline | None = None, out: Any = None

@@ -25,7 +25,7 @@ from nnasync._core.execution.launch_arguments import (
     launch_config,
     spread,
 )
-from nnasync._core.execution.older_names import by_old_names, older_name, warn_of_measure
+from nnasync._core.execution.older_names import by_old_names, older_name
 from nnasync._core.execution.placing import place, placed
 from nnasync._core.execution.ports import (
     Measured,
@@ -187,7 +187,6 @@ class Net:
         *arrays: Any,
         deadline: Deadline | None = None,
         out: Any = None,
-        measure: bool = False,
         _measure: bool = False,
     ) -> Array | Any:
         """Run once: an array, or a tuple of arrays if there are several outputs.
@@ -196,12 +195,9 @@ class Net:
         images (`memory.Pool.image`), which are read in place. `out`, arrays and buffers, is written
         instead of fresh arrays: one per output, None for a fresh one, or some by name. None omits
         an optional input. Where the model leaves shapes open, the inputs bring theirs along. States
-        start from zero. `measure=True` is the older form of `measured`. Raises InvalidArgument,
-        BadState, MissedDeadline, ResourceExhausted, DeviceError.
+        start from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
+        DeviceError.
         """
-        if measure:
-            warn_of_measure()
-            return await self.measured(*arrays, deadline=deadline, out=out)
         tally = self._tally
         tally.calls += 1
         try:

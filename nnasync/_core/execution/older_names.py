@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
-__all__ = ["by_old_names", "older_name", "warn_of_measure"]
+__all__ = ["by_old_names", "older_name"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,12 +23,6 @@ def older_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
         return method(*arguments, **keywords)
 
     return call
-
-
-def warn_of_measure() -> None:
-    """Say that `measure=True` of a call is the older form of `measured`."""
-    text = "measure=True is deprecated; await net.measured(x) gives the result and its timing"
-    warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def by_old_names(

@@ -2,8 +2,7 @@
 
 The memory of a call is known only when the call is there, and such a network has no state, so a
 call of this burst is a plain one: they run in the order in which they were made, and while the
-burst is open its device is in the fast state. A call that gives up while it waits lets the next one
-wait for the one before.
+burst is open its device is in the fast state.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
 from nnasync._core.execution.flexible import FlexibleCalls
+from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.ports import in_order
-from nnasync.errors import DeviceUnavailable, MissedDeadlinePersistent, because
-from nnasync.fences import Fence
-from nnasync.hal import NEVER_NS, ExecutionConfig
+from nnasync._core.execution.room import Room
+from nnasync.errors import DeviceUnavailable, because
+from nnasync.hal import ExecutionConfig
 
 __all__ = ["FlexibleBurst"]
 
@@ -26,61 +27,57 @@ __all__ = ["FlexibleBurst"]
 class FlexibleBurst(Burst):
     """A stream of executions of a network with open shapes, made by `net.burst()`."""
 
-    _has_open_shapes = True
-
     def __init__(self, calls: FlexibleCalls, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._calls = calls
-        self._tail = Fence()
-        self._tail.signal()
-        self._waiting: set[Fence] = set()
+        self._turn_of_one = Room(1, "wait", self._workers.watchdog)
+
+    async def __call__(
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        _measure: bool = False,
+    ) -> Any:
+        """Run once; arguments and results as of a network's call."""
+        self._tally.calls += 1
+        try:
+            await self._let_in(deadline)
+            return await self._in_turn(arrays, out, config_of(deadline, measure=_measure))
+        except BaseException as error:
+            self._tally.ended(error, deadline)
+            raise
 
     async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
         """The answer to one call, after those before it."""
         values = self._calls.given(in_order(self._ports.inputs, arrays, "input"))
-        before, over = self._tail, Fence()
-        self._tail = over
+        turn = self._turn_of_one
         self._room.enter()
         self._submitted += 1
         try:
-            if not before.done:
+            if turn.is_full:
                 values = [_copied(value) for value in values]
-                await self._turn_after(before, config.deadline_ns)
-            value, result = await self._calls.call(values, out, config)
+                await turn.wait(config.deadline_ns)
+            turn.enter()
+            try:
+                value, result = await self._calls.call(values, out, config)
+            finally:
+                turn.leave()
             if not self._open:
                 raise _closed()
         except BaseException:
             self._failed += 1
             raise
-        else:
-            self._succeeded += 1
-            self._tally.completed += 1
         finally:
             self._room.leave()
-            before.add_callback(lambda _: over.signal())
+        self._succeeded += 1
+        self._tally.completed += 1
         return (value, result.timing) if config.measure else value
-
-    async def _turn_after(self, before: Fence, deadline_ns: int) -> None:
-        """Wait until the call before this one is over, at most until the deadline."""
-        reached = Fence()
-        before.add_callback(lambda _: reached.signal())
-        alarm = None
-        if deadline_ns != NEVER_NS:
-            late = MissedDeadlinePersistent("the deadline passed before the execution began")
-            alarm = self._workers.watchdog.arm(deadline_ns, lambda: reached.fail(late))
-        self._waiting.add(reached)
-        try:
-            await reached
-        finally:
-            self._waiting.discard(reached)
-            if alarm is not None:
-                alarm.disarm()
 
     def close(self) -> None:
         """End the burst; calls in flight end with DeviceUnavailable. Idempotent."""
         super().close()
-        for reached in tuple(self._waiting):
-            reached.fail(_closed())
+        self._turn_of_one.close(_closed())
 
 
 def _closed() -> DeviceUnavailable:

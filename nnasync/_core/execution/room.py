@@ -81,7 +81,9 @@ class Room:
             raise because("burst_depth", ResourceExhaustedTransient(text))
         place, alarm = Fence(), None
         if deadline_ns != NEVER_NS:
-            late = MissedDeadlinePersistent("the deadline passed while the burst was full")
+            late = MissedDeadlinePersistent(
+                "the deadline passed while earlier calls of the burst were running"
+            )
             alarm = self._watchdog.arm(deadline_ns, lambda: place.fail(late))
         self._waiting.append(place)
         self._look()
