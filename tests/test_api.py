@@ -118,10 +118,10 @@ def test_compile() -> None:
 @pytest.mark.parametrize(
     ("function", "names"),
     [
-        (nn.Net.__call__, {"deadline", "out", "measure"}),
+        (nn.Net.__call__, {"deadline", "out"}),
         (nn.Net.launch, {"wait_for", "deadline", "duration_s", "loop_timeout_s", "measure"}),
         (nn.Net.burst, {"depth"}),
-        (nn.Burst.__call__, {"deadline", "out", "measure"}),
+        (nn.Burst.__call__, {"deadline", "out"}),
         (nn.within, {"s", "ms", "us"}),
     ],
 )
