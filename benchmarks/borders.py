@@ -26,9 +26,9 @@ from benchmarks._report import (
     spread,
     table,
 )
-from nnasync import ReferenceEngine
 from nnasync._core.partition import CompositeEngine, cut, operation_weights_ns, segments
 from nnasync._core.plans.composite import Boundary, CompositePlan, CompositeStep, Wire, WireEnd
+from nnasync.devices import ReferenceEngine
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.hal import Array, ExecutionPreference, Model, OperandType, dtype_of
 

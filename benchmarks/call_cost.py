@@ -36,8 +36,8 @@ from benchmarks._report import (
     spread,
     table,
 )
-from nnasync import ReferenceEngine
 from nnasync._core.wakeup import Wakeup
+from nnasync.devices import ReferenceEngine
 from nnasync.engine import StopFlag
 from nnasync.fences import Fence
 from nnasync.hal import Array, ExecutionPreference, Operand, dtype_of

@@ -18,7 +18,8 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, foreign_load, percentile, publish, table
-from nnasync import Deadline, NullEngine, now_ns
+from nnasync import Deadline, now_ns
+from nnasync.devices import NullEngine
 from nnasync.hal import ExecutionPreference, Model
 
 LOOPS: dict[str, dict[str, Any]] = {

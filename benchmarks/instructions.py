@@ -44,7 +44,7 @@ Call = Callable[[], Awaitable[object]]
 
 def bare(path: Path) -> Call:
     """The reference plan of the model, bound to arrays of its own."""
-    from nnasync import ReferenceEngine
+    from nnasync.devices import ReferenceEngine
     from nnasync.engine import StopFlag
     from nnasync.hal import ExecutionPreference, dtype_of
 

@@ -22,9 +22,10 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import arguments, median, publish, spread, table
-from nnasync import NullEngine, now_ns
+from nnasync import now_ns
 from nnasync._core.clock import Watchdog
 from nnasync._core.workers import Task, Workers
+from nnasync.devices import NullEngine
 from nnasync.engine import Given, StopFlag
 from nnasync.fences import Fence
 from nnasync.hal import Priority

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import anyio
 import numpy as np
 
 import nnasync as nn
@@ -36,11 +37,11 @@ from benchmarks._report import (
     table,
 )
 from benchmarks.message_queue import round_trips
-from nnasync import ModelBuilder, NullEngine, connect
+from nnasync import ModelBuilder, connect, serve
 from nnasync._core.drivers.service import remote_bursts
-from nnasync._core.service import Limits, listening, serve
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.device import Device
+from nnasync.devices import NullEngine
 from nnasync.errors import NNError
 from nnasync.fences import Fence
 from nnasync.hal import (
@@ -145,10 +146,10 @@ async def serve_pages(path: Path) -> None:
     def read(inputs: Sequence[Any]) -> list[Any]:
         return [inputs[0][::PAGE]]
 
-    async with nn.open_runtime(devices=[NullEngine("pages", compute=read)]) as rt:
-        with listening(path) as listener:
-            print("listens", flush=True)
-            await serve(rt.devices[0], listener, Limits())
+    engine = NullEngine("pages", compute=read)
+    async with nn.open_runtime(devices=[engine]) as rt, anyio.create_task_group() as tasks:
+        await tasks.start(serve, rt.devices[0], path)
+        print("listens", flush=True)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 import nnasync as nn
-from nnasync import wrap_onnx as wrap
 
 
 def write_network(path: Path) -> None:
@@ -40,7 +39,7 @@ async def main() -> None:
         write_network(path)
         async with nn.open_runtime(devices=["nnasync-reference", "onnxruntime-cpu"]) as runtime:
             translated = await runtime.compile(nn.load(path))
-            whole = await runtime.compile(wrap(path), devices=["onnxruntime-cpu"])
+            whole = await runtime.compile(nn.load(path, form="whole"), devices=["onnxruntime-cpu"])
             for net in (translated, whole):
                 count = len(net.report().partitions[0].operations)
                 print(f"{count} operations on {net.report().partitions[0].device}")

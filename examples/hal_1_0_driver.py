@@ -22,7 +22,8 @@ import numpy as np
 from nncache import BlobCache, BlobLimits, load_blobs, save_blobs
 
 import nnasync as nn
-from nnasync import ReferenceEngine, operand_value
+from nnasync.devices import ReferenceEngine
+from nnasync.engine import operand_value
 from nnasync.hal import (
     Array,
     Capabilities10,

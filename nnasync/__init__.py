@@ -1,13 +1,14 @@
 """nnasync: neural networks on live streams, awaited.
 
-Public are the names of this module and the modules conformance, device, engine, errors, extensions,
-fences, hal, memory, streaming and tracing; `burst`, `kernels` and `scheduler` may be imported too,
-but change more often. Everything in `nnasync._core` is internal, and so is the command line.
+Public are the names of this module and the modules conformance, device, devices, dump, engine,
+errors, extensions, fences, hal, memory, streaming and tracing; `burst`, `kernels` and `scheduler`
+may be imported too, but change more often. Everything in `nnasync._core` is internal; the command
+line is a program like others: it imports public modules only.
 
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli                                        the command line
-    streaming, conformance, service            streams; suites; devices for other processes
+    streaming, conformance, devices, service    streams; suites; what is there; devices for others
     runtime                                    open_runtime(): the composition root
     execution                                  calls, launches, bursts of a compiled network
     dump                                       models and plans as text and Graphviz
@@ -39,36 +40,36 @@ from __future__ import annotations
 
 import gc
 import importlib
+import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nnasync import errors as errors
+    from nnasync import hal as hal
+    from nnasync import streaming as streaming
     from nnasync._core.clock import Deadline as Deadline
     from nnasync._core.clock import now_ns as now_ns
     from nnasync._core.clock import within as within
-    from nnasync._core.drivers.cpu import ReferenceEngine as ReferenceEngine
-    from nnasync._core.drivers.null import NullEngine as NullEngine
-    from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine as OnnxRuntimeEngine
+    from nnasync._core.compilation import Fate as Fate
+    from nnasync._core.compilation import Report as Report
     from nnasync._core.drivers.service import connect as connect
-    from nnasync._core.dump.graph_dump import graph_dump as graph_dump
-    from nnasync._core.engine_device import EngineDevice as EngineDevice
     from nnasync._core.execution import Burst as Burst
     from nnasync._core.execution import Execution as Execution
     from nnasync._core.execution import Net as Net
+    from nnasync._core.execution import Port as Port
     from nnasync._core.execution.buffer import Buffer as Buffer
     from nnasync._core.importers import describe as describe
     from nnasync._core.importers import load as load
-    from nnasync._core.importers.onnx import wrap as wrap_onnx
-    from nnasync._core.importers.onnx.conversion import convert as convert_onnx
     from nnasync._core.model import ModelBuilder as ModelBuilder
-    from nnasync._core.model import fingerprint as fingerprint
+    from nnasync._core.model import Value as Value
     from nnasync._core.model import save as save
     from nnasync._core.runtime import CompileOptions as CompileOptions
     from nnasync._core.runtime import Options as Options
     from nnasync._core.runtime import Runtime as Runtime
     from nnasync._core.runtime import open_runtime as open_runtime
     from nnasync._core.runtime import run as run
-    from nnasync._core.validation import operand_value as operand_value
+    from nnasync._core.service import serve_at as serve
     from nnasync.errors import BadState as BadState
     from nnasync.errors import CallerError as CallerError
     from nnasync.errors import Cancelled as Cancelled
@@ -110,9 +111,9 @@ __all__ = [
     "DeviceDied",
     "DeviceError",
     "DeviceUnavailable",
-    "EngineDevice",
     "ErrorStatus",
     "Execution",
+    "Fate",
     "Fence",
     "GeneralFailure",
     "InvalidArgument",
@@ -124,35 +125,31 @@ __all__ = [
     "ModelError",
     "NNError",
     "Net",
-    "NullEngine",
-    "OnnxRuntimeEngine",
     "OperandType",
     "OperationType",
     "Options",
     "OutputInsufficientSize",
+    "Port",
     "Preference",
     "Priority",
-    "ReferenceEngine",
     "Refused",
+    "Report",
     "ResourceExhausted",
     "ResourceExhaustedPersistent",
     "ResourceExhaustedTransient",
     "Runtime",
     "Timing",
+    "Value",
     "connect",
-    "convert_onnx",
     "describe",
-    "fingerprint",
-    "graph_dump",
     "load",
     "merge",
     "now_ns",
     "open_runtime",
-    "operand_value",
     "run",
     "save",
+    "serve",
     "within",
-    "wrap_onnx",
 ]
 
 _HOMES: dict[str, str] = {
@@ -166,9 +163,9 @@ _HOMES: dict[str, str] = {
     "DeviceDied": "errors:DeviceDied",
     "DeviceError": "errors:DeviceError",
     "DeviceUnavailable": "errors:DeviceUnavailable",
-    "EngineDevice": "_core.engine_device:EngineDevice",
     "ErrorStatus": "hal:ErrorStatus",
     "Execution": "_core.execution:Execution",
+    "Fate": "_core.compilation:Fate",
     "Fence": "fences:Fence",
     "GeneralFailure": "errors:GeneralFailure",
     "InvalidArgument": "errors:InvalidArgument",
@@ -180,52 +177,71 @@ _HOMES: dict[str, str] = {
     "ModelError": "errors:ModelError",
     "NNError": "errors:NNError",
     "Net": "_core.execution:Net",
-    "NullEngine": "_core.drivers.null:NullEngine",
-    "OnnxRuntimeEngine": "_core.drivers.onnxruntime:OnnxRuntimeEngine",
     "OperandType": "hal:OperandType",
     "OperationType": "hal:OperationType",
     "Options": "_core.runtime:Options",
     "OutputInsufficientSize": "errors:OutputInsufficientSize",
+    "Port": "_core.execution:Port",
     "Preference": "hal:ExecutionPreference",
     "Priority": "hal:Priority",
-    "ReferenceEngine": "_core.drivers.cpu:ReferenceEngine",
     "Refused": "errors:Refused",
+    "Report": "_core.compilation:Report",
     "ResourceExhausted": "errors:ResourceExhausted",
     "ResourceExhaustedPersistent": "errors:ResourceExhaustedPersistent",
     "ResourceExhaustedTransient": "errors:ResourceExhaustedTransient",
     "Runtime": "_core.runtime:Runtime",
     "Timing": "hal:Timing",
+    "Value": "_core.model:Value",
     "connect": "_core.drivers.service:connect",
-    "convert_onnx": "_core.importers.onnx.conversion:convert",
     "describe": "_core.importers:describe",
-    "fingerprint": "_core.model:fingerprint",
-    "graph_dump": "_core.dump.graph_dump:graph_dump",
     "load": "_core.importers:load",
     "merge": "fences:merge",
     "now_ns": "_core.clock:now_ns",
     "open_runtime": "_core.runtime:open_runtime",
-    "operand_value": "_core.validation:operand_value",
     "run": "_core.runtime:run",
     "save": "_core.model:save",
+    "serve": "_core.service:serve_at",
     "within": "_core.clock:within",
-    "wrap_onnx": "_core.importers.onnx:wrap",
 }
 """Where each name is, as "module:name"."""
+
+_MOVED: dict[str, tuple[str, str]] = {
+    "EngineDevice": ("devices:EngineDevice", "nnasync.devices.EngineDevice"),
+    "NullEngine": ("devices:NullEngine", "nnasync.devices.NullEngine"),
+    "OnnxRuntimeEngine": ("devices:OnnxRuntimeEngine", "nnasync.devices.OnnxRuntimeEngine"),
+    "ReferenceEngine": ("devices:ReferenceEngine", "nnasync.devices.ReferenceEngine"),
+    "convert_onnx": ("_core.importers.onnx.conversion:convert", "load(path, form='translated')"),
+    "fingerprint": ("engine:fingerprint", "nnasync.engine.fingerprint"),
+    "graph_dump": ("dump:graph_dump", "nnasync.dump.graph_dump"),
+    "operand_value": ("engine:operand_value", "nnasync.engine.operand_value"),
+    "wrap_onnx": ("_core.importers.onnx:wrap", "load(path, form='whole')"),
+}
+"""Names of before: where each is, and what is to be used now."""
 
 _MODULES = frozenset({"errors", "hal", "streaming"})
 """Modules that are meant to be used by their own names, such as `nn.streaming`."""
 
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return _imported(f"nnasync.{name}")
-    if name == "__version__":
-        return _imported("nnasync._core.packages").VERSION
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
+if not TYPE_CHECKING:  # who checks types is told of names that are not there
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return _imported(f"nnasync.{name}")
+        if name == "__version__":
+            return _imported("nnasync._core.packages").VERSION
+        if name in _MOVED:
+            home, now = _MOVED[name]
+            warnings.warn(f"nnasync.{name}: use {now}", DeprecationWarning, stacklevel=2)
+            return _found(home)
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = _found(_HOMES[name])
+        return value
+
+
+def _found(home: str) -> object:
+    module, _, attribute = home.partition(":")
     value: object = getattr(_imported(f"nnasync.{module}"), attribute)
-    globals()[name] = value
     return value
 
 

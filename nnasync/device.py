@@ -338,6 +338,9 @@ class Lowering(Struct, frozen=True):
     is_exact: bool = False
     reduces_precision: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.name}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
 
 @runtime_checkable
 class LoweringDevice(Device, Protocol):

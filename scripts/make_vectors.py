@@ -23,17 +23,17 @@ import msgspec
 import numpy as np
 
 import nnasync as nn
-from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.conformance import Runner
 from nnasync.conformance.cases import Case, case_files, parse_case, read_cases
 from nnasync.conformance.results import CaseOutcome
+from nnasync.devices import REFERENCE, installed
 from scripts.vectors.drawing import CaseLine, control_flow_lines, drawn_lines, wanted
 from scripts.vectors.networks import digits, words
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "vectors"
-REFERENCE = "nnasync-reference"
-ENGINES = [name for name in DRIVERS if name not in ("null", REFERENCE) and is_installed(name)]
+OURS = [each.name for each in installed() if each.source == "nnasync" and not each.absence]
+ENGINES = [name for name in OURS if name != REFERENCE]
 PACKAGES = {
     "litert-cpu": "ai-edge-litert",
     "onnxruntime-cpu": "onnxruntime",

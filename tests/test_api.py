@@ -134,7 +134,18 @@ TIMES = re.compile(
     r"|timeout)(_(?!bytes)[a-z]+)?$"
 )
 UNITS = ("_ns", "_us", "_ms", "_s")
-PUBLIC = ("", ".device", ".engine", ".extensions", ".fences", ".hal", ".memory", ".streaming")
+MODULES = [
+    "device",
+    "devices",
+    "dump",
+    "engine",
+    "extensions",
+    "fences",
+    "hal",
+    "memory",
+    "streaming",
+    "tracing",
+]
 
 
 def callables(item: Any) -> Iterator[Any]:
@@ -144,9 +155,9 @@ def callables(item: Any) -> Iterator[Any]:
         yield from (part for name, part in vars(item).items() if callable(part) and name[0] != "_")
 
 
-@pytest.mark.parametrize("module", [*PUBLIC, ".tracing"])
+@pytest.mark.parametrize("module", ["", *MODULES])
 def test_every_time_says_its_unit_in_its_name(module: str) -> None:
-    found = importlib.import_module(f"nnasync{module}")
+    found = importlib.import_module(f"nnasync.{module}".rstrip("."))
     unnamed = set()
     for name in found.__all__:
         for function in callables(getattr(found, name)):
@@ -254,7 +265,20 @@ def test_lazy_names_are_those_that_type_checkers_see() -> None:
 
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
-        _ = nn.no_such_name
+        getattr(nn, "no_such_name")  # noqa: B009
+
+
+@pytest.mark.parametrize("name", sorted(nn._MOVED))
+def test_names_of_before_work_and_say_what_to_use_now(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"nnasync.{name}: use ") as caught:
+        found = getattr(nn, name)
+    assert callable(found)
+    assert caught[0].filename == __file__
+    home = re.search(r"nnasync\.(\w+)\.(\w+)$", str(caught[0].message))
+    if home is not None:
+        assert found is getattr(importlib.import_module(f"nnasync.{home[1]}"), home[2])
+    assert name not in nn.__all__
+    assert name not in dir(nn)
 
 
 def test_importing_loads_no_engine_and_little_else() -> None:

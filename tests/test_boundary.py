@@ -1,4 +1,4 @@
-"""The boundary: examples, documents and drivers of others import public modules only."""
+"""The boundary: examples, documents, the command line and drivers of others import no internals."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ CODE = re.compile(r"^```(?:py|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PUBLIC = {
     "conformance",
     "device",
+    "devices",
+    "dump",
     "engine",
     "errors",
     "extensions",
@@ -33,6 +35,19 @@ IMPORTABLE = {"burst", "kernels", "scheduler"}
 """Not promised to stay as they are, but parts of the project's stated shape."""
 
 COMMANDS = {"__main__", "cli"}
+
+LOOKS_INSIDE = {
+    "benchmarks/borders.py": "lays a border of a partition by hand",
+    "benchmarks/call_cost.py": "counts wake-ups of the loop",
+    "benchmarks/clients.py": "plays a client that breaks the rules of the wire",
+    "benchmarks/kernels.py": "times the steps of a plan of the reference",
+    "benchmarks/message_queue.py": "times the rings between processes",
+    "benchmarks/scheduling.py": "times workers and the thread of deadlines alone",
+    "benchmarks/service_bursts.py": "takes the pinning of a burst's thread away",
+    "scripts/devices_doc.py": "asks engines, without devices around them",
+    "scripts/tflite_doc.py": "writes down the tables of the importer",
+}
+"""Of benchmarks and scripts, those that measure or write down what is inside."""
 
 SHOWN = {"cli.demo_data", "cli.recognition"}
 """Of the command line, what examples show: networks that come with the package, and words."""
@@ -54,9 +69,9 @@ def imported(source: str) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def internal(source: str) -> list[str]:
-    """Those imports of some code that are not public."""
-    allowed = PUBLIC | IMPORTABLE | set(nnasync.__all__) | {"__version__"}
+def internal(source: str, *own: str) -> list[str]:
+    """Those imports of some code that are not public; `own` are modules that it is a part of."""
+    allowed = PUBLIC | IMPORTABLE | set(nnasync.__all__) | {"__version__", *own}
     found = []
     for name in imported(source):
         top, *rest = name.split(".")
@@ -105,6 +120,17 @@ def test_public_modules_list_their_names(name: str) -> None:
 @pytest.mark.parametrize("source", programs())
 def test_programs_import_public_modules_only(source: str) -> None:
     assert internal(source) == []
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "cli").rglob("*.py")), ids=lambda p: p.stem)
+def test_the_command_line_imports_public_modules_only(path: Path) -> None:
+    assert internal(path.read_text("utf-8"), "cli") == []
+
+
+def test_benchmarks_and_scripts_that_look_inside_are_listed() -> None:
+    found = [path for folder in ("benchmarks", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    inside = {path for path in found if internal(path.read_text("utf-8"), "cli")}
+    assert {str(path.relative_to(ROOT)) for path in inside} == set(LOOKS_INSIDE)
 
 
 def test_the_package_says_which_modules_are_public() -> None:

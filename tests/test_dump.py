@@ -12,17 +12,12 @@ import pytest
 from nnasync._core.compilation.choice import Choice, Part, spread
 from nnasync._core.compilation.pins import pin_of
 from nnasync._core.drivers.cpu.plan import memory_plan
-from nnasync._core.dump import (
-    graph_dump,
-    memory_text,
-    model_dot,
-    model_text,
-    outline,
-    plan_dot,
-    plan_text,
-)
 from nnasync._core.model import ModelBuilder
 from nnasync._core.partition import INTERPRETER, distribute
+from nnasync.dump import graph_dump, memory_text, model_dot, model_text
+from nnasync.dump.memory import memory_plan_text
+from nnasync.dump.plan_graphs import outline_dot
+from nnasync.dump.plans import outline, steps_text
 from nnasync.engine.arena import MemoryPlan, PlannedBlock
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ChannelQuant, Model, OperandType, OperationType
@@ -164,7 +159,7 @@ def test_plan_has_bytes_and_bars() -> None:
         unshared=256,
         lower_bound=160,
     )
-    text = memory_text(plan)
+    text = memory_plan_text(plan)
     assert "shared       192 bytes\n" in text
     assert "unshared     256 bytes; sharing saves 25.0%\n" in text
     assert "160 bytes alive at once; shared is 1.20 times that" in text
@@ -185,12 +180,12 @@ def test_sharing_is_never_told_to_cost(size: int) -> None:
     builder.output("y", x)
     plan = memory_plan(builder.build())
     assert plan.lower_bound <= plan.total <= plan.unshared
-    assert "saves -" not in memory_text(plan)
+    assert "saves -" not in memory_plan_text(plan)
 
 
 def test_long_plans_have_bars_that_fit() -> None:
     blocks = tuple(PlannedBlock(f"b{i}", 1, i, i, 0) for i in range(1000))
-    text = memory_text(MemoryPlan(blocks, ("ADD",) * 1000, 1, 1000, 1))
+    text = memory_plan_text(MemoryPlan(blocks, ("ADD",) * 1000, 1, 1000, 1))
     bars = [line.split()[-1] for line in text.splitlines()[-1000:]]
     assert {len(bar) for bar in bars} == {64}
     assert all(1 <= bar.count("#") <= 2 for bar in bars)
@@ -199,10 +194,10 @@ def test_long_plans_have_bars_that_fit() -> None:
 
 def test_plan_of_a_model() -> None:
     plan = memory_plan(EXAMPLE)
-    text = memory_text(plan)
+    text = memory_text(EXAMPLE)
     assert f"shared       {plan.total} bytes" in text
     assert len(text.splitlines()) == 7 + len(plan.blocks)
-    assert memory_text(MemoryPlan((), (), 0, 0, 0)).startswith("memory of one execution\n")
+    assert memory_plan_text(MemoryPlan((), (), 0, 0, 0)).startswith("memory of one execution\n")
 
 
 # -- plans
@@ -217,7 +212,7 @@ def plan(model: Model, choice: Choice) -> str:
 def test_plan_of_one_device() -> None:
     model = summed([(0, 0), (1, 0)])
     found = outline(model, plan(model, Choice((FAST,))))
-    assert plan_text(found).splitlines() == [
+    assert steps_text(found).splitlines() == [
         "plan of summed: 1 step",
         "  fast 2.1, int8, 2 threads: 1 step, 2 operations",
         "",
@@ -228,19 +223,19 @@ def test_plan_of_one_device() -> None:
         "",
         "borders: 0 values, 0 bytes",
     ]
-    assert_is_graph(plan_dot(found))
+    assert_is_graph(outline_dot(found))
 
 
 def test_plan_tells_what_crosses_borders() -> None:
     model = summed([(0, 0), (1, 1), (1, 2)])
     found = outline(model, plan(model, Choice((FAST, SLOW), ((0, 1), (1, 1), (0, 1)))))
-    told = plan_text(found)
+    told = steps_text(found)
     assert "  slow 1, its only way: 1 step, 1 operation" in told
     first = found.partitioned.model.main.operations[0].outputs[0]
     assert f"  writes    %{first} TENSOR_FLOAT32 1x4, 16 bytes, to steps 1, 2" in told
     assert f"  reads     %{first} TENSOR_FLOAT32 1x4, 16 bytes, from step 0" in told
     assert told.endswith("borders: 2 values, 32 bytes\n")
-    graph = plan_dot(found)
+    graph = outline_dot(found)
     assert_is_graph(graph)
     assert 'm0 -> m1 [label="16 bytes", style=bold];' in graph
     colors = re.findall(r'label="step \d: (\w+).*\n.*fillcolor="(.*)"', graph)
@@ -252,7 +247,7 @@ def test_plan_shows_what_is_inside_control_flow() -> None:
     model = shared_branches()
     bodies = ((0, ((0, 1), (1, 1))), (1, ((1, 2),)))
     found = outline(model, plan(model, Choice((FAST, SLOW), ((0, 1), (2, 1), (0, 1)), bodies)))
-    told = plan_text(found).splitlines()
+    told = steps_text(found).splitlines()
     start = told.index("step 1: control-flow interpreter")
     assert told[start + 1] == "  runs      1 IF"
     inside = told[start:]
@@ -261,7 +256,7 @@ def test_plan_shows_what_is_inside_control_flow() -> None:
     assert "  else: subgraph 1" in inside
     assert "      runs      0 MUL, 1 MUL" in inside
     assert told[0] == "plan of branching: 6 steps"
-    graph = plan_dot(found)
+    graph = outline_dot(found)
     assert_is_graph(graph)
     assert "m1 -> m1then_0 [style=dashed, lhead=cluster_m1then_];" in graph
     assert "subgraph cluster_m1else_0 {" in graph
@@ -271,8 +266,8 @@ def test_plan_shows_what_is_inside_control_flow() -> None:
 def test_plans_of_nests_are_graphs(seed: int) -> None:
     model = RandomNest(seed).model
     found = outline(model, _interpreted(model))
-    assert_is_graph(plan_dot(found))
-    told = plan_text(found)
+    assert_is_graph(outline_dot(found))
+    told = steps_text(found)
     assert "  body: subgraph" in told or "  then: subgraph" in told
 
 
@@ -289,10 +284,10 @@ def _interpreted(model: Model) -> str:
 
 def test_many_operations_are_counted_by_kind() -> None:
     model = summed([(index, 0) for index in range(11)])
-    told = plan_text(outline(model, plan(model, Choice((FAST,)))))
+    told = steps_text(outline(model, plan(model, Choice((FAST,)))))
     assert "  runs      11 operations, 0-10: ADD 6, MUL 5" in told
     alternating = Choice((FAST, SLOW), ((0, 1), (1, 1), (0, 9)))
-    told = plan_text(outline(model, plan(model, alternating)))
+    told = steps_text(outline(model, plan(model, alternating)))
     assert "  runs      9 operations, 2-10: ADD 5, MUL 4" in told
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import nnasync as nn
 from benchmarks.peers import mobilenet
 from benchmarks.peers.conversion import to_onnx
-from nnasync._core.execution.ports import Port, ports_of
-from nnasync.hal import Array
+from nnasync.hal import Array, Operand, dtype_of
 
 __all__ = ["Entry", "catalog", "input_arrays", "onnx_bytes"]
 
@@ -42,14 +41,17 @@ def catalog(folder: Path, cache: Path, pattern: str = "*") -> list[Entry]:
 def input_arrays(model: nn.Model) -> list[Array]:
     """One array for each input, states aside: numbers from -1 to 1, or all of a small type's."""
     generator = np.random.default_rng(0)
-    return [_numbers(port, generator) for port in ports_of(model).inputs]
+    states = {pair.input for pair in model.state}
+    indexes = (i for n, i in enumerate(model.main.input_indexes) if n not in states)
+    return [_numbers(model.main.operands[index], generator) for index in indexes]
 
 
-def _numbers(port: Port, generator: np.random.Generator) -> Array:
-    if port.dtype.kind == "f":
-        return generator.uniform(-1, 1, port.shape).astype(port.dtype)
-    limits = np.iinfo(port.dtype)
-    return generator.integers(limits.min, limits.max, port.shape, port.dtype, endpoint=True)
+def _numbers(operand: Operand, generator: np.random.Generator) -> Array:
+    shape, dtype = operand.dimensions, dtype_of(operand.type)
+    if dtype.kind == "f":
+        return generator.uniform(-1, 1, shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def onnx_bytes(entry: Entry) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnasync import operand_value
+from nnasync.engine import operand_value
 from nnasync.hal import (
     Array,
     ChannelQuant,

@@ -41,13 +41,18 @@ def deferred(name: str) -> Any:
 
 
 def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a package that offers names of its modules: `homes` says of which."""
+    """A `__getattr__` for a module that offers names of others: `homes` says where each one is.
+
+    A home is a module of the package itself, or the whole name of one of nnasync's.
+    """
 
     # The name that Python looks for in a module, made here for several of them.
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        home = homes[name]
+        module = home if home.startswith("nnasync.") else f"{package}.{home}"
+        value = getattr(importlib.import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value
 

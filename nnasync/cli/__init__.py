@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nnasync._core.packages import VERSION
+from nnasync import __version__
 from nnasync.cli import (
     bench,
     calibrate,
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Neural networks on live streams, with priorities and deadlines.",
         epilog="`nnasync COMMAND --help` has the options and examples of a command.",
     )
-    parser.add_argument("--version", action="version", version=f"nnasync {VERSION}")
+    parser.add_argument("--version", action="version", version=f"nnasync {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:
         module.add_parser(commands)

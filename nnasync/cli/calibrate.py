@@ -14,22 +14,9 @@ import msgspec
 import numpy as np
 
 from nnasync import Net, Options, Runtime, open_runtime, run
-from nnasync._core.compilation import (
-    REFERENCE,
-    figures_in,
-    read_calibration,
-    state_folder,
-    write_calibration,
-)
-from nnasync._core.drivers import (
-    DRIVERS,
-    default_devices,
-    foreign_devices,
-    is_installed,
-    need_known,
-)
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
 from nnasync.cli.text import table
+from nnasync.devices import REFERENCE, figures_in, keep_figures
 from nnasync.errors import DeviceError, NNError, Refused
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
 
@@ -85,30 +72,22 @@ def add_parser(commands: Any) -> None:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    names = _wanted(arguments.device)
+    names = None if arguments.device is None else _without_reference(arguments.device)
     networks = reference_networks(quick=arguments.quick)
     measurements: list[Measurement] = run(_measure_all, names, networks)
     figures = figures_of(measurements)
     if arguments.check:
-        reported: dict[str, dict[str, PerformanceInfo]] = run(_reported, names, figures)
+        reported: dict[str, dict[str, PerformanceInfo]] = run(_reported, figures)
         found = deviations(figures, reported)
         _print(figures, found, as_json=arguments.json)
         return 1 if found else 0
-    folder = state_folder()
-    kept = {**read_calibration(folder), **figures}
-    if not write_calibration(folder, kept):
-        print(f"nnasync: error: {folder} cannot be written", file=sys.stderr)
-        return 1
+    folder = keep_figures(figures)
     _print(figures, [], as_json=arguments.json)
     _say(f"kept in {folder}")
     return 0
 
 
-def _wanted(names: Sequence[str] | None) -> list[str]:
-    if names is None:
-        able = [name for name in DRIVERS if DRIVERS[name].computes and is_installed(name)]
-        names = [*default_devices(foreign_devices(None)), *able]
-    need_known(names)
+def _without_reference(names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != REFERENCE]
 
 
@@ -116,11 +95,14 @@ def _wanted(names: Sequence[str] | None) -> list[str]:
 
 
 async def _measure_all(
-    names: Sequence[str], networks: Sequence[ReferenceNetwork]
+    names: Sequence[str] | None, networks: Sequence[ReferenceNetwork]
 ) -> list[Measurement]:
+    """Each network on each of these devices, or on all that there are."""
     found: list[Measurement] = []
     options = Options(competition_budget_ms=50)
-    async with open_runtime(devices=[*names, REFERENCE], options=options) as runtime:
+    devices = None if names is None else [*names, REFERENCE]
+    async with open_runtime(devices=devices, options=options) as runtime:
+        names = _without_reference([device.name for device in runtime.devices])
         for number, network in enumerate(networks):
             _say(f"{number + 1} of {len(networks)}: {network.name}")
             model = network.build()
@@ -251,14 +233,13 @@ def deviations(
 
 
 async def _reported(
-    names: Sequence[str], figures: Mapping[str, Mapping[str, PerformanceInfo]]
+    figures: Mapping[str, Mapping[str, PerformanceInfo]],
 ) -> dict[str, dict[str, PerformanceInfo]]:
     """What the devices report for the same types."""
-    async with open_runtime(devices=[*names, REFERENCE]) as runtime:
+    async with open_runtime(devices=[*figures, REFERENCE]) as runtime:
         return {
-            name: figures_in(await runtime.device(name).get_capabilities(), figures[name])
-            for name in names
-            if name in figures
+            name: figures_in(await runtime.device(name).get_capabilities(), measured)
+            for name, measured in figures.items()
         }
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from nnasync import EngineDevice, open_runtime, run
-from nnasync._core.compilation import REFERENCE
-from nnasync._core.drivers import DRIVERS, check_installed, default_devices, foreign_offers
+from nnasync import open_runtime, run
 from nnasync.cli.text import table
 from nnasync.device import Device
-from nnasync.errors import InvalidArgument, NNError
+from nnasync.devices import REFERENCE, EngineDevice, installed
+from nnasync.errors import NNError
 from nnasync.hal import Capabilities, HalVersion, PerformanceInfo, type_name
 
 __all__ = ["add_parser", "describe"]
@@ -59,13 +58,16 @@ def add_parser(commands: Any) -> None:
 
 
 def _command(arguments: argparse.Namespace) -> int:
-    offers, ignored = foreign_offers()
-    sources = {name: offer.distribution for name, offer in offers.items()}
-    described: list[dict[str, Any]] = run(_describe_all, default_devices(sources), sources)
-    names = {each["name"] for each in described}
+    found = installed()
+    sources = {each.name: each.source for each in found if not each.absence}
+    described: list[dict[str, Any]] = run(_describe_all, tuple(sources), sources)
+    missing = [each for each in found if each.absence]
     described += [
-        _absent(name) for name, driver in DRIVERS.items() if driver.computes and name not in names
+        _missing(each.name, each.source, _NOT_INSTALLED, each.absence)
+        for each in missing
+        if each.source == _OURS
     ]
+    ignored = [each.absence for each in missing if each.source != _OURS]
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(described)).decode())
     else:
@@ -88,13 +90,13 @@ async def _describe_one(name: str, sources: Mapping[str, str]) -> list[dict[str,
     try:
         return await _describe_open([name], sources)
     except NNError as error:
-        return [_missing(name, sources.get(name, _OURS), _UNUSABLE, " ".join(str(error).split()))]
+        return [_missing(name, sources[name], _UNUSABLE, " ".join(str(error).split()))]
 
 
 async def _describe_open(names: Sequence[str], sources: Mapping[str, str]) -> list[dict[str, Any]]:
     async with open_runtime(devices=names) as runtime:
         return [
-            {**await describe(device), "source": sources.get(device.name, _OURS), "reason": ""}
+            {**await describe(device), "source": sources[device.name], "reason": ""}
             for device in runtime.devices
         ]
 
@@ -115,14 +117,6 @@ async def describe(device: Device) -> dict[str, Any]:
         "calibrated": isinstance(device, EngineDevice) and device.is_calibrated,
         "performance": _performance(await device.get_capabilities()),
     }
-
-
-def _absent(name: str) -> dict[str, Any]:
-    try:
-        check_installed(name)
-    except InvalidArgument as error:
-        return _missing(name, _OURS, _NOT_INSTALLED, str(error))
-    return _missing(name, _OURS, _UNUSABLE, "it is left out")
 
 
 def _missing(name: str, source: str, status: str, reason: str) -> dict[str, Any]:

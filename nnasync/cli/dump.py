@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nnasync import describe, load, open_runtime, run
-from nnasync._core.compilation import Report
-from nnasync._core.compilation.report import candidates_text, rejections_text
-from nnasync._core.drivers.cpu.plan import memory_plan
-from nnasync._core.dump import memory_text, model_dot, model_text, outline, plan_dot, plan_text
+from nnasync import Report, describe, load, open_runtime, run
+from nnasync.dump import memory_text, model_dot, model_text, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 
@@ -70,7 +67,7 @@ def _command(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         text = _plan(model, arguments.device, as_graph=as_graph)
     elif arguments.memory:
-        text = memory_text(memory_plan(model))
+        text = memory_text(model)
     else:
         text = model_dot(model) if as_graph else _text(arguments.model, model)
     if arguments.output:
@@ -86,21 +83,14 @@ def _text(path: str, model: Model) -> str:
 
 def _memory(model: Model) -> str:
     try:
-        return memory_text(memory_plan(model))
+        return memory_text(model)
     except ModelError as error:
         return f"memory of one execution: {error}\n"
 
 
 def _plan(model: Model, devices: list[str], *, as_graph: bool) -> str:
     report: Report = run(_compiled, model, devices)
-    plan = outline(model, report.pin)
-    if as_graph:
-        return plan_dot(plan)
-    reasons = dict.fromkeys(partition.reason for partition in report.partitions)
-    parts = [f"{plan_text(plan)}why: {'; '.join(reasons)}", candidates_text(report.candidates)]
-    if report.rejections:
-        parts.append(rejections_text(report.rejections))
-    return "\n\n".join(parts) + "\n"
+    return plan_dot(model, report) if as_graph else plan_text(model, report)
 
 
 async def _compiled(model: Model, devices: list[str]) -> Report:

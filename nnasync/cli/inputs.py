@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nnasync._core.execution import Port
-from nnasync._core.wakeup import in_thread
+from nnasync import Port
+from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Array
 from nnasync.streaming import audio_file, video_file
@@ -86,7 +86,7 @@ def _random(port: Port, generator: np.random.Generator) -> Array:
 async def _array(path: Path, port: Port) -> Array:
     try:
         # A pipe may have no writer: what waits for one must not keep the command from ending.
-        data = await in_thread(path.read_bytes, "nnasync-input")
+        data = await in_daemon_thread(path.read_bytes)
         if path.suffix.lower() in (".bin", ".raw"):
             return np.frombuffer(data, port.dtype)
         loaded = np.load(io.BytesIO(data), allow_pickle=False)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nnasync import ModelBuilder
-from nnasync._core.compilation import RELAXED
-from nnasync._core.model import Value
+from nnasync import ModelBuilder, Value
+from nnasync.devices import RELAXED
 from nnasync.hal import Array, Model, OperandType, Struct
 
 __all__ = ["ReferenceNetwork", "reference_networks"]

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from nnasync import Net, Runtime, load, now_ns, open_runtime, run, within
-from nnasync._core.wakeup import in_thread
 from nnasync.cli.argument_types import positive
+from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
 from nnasync.cli.text import milliseconds, table
@@ -155,7 +155,7 @@ async def _run_traced(arguments: argparse.Namespace, tracer: Tracer) -> int:
     model: Model | str = arguments.model
     if not arguments.cache_dir:
         with tracer.mark(layer, Phase.PREPARATION, "load the model"):
-            model = await in_thread(lambda: load(arguments.model), "nnasync-load")
+            model = await in_daemon_thread(lambda: load(arguments.model))
     async with contextlib.AsyncExitStack() as stack:
         with tracer.mark(layer, Phase.INITIALIZATION, "open the runtime"):
             isolated = [arguments.isolate] if arguments.isolate else []

@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nnasync import Options, open_runtime, run
-from nnasync._core.compilation import state_folder
-from nnasync._core.service import Limits, for_service, listening, serve
+import anyio
+
+from nnasync import Options, open_runtime, run, serve
 from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible
+from nnasync.devices import state_folder
 
 __all__ = ["add_parser"]
 
@@ -20,8 +21,8 @@ _EXAMPLES = """examples:
   nnasync serve --device nnasync-reference --socket ~/run/reference.socket --cores 1
 
 In another process of the same user:
-  device = await nnasync._core.drivers.service.connect(path)
-  async with nnasync.open_runtime(devices=[device]) as rt: ...
+  device = await nn.connect(path)
+  async with nn.open_runtime(devices=[device, "nnasync-reference"]) as rt: ...
 """
 
 
@@ -53,16 +54,18 @@ def _command(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    options = Options() if arguments.cores is None else Options(cores=arguments.cores)
+    # LOW work that is alone runs at the lowest OS priority: here it stalls no application's loop.
+    options = Options(low_os_priority="alone")
+    if arguments.cores is not None:
+        options = Options(low_os_priority="alone", cores=arguments.cores)
     async with (
         interruptible(),
-        open_runtime(devices=[arguments.device], options=for_service(options)) as runtime,
+        open_runtime(devices=[arguments.device], options=options) as runtime,
+        anyio.create_task_group() as tasks,
     ):
-        device = runtime.device(arguments.device)
-        path = _path(arguments)
-        with listening(path) as listener:
-            print(f"{device.name} listens at {path}", flush=True)
-            await serve(device, listener, Limits())
+        device, path = runtime.device(arguments.device), _path(arguments)
+        await tasks.start(serve, device, path)
+        print(f"{device.name} listens at {path}", flush=True)
     return 0
 
 

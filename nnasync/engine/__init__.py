@@ -33,6 +33,8 @@ from nnasync.tracing import Phase as Phase
 from nnasync.tracing import span as span
 
 if TYPE_CHECKING:
+    from nnasync._core.model import fingerprint as fingerprint
+    from nnasync._core.validation import operand_value as operand_value
     from nnasync.engine.reading import Argument as Argument
     from nnasync.engine.reading import arguments as arguments
     from nnasync.engine.reading import resolved as resolved
@@ -57,12 +59,21 @@ __all__ = [
     "Target",
     "arguments",
     "deliver",
+    "fingerprint",
     "fit",
+    "operand_value",
     "problems",
     "resolved",
     "span",
 ]
 
 __getattr__ = names(
-    __name__, {"Argument": "reading", "arguments": "reading", "resolved": "reading"}
+    __name__,
+    {
+        "Argument": "reading",
+        "arguments": "reading",
+        "fingerprint": "nnasync._core.model",
+        "operand_value": "nnasync._core.validation",
+        "resolved": "reading",
+    },
 )

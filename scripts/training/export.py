@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnasync import ModelBuilder
-from nnasync._core.model import Value
+from nnasync import ModelBuilder, Value
 from nnasync.hal import Model, OperationType
 from training.features import HOP, WINDOW
 from training.scenes import SIDE

@@ -10,12 +10,13 @@ from contextlib import suppress
 import numpy as np
 
 import nnasync as nn
-from nnasync import hal, operand_value
+from nnasync import hal
 from nnasync.conformance.case_lines import CaseLine, OperandLine, OperationLine, SubgraphLine
 from nnasync.conformance.random_graphs.graph import RandomGraph, model_of
 from nnasync.conformance.random_graphs.reference import evaluate, execute, outputs_of
 from nnasync.conformance.random_graphs.samplers import SAMPLERS
 from nnasync.conformance.random_graphs.sketch import GraphLimits, Sketch, TooLarge
+from nnasync.engine import operand_value
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, OperationType
 from nnasync.kernels import OPERATIONS, Signature
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnasync import hal, operand_value
-from nnasync._core.model import load_nnm
+from nnasync import hal, load
 from nnasync.cli import demo_data
+from nnasync.engine import operand_value
 from nnasync.hal import Array, Model, Operation
 
 __all__ = ["digits", "words"]
@@ -24,7 +24,7 @@ SEED = 20
 def digits() -> tuple[Array, Array]:
     """Pictures [n, 64, 64] of bytes, and the scores [n, 11] of the network `digits`."""
     pictures = _strokes(np.random.default_rng(SEED))
-    model = load_nnm(demo_data.path("digits.nnm"))
+    model = load(demo_data.path("digits.nnm"))
     scores = [_scores_of_picture(model, picture / 255.0) for picture in pictures]
     return pictures, np.stack(scores)
 
@@ -32,7 +32,7 @@ def digits() -> tuple[Array, Array]:
 def words() -> tuple[Array, Array]:
     """Hops [n, 160] of int16 samples, and the scores [n, 11] after each of them."""
     hops = _tones(np.random.default_rng(SEED)).reshape(HOPS, HOP)
-    return hops, _scores_of_hops(load_nnm(demo_data.path("words.nnm")), hops / 32768.0)
+    return hops, _scores_of_hops(load(demo_data.path("words.nnm")), hops / 32768.0)
 
 
 def _strokes(numbers: np.random.Generator) -> Array:

@@ -15,12 +15,17 @@ from nnasync.cli.bench.figures import Figures, figures_of
 from nnasync.cli.bench.pinned_lowerings import lowering_settings
 from nnasync.cli.bench.rounds import run_rounds
 from nnasync.errors import GeneralFailure
+from nnasync.hal import Array
 from tests.compilation.rig import FakeEngine, ManualClock, way
 from tests.rigs import ROW, double, doubler, runtime
 
 pytestmark = pytest.mark.anyio
 
 VALUES = {"x": ROW}
+
+
+async def given(_: nn.Net) -> dict[str, Array]:
+    return VALUES
 
 
 def ticking(step_ns: int) -> Callable[[], int]:
@@ -33,7 +38,7 @@ async def entered(rt: nn.Runtime, device: str = "null", step_ns: int = 10) -> Co
         rt,
         doubler(),
         Setting(device, (device,)),
-        VALUES,
+        given,
         clock=ticking(step_ns),
         cpu_clock=ticking(4 * step_ns),
     )
@@ -89,7 +94,7 @@ async def test_figures() -> None:
 
 async def test_a_device_that_cannot_is_a_refusal() -> None:
     async with runtime(NullEngine(operation_types=())) as rt:
-        entry = await enter(rt, doubler(), Setting("null", ("null",)), VALUES)
+        entry = await enter(rt, doubler(), Setting("null", ("null",)), given)
     assert isinstance(entry, Refusal)
     assert "ADD is not supported" in entry.reason
 
@@ -98,7 +103,7 @@ async def test_a_device_that_fails_at_its_first_run_is_a_refusal() -> None:
     engine = NullEngine(compute=double)
     engine.fail("run", GeneralFailure("out of\n  order"))
     async with runtime(engine) as rt:
-        entry = await enter(rt, doubler(), Setting("null", ("null",)), VALUES)
+        entry = await enter(rt, doubler(), Setting("null", ("null",)), given)
     assert isinstance(entry, Refusal)
     assert "out of order" in entry.reason
 
@@ -146,14 +151,14 @@ async def test_one_that_fails_is_out_and_the_others_go_on() -> None:
 async def test_each_lowering_is_a_setting() -> None:
     engine = FakeEngine("fake", ManualClock(), way("plain"), way("wide", 2))
     async with runtime(engine, NullEngine(compute=double)) as rt:
-        first = await enter(rt, doubler(), Setting("fake", ("fake",)), VALUES)
+        first = await enter(rt, doubler(), Setting("fake", ("fake",)), given)
         assert isinstance(first, Contestant)
-        pin = first.net.report().pin
+        report = first.net.report()
         preference = nn.Preference.FAST_SINGLE_ANSWER
-        settings = await lowering_settings(rt.device("fake"), doubler(), preference, None, pin)
+        settings = await lowering_settings(rt.device("fake"), doubler(), preference, None, report)
         assert [one.name for one in settings] == ["fake plain, 1 thread", "fake wide, 2 threads"]
-        entries = [await enter(rt, doubler(), setting, VALUES) for setting in settings]
+        entries = [await enter(rt, doubler(), setting, given) for setting in settings]
         assert [type(entry) for entry in entries] == [Contestant, Contestant]
         assert engine.compiled[-2:] == ["plain*1", "wide*2"]
         null = rt.device("null")
-        assert await lowering_settings(null, doubler(), preference, None, pin) == []
+        assert await lowering_settings(null, doubler(), preference, None, report) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from nnasync import devices as public
 from nnasync._core import drivers
 from nnasync._core.drivers import DRIVERS, Driver, is_installed
 from nnasync.cli import devices, main
@@ -73,7 +74,7 @@ def test_devices_that_are_not_there(
 ) -> None:
     missing = Driver("nnasync._core.drivers.litert:LiteRTEngine", "no_such_package", "litert")
     known = {name: driver for name, driver in DRIVERS.items() if is_installed(name)}
-    for module in (drivers, devices):
+    for module in (drivers, public):
         monkeypatch.setattr(module, "DRIVERS", known | {"litert-cpu": missing})
     entry_points = {
         "acme-good": "acme:good",

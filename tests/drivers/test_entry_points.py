@@ -151,13 +151,15 @@ def test_names_that_are_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     with offering(tmp_path, {"acme-one": "acme:one", "litert-cpu": "acme:one", "null": "x:y"}):
         found, ignored = foreign_offers()
         assert {name: offer.target for name, offer in found.items()} == {"acme-one": "acme:one"}
-        assert [line.split(": ")[-1] for line in ignored] == [
+        assert [line.split(": ")[-1] for _, line in ignored] == [
             "nnasync-acme 1.0 offers it too",
             "nnasync has a device of this name",
             "nnasync has a device of this name",
         ]
         assert list(foreign_devices(None)) == ["acme-one"]
-        assert sorted(record.getMessage() for record in caplog.records) == sorted(ignored)
+        assert sorted(record.getMessage() for record in caplog.records) == sorted(
+            line for _, line in ignored
+        )
 
 
 def test_a_device_that_is_no_engine(tmp_path: Path) -> None:

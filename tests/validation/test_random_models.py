@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from nnasync._core.dump import model_dot, model_text
 from nnasync._core.validation import (
     compliant_with,
     convert_to,
@@ -14,6 +13,7 @@ from nnasync._core.validation import (
     noncompliance,
     validate_model,
 )
+from nnasync.dump import model_dot, model_text
 from nnasync.errors import CallerError, ModelError
 from nnasync.hal import HalVersion, Model
 from tests.validation.models import EXAMPLE, branching, looping, one_of_each

@@ -42,10 +42,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 def tell_lowering(lowering: Lowering | None) -> str:
     """A lowering in words."""
-    if lowering is None:
-        return WHOLE
-    plural = "" if lowering.threads == 1 else "s"
-    return f"{lowering.name}, {lowering.threads} thread{plural}"
+    return WHOLE if lowering is None else str(lowering)
 
 
 def spread(assignment: Iterable[int]) -> Runs:

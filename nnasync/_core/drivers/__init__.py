@@ -21,6 +21,7 @@ from nnasync.hal import DeviceType, Struct
 __all__ = [
     "DRIVERS",
     "Driver",
+    "absence",
     "built_in",
     "check_installed",
     "comes_with_nnasync",
@@ -86,14 +87,21 @@ def is_installed(name: str) -> bool:
     return driver is None or not driver.package or is_importable(driver.package)
 
 
+def absence(name: str) -> str:
+    """Why a device that comes with nnasync is not there, and what brings it; empty where it is."""
+    if is_installed(name):
+        return ""
+    driver = DRIVERS[name]
+    return (
+        f"device {name} needs {driver.package}, which is not installed:"
+        f" pip install 'nnasync[{driver.extra}]'"
+    )
+
+
 def check_installed(name: str) -> None:
     """Raise InvalidArgument that says how to install the package that a device needs."""
-    if not is_installed(name):
-        driver = DRIVERS[name]
-        raise InvalidArgument(
-            f"device {name} needs {driver.package}, which is not installed:"
-            f" pip install 'nnasync[{driver.extra}]'"
-        )
+    if reason := absence(name):
+        raise InvalidArgument(reason)
 
 
 def default_devices(foreign: Iterable[str] = ()) -> tuple[str, ...]:
@@ -135,7 +143,7 @@ def comes_with_nnasync(engine: Engine | LateEngine) -> bool:
     return type(engine).__module__.startswith("nnasync.") and engine.name in DRIVERS
 
 
-def foreign_offers() -> tuple[dict[str, DriverOffer], tuple[str, ...]]:
+def foreign_offers() -> tuple[dict[str, DriverOffer], tuple[tuple[DriverOffer, str], ...]]:
     """The devices of third parties by name, in the order of names, and what is ignored and why.
 
     Raises GeneralFailure if the metadata of the installation cannot be read.
@@ -144,9 +152,10 @@ def foreign_offers() -> tuple[dict[str, DriverOffer], tuple[str, ...]]:
     ignored = []
     for offer in offers():
         if offer.name in DRIVERS:
-            ignored.append(f"{offer} is ignored: nnasync has a device of this name")
+            ignored.append((offer, f"{offer} is ignored: nnasync has a device of this name"))
         elif offer.name in found:
-            ignored.append(f"{offer} is ignored: {found[offer.name].distribution} offers it too")
+            reason = f"{offer} is ignored: {found[offer.name].distribution} offers it too"
+            ignored.append((offer, reason))
         else:
             found[offer.name] = offer
     return found, tuple(ignored)
@@ -205,7 +214,7 @@ def _all_foreign() -> dict[str, Made]:
     except NNError as error:
         logger.warning("%s", error)
         return {}
-    for reason in ignored:
+    for _, reason in ignored:
         logger.warning("%s", reason)
     made: dict[str, Made] = {}
     for name, offer in found.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.states import States, with_states
@@ -33,6 +33,9 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """The suffixes of the files that an option is for."""
 
+_FORMS: Mapping[str, str] = {"translated": "translate", "whole": "wrap"}
+"""What an importer calls the function for each form."""
+
 
 def load(
     path: str | os.PathLike[str],
@@ -40,6 +43,7 @@ def load(
     signature: str | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     state: States | None = None,
+    form: Literal["translated", "whole"] | None = None,
 ) -> Model:
     """The model in a file: `.tflite`, `.onnx` or `.nnm`.
 
@@ -54,12 +58,16 @@ def load(
     state, which bursts carry, and calls neither take nor give it. `state="guess"` takes the outputs
     that are named like states, such as `stateN` for `state`; `describe` tells which these are.
 
-    A file with operators that are not translated is kept whole, for ONNX Runtime or LiteRT. Raises
-    ModelError where it is broken or nothing runs it, InvalidArgument for another suffix, a missing
-    package, or a signature, input or shape that the file does not have, OSError where the file
-    cannot be opened.
+    A file with operators that are not translated is kept whole, for ONNX Runtime or LiteRT. `form`
+    says which of both it has to be, instead: "translated" raises ModelError where it cannot be.
+
+    Raises ModelError where it is broken or nothing runs it, InvalidArgument for another suffix, a
+    missing package, or a signature, input or shape that the file does not have, OSError where the
+    file cannot be opened.
     """
     module, _, name = LOADERS[check_suffix(path)].partition(":")
+    if form is not None:
+        name = _loader_of(form, path)
     options = {"signature": signature, "shapes": shapes}
     given = {name: value for name, value in options.items() if value is not None}
     for option in given:
@@ -77,6 +85,15 @@ def load(
         len(model.referenced),
     )
     return model
+
+
+def _loader_of(form: str, path: str | os.PathLike[str]) -> str:
+    """The function of an importer that makes a model of this form."""
+    if form not in _FORMS:
+        raise InvalidArgument(f"form must be {' or '.join(map(repr, _FORMS))}, got {form!r}")
+    if check_suffix(path) == ".nnm":
+        raise InvalidArgument(f"{os.fspath(path)}: form= is for files that are translated")
+    return _FORMS[form]
 
 
 def describe(path: str | os.PathLike[str]) -> description.Description:

@@ -6,9 +6,9 @@ client of it is `nnasync._core.drivers.service`.
 
 from __future__ import annotations
 
-from nnasync._core.service.acceptor import serve, serve_connected
+from nnasync._core.service.acceptor import serve, serve_at, serve_connected
 from nnasync._core.service.limits import Limits
 from nnasync._core.service.listening import listening
 from nnasync._core.service.process_resources import for_service
 
-__all__ = ["Limits", "for_service", "listening", "serve", "serve_connected"]
+__all__ = ["Limits", "for_service", "listening", "serve", "serve_at", "serve_connected"]

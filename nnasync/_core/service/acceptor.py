@@ -5,25 +5,46 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from pathlib import Path
 
 import anyio
+import anyio.abc
 import msgspec
 
 from nnasync._core.service.client_session import Session
 from nnasync._core.service.connections import ClientConnections
 from nnasync._core.service.limits import Limits
+from nnasync._core.service.listening import listening
 from nnasync._core.service.process_resources import most_descriptors
 from nnasync._core.service.rate_limit import ClientBuckets
 from nnasync._core.wire.connection import peer_pid, peer_uid
 from nnasync.device import Device
 
-__all__ = ["serve", "serve_connected"]
+__all__ = ["serve", "serve_at", "serve_connected"]
 
 logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
 _OWN_DESCRIPTORS = 256
 _LEAST_DESCRIPTORS = 128
+
+
+async def serve_at(
+    device: Device,
+    path: str | os.PathLike[str],
+    *,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a device at a Unix socket to processes of this user, until cancelled.
+
+    They have it by `nn.connect(path)`. With `await tasks.start(nn.serve, device, path)` the socket
+    is there when that returns. The folder of the path is made if it is missing. Raises
+    InvalidArgument for a path that cannot be a socket or a folder that others may enter,
+    DeviceUnavailable where another service listens.
+    """
+    with listening(Path(path)) as listener:
+        task_status.started()
+        await serve(device, listener, Limits())
 
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:

@@ -14,8 +14,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from nnasync import Options, Runtime, load, open_runtime, run
-from nnasync._core.execution.ports import ports_of
+from nnasync import Net, Options, Runtime, load, open_runtime, run
 from nnasync.cli.argument_types import positive
 from nnasync.cli.bench.contestant import Contestant, Refusal, Setting, enter, refusal_of
 from nnasync.cli.bench.figures import Figures, figures_of
@@ -107,13 +106,12 @@ def _command(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     model = await anyio.to_thread.run_sync(load, arguments.model)
-    values = await _values(model, arguments.seed)
     options = Options() if arguments.threads is None else Options(cores=arguments.threads)
     progress = _Progress()
     entries: list[Contestant | Refusal] = []
     async with open_runtime(devices=arguments.device or None, options=options) as runtime:
         async with interruptible() as interruption:
-            await _enter_all(runtime, model, values, arguments, progress, entries)
+            await _enter_all(runtime, model, arguments, progress, entries)
             await run_rounds(
                 [entry for entry in entries if isinstance(entry, Contestant)],
                 duration_ns=int(arguments.seconds * 1e9),
@@ -130,27 +128,28 @@ async def _run(arguments: argparse.Namespace) -> int:
     return interruption.exit_code
 
 
-async def _values(model: Model, seed: int) -> dict[str, Array]:
-    ports = ports_of(model).inputs
-    for port in ports:
+async def _values(net: Net, seed: int) -> dict[str, Array]:
+    for port in net.inputs:
         if not port.is_settled:
             raise InvalidArgument(
                 f"input {port.name!r} has the open shape {list(port.shape)}; fix it in the model "
                 "to measure it"
             )
-    return {port.name: await read_input("random", port, seed=seed) for port in ports}
+    return {port.name: await read_input("random", port, seed=seed) for port in net.inputs}
 
 
 async def _enter_all(
     runtime: Runtime,
     model: Model,
-    values: dict[str, Array],
     arguments: argparse.Namespace,
     progress: _Progress,
     entries: list[Contestant | Refusal],
 ) -> None:
     """Compile for each device, its lowerings if they are wanted, and all devices together."""
     preference, precision = _PREFERENCES[arguments.preference], arguments.precision
+
+    async def values(net: Net) -> dict[str, Array]:
+        return await _values(net, arguments.seed)
 
     async def compete(setting: Setting) -> Contestant | Refusal:
         progress.tell(f"{setting.name}: compiling")
@@ -160,8 +159,8 @@ async def _enter_all(
     for device in runtime.devices:
         entry = await compete(Setting(device.name, (device.name,), preference, precision))
         if arguments.lowerings and isinstance(entry, Contestant):
-            pin = entry.net.report().pin
-            for setting in await lowering_settings(device, model, preference, precision, pin):
+            report = entry.net.report()
+            for setting in await lowering_settings(device, model, preference, precision, report):
                 await compete(setting)
     if not arguments.device and len(runtime.devices) > 1:
         await compete(Setting(_TOGETHER, None, preference, precision))

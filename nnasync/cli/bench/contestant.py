@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 
@@ -113,14 +113,14 @@ async def enter(
     runtime: Runtime,
     model: Model,
     setting: Setting,
-    values: Mapping[str, Array],
+    values: Callable[[Net], Awaitable[Mapping[str, Array]]],
     *,
     clock: Clock = now_ns,
     cpu_clock: Clock = time.process_time_ns,
 ) -> Contestant | Refusal:
     """Compile a model and run it once; a device that cannot is a Refusal, not an error.
 
-    `values` are the inputs by name.
+    `values` gives the inputs by name; what it raises is raised.
     """
     started_ns = clock()
     try:
@@ -131,17 +131,30 @@ async def enter(
             precision=setting.precision,
             options=CompileOptions(pin=setting.pin),
         )
-        compile_ns = clock() - started_ns
-        contestant = Contestant(
-            setting.name, net, values, compile_ns=compile_ns, clock=clock, cpu_clock=cpu_clock
-        )
-        try:
-            await contestant.run_first()
-        except BaseException:
-            net.close()
-            raise
     except NNError as error:
         return refusal_of(setting.name, error)
+    compile_ns = clock() - started_ns
+    try:
+        contestant = Contestant(
+            setting.name,
+            net,
+            await values(net),
+            compile_ns=compile_ns,
+            clock=clock,
+            cpu_clock=cpu_clock,
+        )
+        return await _after_first_run(contestant)
+    except BaseException:
+        net.close()
+        raise
+
+
+async def _after_first_run(contestant: Contestant) -> Contestant | Refusal:
+    try:
+        await contestant.run_first()
+    except NNError as error:
+        contestant.net.close()
+        return refusal_of(contestant.name, error)
     return contestant
 
 

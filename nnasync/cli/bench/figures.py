@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnasync._core.compilation import Fate, Report
+from nnasync import Fate, Report
 from nnasync.cli.bench.contestant import Contestant
 from nnasync.hal import Struct
 

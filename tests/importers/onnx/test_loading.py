@@ -146,3 +146,11 @@ def test_without_the_package_the_error_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InvalidArgument, match=r"pip install 'nnasync\[onnxruntime\]'"):
         nn.load(path)
+
+
+@pytest.mark.parametrize("form", ["translated", "whole"])
+def test_shapes_are_for_either_form(tmp_path: Path, form: Any) -> None:
+    path = written(tmp_path, message([node("Relu", ["x"], ["y"])], [("x", FLOAT, ("n", 2))], Y))
+    model = nn.load(path, shapes={"x": (2, 2)}, form=form)
+    assert is_wrapped(model) == (form == "whole")
+    assert model.main.operands[model.main.input_indexes[0]].dimensions == (2, 2)

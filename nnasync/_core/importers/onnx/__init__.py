@@ -48,17 +48,17 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
     return _wrapped(path, message, graph, outside, reason)
 
 
-def translate(path: str | os.PathLike[str]) -> Model:
+def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
     """The model in operations of the HAL; raises ModelError that says why it cannot be."""
     try:
-        return convert(_read(path)[1], Path(path).stem)
+        return convert(_read(path, shapes)[1], Path(path).stem)
     except ModelError as error:
         raise _named(path, error) from error
 
 
-def wrap(path: str | os.PathLike[str]) -> Model:
+def wrap(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
     """The model as one operation of the extension org.nnasync.onnx; raises ModelError."""
-    message, graph, outside = _read(path)
+    message, graph, outside = _read(path, shapes)
     return _wrapped(path, message, graph, outside, "")
 
 

@@ -28,7 +28,7 @@ from nnasync.memory import Pool
 
 __all__ = ["load", "signatures", "translate", "wrap"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("nnasync.importers.tflite")
 
 _Path = str | os.PathLike[str]
 _Make = Callable[[File, Interface, Pool, str], Model]

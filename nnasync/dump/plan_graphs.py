@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnasync import hal
-from nnasync._core.dump.plans import PlanOutline, step_title
-from nnasync._core.dump.words import described, operation_title, quoted, reference
+from nnasync._core.compilation import Report
 from nnasync._core.partition import ROLES, PartitionedModel, PartitionStep
-from nnasync.hal import Operand
+from nnasync.dump.plans import PlanOutline, outline, step_title
+from nnasync.dump.words import described, operation_title, quoted, reference
+from nnasync.hal import Model, Operand
 
-__all__ = ["plan_dot"]
+__all__ = ["outline_dot", "plan_dot"]
 
 _COLORS = ("#cfe8ff", "#ffe3c2", "#d5f0d0", "#f3d1e6", "#fff3b0", "#d9d2f0", "#c9efe9", "#f0d5c9")
 _PLAIN = "#f2f2f2"
 
 
-def plan_dot(plan: PlanOutline) -> str:
+def plan_dot(model: Model, report: Report) -> str:
+    """Who runs which step of a compiled model, as a digraph; arguments are those of `plan_text`."""
+    return outline_dot(outline(model, report.pin))
+
+
+def outline_dot(plan: PlanOutline) -> str:
     """The whole plan as a digraph."""
     name = plan.partitioned.model.name or "model"
     lines = [

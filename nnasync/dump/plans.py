@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from nnasync import hal
+from nnasync._core.compilation import Report
 from nnasync._core.compilation.choice import WHOLE, Part, tell_lowering
 from nnasync._core.compilation.partitioning import INTERPRETER_NAME, assignment_in
 from nnasync._core.compilation.pins import parse_pin
-from nnasync._core.dump.words import described, operation_title, reference
+from nnasync._core.compilation.report import candidates_text, rejections_text
 from nnasync._core.partition import (
     ROLES,
     PartitionedModel,
@@ -24,10 +25,11 @@ from nnasync._core.partition import (
     split,
 )
 from nnasync._core.plans.composite import Boundary, Wire, WireEnd
+from nnasync.dump.words import described, operation_title, reference
 from nnasync.engine import Lowering
 from nnasync.hal import Model, Struct
 
-__all__ = ["PlanOutline", "outline", "plan_text", "step_title"]
+__all__ = ["PlanOutline", "outline", "plan_text", "step_title", "steps_text"]
 
 _FEW = 8
 
@@ -48,7 +50,21 @@ def outline(model: Model, pin: str) -> PlanOutline:
     return PlanOutline(split(model, assignment_in(choice, model)), choice.parts)
 
 
-def plan_text(plan: PlanOutline) -> str:
+def plan_text(model: Model, report: Report) -> str:
+    """Who runs which step of a compiled model and why, what else was considered, what was not.
+
+    `report` is `net.report()` of a network that was compiled of this model; raises InvalidArgument
+    for one of another model.
+    """
+    reasons = dict.fromkeys(partition.reason for partition in report.partitions)
+    parts = [f"{steps_text(outline(model, report.pin))}why: {'; '.join(reasons)}"]
+    parts.append(candidates_text(report.candidates))
+    if report.rejections:
+        parts.append(rejections_text(report.rejections))
+    return "\n\n".join(parts) + "\n"
+
+
+def steps_text(plan: PlanOutline) -> str:
     """Devices, steps, and the sum of what crosses the borders."""
     model = plan.partitioned.model
     lines = [f"plan of {model.name or 'model'}: {_counted(len(all_steps(plan.partitioned)))}"]

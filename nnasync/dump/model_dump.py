@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nnasync import hal
-from nnasync._core.dump.words import (
+from nnasync._core.validation import find_operation, minimum_version, operand_value
+from nnasync.dump.words import (
     byte_count,
     columns,
     described,
@@ -20,7 +21,6 @@ from nnasync._core.dump.words import (
     shape_text,
     users,
 )
-from nnasync._core.validation import find_operation, minimum_version, operand_value
 from nnasync.hal import Model, OperandLifeTime, Operation, Subgraph
 
 __all__ = ["model_dot", "model_text"]

@@ -1,19 +1,29 @@
-"""The memory plan of an execution as text."""
+"""The memory of an execution as text."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from nnasync._core.dump.words import columns
+from nnasync._core.drivers.cpu.plan import memory_plan
+from nnasync.dump.words import columns
 from nnasync.engine.arena import MemoryPlan, PlannedBlock
+from nnasync.hal import Model
 
-__all__ = ["memory_text"]
+__all__ = ["memory_plan_text", "memory_text"]
 
 _BAR_COLUMNS = 64
 
 
-def memory_text(plan: MemoryPlan) -> str:
-    """The bytes of one execution with and without sharing, and a bar of each block's lifetime."""
+def memory_text(model: Model) -> str:
+    """How the reference lays out one execution: bytes, sharing, and each block's lifetime.
+
+    Raises ModelError where the memory is known only when the model runs.
+    """
+    return memory_plan_text(memory_plan(model))
+
+
+def memory_plan_text(plan: MemoryPlan) -> str:
+    """The bytes of a plan with and without sharing, and a bar of each block's lifetime."""
     ratio = plan.total / plan.lower_bound if plan.lower_bound else 1.0
     saved = 1 - plan.total / plan.unshared if plan.unshared else 0.0
     steps = len(plan.operations)

@@ -7,7 +7,7 @@ from typing import TextIO
 
 import msgspec
 
-from nnasync._core.dump.model_dump import model_dot
+from nnasync.dump.model_dump import model_dot
 from nnasync.hal import Model
 
 __all__ = ["graph_dump"]
