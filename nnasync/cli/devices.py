@@ -185,7 +185,7 @@ def _identities(devices: Sequence[Mapping[str, Any]]) -> str:
             device["version"],
             f"{device['feature_level']} (HAL {device['hal_version']})",
             "{model} model, {data} data".format(**device["cache_files"]),
-            ", ".join(device["extensions"]) or "-",
+            "\n".join(device["extensions"]) or "-",
             device["source"] if device["status"] == "AVAILABLE" else device["status"].lower(),
         )
         for device in devices

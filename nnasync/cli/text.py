@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 __all__ = ["milliseconds", "table"]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, wide: int = 0) -> str:
-    """Columns under their heads; with `wide` the first column is wrapped at that width."""
-    wrapped = [line for row in rows for line in _wrapped(row, wide)]
+    """Columns under their heads; with `wide` the first column is wrapped at that width.
+
+    A cell may have several lines.
+    """
+    wrapped = [line for row in rows for line in _lines(row, wide)]
     widths = [max(len(cell) for cell in column) for column in zip(heads, *wrapped, strict=True)]
     lines = [heads, ["-" * width for width in widths], *wrapped]
     return "\n".join(
@@ -19,12 +23,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, wide: int = 0)
     )
 
 
-def _wrapped(row: Sequence[str], wide: int) -> list[Sequence[str]]:
-    if not wide or len(row[0]) <= wide:
-        return [row]
-    first, *others = textwrap.wrap(row[0], wide)
-    blank = [""] * (len(row) - 1)
-    return [[first, *row[1:]], *([other, *blank] for other in others)]
+def _lines(row: Sequence[str], wide: int) -> Iterator[tuple[str, ...]]:
+    cells = [cell.split("\n") for cell in row]
+    if wide:
+        cells[0] = textwrap.wrap(row[0], wide)
+    return itertools.zip_longest(*cells, fillvalue="")
 
 
 def milliseconds(duration_ns: float) -> str:
