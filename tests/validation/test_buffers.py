@@ -9,7 +9,7 @@ import pytest
 from nnasync._core.model import ModelBuilder
 from nnasync._core.validation import validate_buffer_desc
 from nnasync.errors import InvalidArgument
-from nnasync.hal import BufferDesc, BufferRole, ChannelQuant, HalVersion, Model, OperandType
+from nnasync.hal import BufferDesc, BufferRole, ChannelQuant, Model, OperandType
 from tests.validation.models import changed
 
 QUANT8 = OperandType.TENSOR_QUANT8_ASYMM
@@ -133,10 +133,3 @@ def test_scales_per_channel_must_be_the_same() -> None:
 
 def test_an_input_and_an_output_of_one_number_are_two_roles() -> None:
     validate_buffer_desc(NONE, [FLOATS], [role(0, 0)], [role(0, 0)])
-
-
-def test_buffers_exist_since_1_3() -> None:
-    for version in HalVersion:
-        if version < HalVersion.V1_3:
-            with pytest.raises(InvalidArgument, match="since HAL 1.3"):
-                validate_buffer_desc(NONE, [FLOATS], [role()], [], version=version)

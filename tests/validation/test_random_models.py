@@ -8,9 +8,9 @@ import pytest
 
 from nnasync._core.validation import (
     compliant_with,
-    convert_to,
     minimum_version,
     noncompliance,
+    older_model,
     validate_model,
 )
 from nnasync.dump import model_dot, model_text
@@ -31,7 +31,7 @@ def survives(model: Model) -> bool:
     for each in HalVersion:
         assert compliant_with(each, model) == (each >= version)
         assert bool(noncompliance(each, model).reasons) == (each < version)
-        convert_to(each, model)
+        older_model(each, model)
     assert model_text(model)
     assert model_dot(model)
     return True

@@ -62,9 +62,6 @@ def test_extensions_of_devices() -> None:
     ):
         with pytest.raises(InvalidArgument, match=message):
             validate_extension(wrong)
-    validate_extension(good, version=HalVersion.V1_2)
-    with pytest.raises(InvalidArgument, match="extensions exist since HAL 1.2"):
-        validate_extension(good, version=HalVersion.V1_1)
 
 
 @pytest.mark.parametrize(

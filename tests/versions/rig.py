@@ -18,9 +18,6 @@ from nnasync._core.clock import Deadline
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.validation import minimum_version, validate_model, validate_request
 from nnasync._core.versions import Errands, OlderDevice
-from nnasync._core.versions.errands import Errand
-from nnasync._core.versions.versioned_bursts import VersionedBurst
-from nnasync.burst import BurstCallback, BurstContext, Channel
 from nnasync.engine import OutputBuffer, StopFlag, Target
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -187,53 +184,13 @@ class Prepared12(Prepared10):
         return result
 
 
-class BurstPrepared12(Prepared12):
-    """With bursts of its own."""
-
-    def __init__(self, device: Fake12, model: Model) -> None:
-        super().__init__(device, model)
-        self.errands = device.errands
-
-    async def configure_execution_burst(
-        self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
-    ) -> BurstContext:
-        self.device.heard.append(("configure",))
-
-        def begin(
-            request: Request,
-            config: ExecutionConfig,
-            *,
-            behind: Any,
-            reply: Any,
-            release: Any,
-        ) -> Callable[[], None]:
-            self.device.heard.append(("burst", request, config.measure, config.deadline_ns))
-
-            async def work(errand: Errand[ExecutionResult]) -> ExecutionResult:
-                errand.has_begun = True
-                return await self.told(request, measure=config.measure)
-
-            assert self.errands is not None
-            errand = self.errands.make("burst", work)
-            errand.fence.add_callback(lambda fence: reply(fence.error or errand.result))
-            errand.released.add_callback(lambda _: release())
-            if behind is None:
-                errand.begin()
-            else:
-                behind.add_callback(lambda _: errand.begin())
-            return errand.cancel
-
-        return VersionedBurst(begin, callback, request_channel, result_channel)
-
-
 class Fake12(Recorded):
-    """A device of HAL 1.2; with `errands` it has bursts of its own."""
+    """A device of HAL 1.2."""
 
     feature_level = V1_2
     version = "12"
     type = DeviceType.ACCELERATOR
     cache_files = (1, 0)
-    errands: Errands | None = None
 
     async def get_capabilities(self) -> Capabilities12:
         self.heard.append(("capabilities",))
@@ -257,7 +214,7 @@ class Fake12(Recorded):
     ) -> Prepared12:
         self.heard.append(("prepare", model, preference, model_cache, data_cache, token))
         self.check(model)
-        return Prepared12(self, model) if self.errands is None else BurstPrepared12(self, model)
+        return Prepared12(self, model)
 
     async def prepare_model_from_cache(
         self, model_cache: Sequence[int], data_cache: Sequence[int], token: bytes

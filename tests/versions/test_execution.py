@@ -39,7 +39,6 @@ from nnasync.hal import (
     Request,
     Timing,
 )
-from nnasync.scheduler import NEVER_NS
 from tests.rigs import HOUR, attempt, failure, until
 from tests.versions.rig import TIMING, Fake10, Fake11, Fake12, Memory, Recorded, errands, ring
 
@@ -79,10 +78,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(fake: Recorded, *, own_bursts: bool = False) -> AsyncIterator[Bench]:
+async def bench(fake: Recorded) -> AsyncIterator[Bench]:
     async with errands() as made:
-        if own_bursts:
-            fake.errands = made  # type: ignore[attr-defined]
         device = await admit(fake, made)
         assert isinstance(device, Versioned)
         prepared = await device.prepare_model(multiplier())
@@ -361,12 +358,12 @@ class Client:
         return self.outcomes
 
 
-@pytest.mark.parametrize(("kind", "own"), [(Fake10, False), (Fake12, False), (Fake12, True)])
+@pytest.mark.parametrize("kind", [Fake10, Fake12])
 class TestBursts:
-    """Bursts made of executions, and the device's own."""
+    """Bursts made of executions."""
 
-    async def test_requests_are_executed_in_order(self, kind: Any, own: bool) -> None:
-        async with bench(kind("old"), own_bursts=own) as rig:
+    async def test_requests_are_executed_in_order(self, kind: Any) -> None:
+        async with bench(kind("old")) as rig:
             client = Client(rig.prepared)
             await client.open()
             for _ in range(3):
@@ -375,15 +372,13 @@ class TestBursts:
             timing = TIMING if kind is Fake12 else Timing()
             assert outcomes == [ExecutionResult(SHAPES, timing)] * 3
             assert rig.is_right
-            way = "burst" if own else "synchronously" if kind is Fake12 else "execute"
+            way = "synchronously" if kind is Fake12 else "execute"
             assert [call[0] for call in rig.fake.runs()] == [way] * 3
-            if own:
-                assert {call[3] for call in rig.fake.runs()} == {NEVER_NS}
             client.controller.free(rig.memory.pool)
             client.controller.close(DeviceUnavailable("over"))
 
-    async def test_deadlines_are_kept(self, kind: Any, own: bool) -> None:
-        async with bench(kind("old"), own_bursts=own) as rig:
+    async def test_deadlines_are_kept(self, kind: Any) -> None:
+        async with bench(kind("old")) as rig:
             client = Client(rig.prepared)
             await client.open()
             rig.fake.gate = anyio.Event()
@@ -395,8 +390,8 @@ class TestBursts:
             rig.fake.gate.set()
             assert (await client.answered(2))[1] == ExecutionResult(SHAPES)
 
-    async def test_cancelled_and_failing_requests(self, kind: Any, own: bool) -> None:
-        async with bench(kind("old"), own_bursts=own) as rig:
+    async def test_cancelled_and_failing_requests(self, kind: Any) -> None:
+        async with bench(kind("old")) as rig:
             client = Client(rig.prepared)
             await client.open()
             rig.fake.gate = anyio.Event()
@@ -411,17 +406,3 @@ class TestBursts:
             assert isinstance((await client.answered(3))[2], InvalidArgument)
             client.send(rig.request)
             assert (await client.answered(4))[3] == ExecutionResult(SHAPES)
-
-
-async def test_a_burst_that_the_device_refuses_is_made_of_executions() -> None:
-    async with bench(Fake12("odd"), own_bursts=True) as rig:
-
-        async def refuse(*arguments: Any) -> Any:
-            raise GeneralFailure("no bursts today")
-
-        rig.prepared._inner.configure_execution_burst = refuse
-        client = Client(rig.prepared)
-        await client.open()
-        client.send(rig.request)
-        assert await client.answered(1) == [ExecutionResult(SHAPES)]
-        assert [call[0] for call in rig.fake.runs()] == ["synchronously"]

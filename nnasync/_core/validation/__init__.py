@@ -11,7 +11,7 @@ run (an index out of range, a buffer that is too small) is found by whoever runs
 file or a peer put into the structs. The types of the fields are taken as given.
 
 `compliant_with`, `noncompliance` and `minimum_version` say which HAL versions can express a model;
-`convert_to` gives what a device of an older version gets, and what is lost on the way.
+`older_model` gives what a device of an older version gets, and what is lost on the way.
 
 What checks models brings the operations along; each part is imported when it is first used.
 """
@@ -25,8 +25,8 @@ from nnasync.hal import combine_dimensions
 
 if TYPE_CHECKING:
     from nnasync._core.validation.buffers import validate_buffer_desc as validate_buffer_desc
-    from nnasync._core.validation.conversion import convert_to as convert_to
-    from nnasync._core.validation.conversion import converted as converted
+    from nnasync._core.validation.capabilities import newest_capabilities as newest_capabilities
+    from nnasync._core.validation.conversion import older_model as older_model
     from nnasync._core.validation.model import validate_model as validate_model
     from nnasync._core.validation.operations import find_operation as find_operation
     from nnasync._core.validation.pools import check_constants as check_constants
@@ -50,12 +50,12 @@ __all__ = [
     "check_constants",
     "combine_dimensions",
     "compliant_with",
-    "convert_to",
-    "converted",
     "find_operation",
     "image_fault",
     "minimum_version",
+    "newest_capabilities",
     "noncompliance",
+    "older_model",
     "operand_tensor",
     "operand_value",
     "subgraph_tensors",
@@ -75,12 +75,12 @@ __getattr__ = names(
         "Noncompliance": "versions",
         "check_constants": "pools",
         "compliant_with": "versions",
-        "convert_to": "conversion",
-        "converted": "conversion",
         "find_operation": "operations",
         "image_fault": "request",
         "minimum_version": "versions",
+        "newest_capabilities": "capabilities",
         "noncompliance": "versions",
+        "older_model": "conversion",
         "operand_tensor": "tensors",
         "operand_value": "tensors",
         "subgraph_tensors": "tensors",

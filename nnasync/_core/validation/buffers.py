@@ -9,7 +9,7 @@ import msgspec
 from nnasync import hal
 from nnasync._core.validation.operands import MAX_DIMENSION
 from nnasync.errors import InvalidArgument
-from nnasync.hal import BufferDesc, BufferRole, HalVersion, Model, Operand, combine_dimensions
+from nnasync.hal import BufferDesc, BufferRole, Model, Operand, combine_dimensions
 
 __all__ = ["validate_buffer_desc"]
 
@@ -19,8 +19,6 @@ def validate_buffer_desc(
     models: Sequence[Model | None],
     input_roles: Sequence[BufferRole],
     output_roles: Sequence[BufferRole],
-    *,
-    version: HalVersion = HalVersion.V1_3,
 ) -> Operand:
     """The operand that a buffer for these roles holds: type, quantization, combined dimensions.
 
@@ -28,8 +26,6 @@ def validate_buffer_desc(
     of another device. Raises InvalidArgument, which names the role, where the description or the
     roles are not legal or contradict each other.
     """
-    if version < HalVersion.V1_3:
-        raise InvalidArgument("driver-managed buffers exist since HAL 1.3")
     if any(not 0 <= n <= MAX_DIMENSION for n in desc.dimensions):
         raise InvalidArgument(f"buffer: dimensions {list(desc.dimensions)} must be in [0, 2^32-1]")
     if not models:

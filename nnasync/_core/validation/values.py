@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnasync import hal
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import MAX_PREFIX, validate_extension_name, validate_operand_types
-from nnasync.hal import ExecutionPreference, Extension, HalVersion, Model, Priority
+from nnasync.hal import ExecutionPreference, Extension, Model, Priority
 
 __all__ = [
     "check_extensions",
@@ -15,10 +15,8 @@ __all__ = [
 ]
 
 
-def validate_extension(extension: Extension, *, version: HalVersion = HalVersion.V1_3) -> None:
+def validate_extension(extension: Extension) -> None:
     """Raise InvalidArgument unless a device may offer an extension so described."""
-    if version < HalVersion.V1_2:
-        raise InvalidArgument(f"extension {extension.name!r}: extensions exist since HAL 1.2")
     validate_extension_name(extension.name)
     validate_operand_types(extension)
     for operand_type in extension.operand_types:

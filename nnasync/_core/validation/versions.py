@@ -1,4 +1,4 @@
-"""Which HAL versions can express a model or what else crosses to a driver, and why others cannot.
+"""Which HAL versions can express a model or a request, and why others cannot.
 
 Like the framework of the HAL, this looks at the operations of the main subgraph and at the operands
 that they use: a model with control flow fails below 1.3 already by its SUBGRAPH operands. Neither
@@ -10,19 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nnasync import hal, kernels
-from nnasync._core.validation.capabilities import capabilities_fault
 from nnasync._core.validation.operations import find_operation, operation_version
 from nnasync._core.validation.place import Place
 from nnasync._core.validation.pools import POOLS_SINCE, pool_fault
 from nnasync._core.validation.tensors import subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.hal import (
-    BufferDesc,
-    Capabilities,
-    Capabilities10,
-    Capabilities11,
-    Capabilities12,
-    ErrorStatus,
     HalVersion,
     Model,
     Operand,
@@ -34,25 +27,12 @@ from nnasync.hal import (
 from nnasync.kernels import Signature, Tensor
 
 __all__ = [
-    "Convertible",
     "Noncompliance",
     "compliant_with",
     "minimum_version",
     "noncompliance",
     "unknown_operand",
 ]
-
-Convertible = (
-    Model
-    | Request
-    | Capabilities
-    | Capabilities10
-    | Capabilities11
-    | Capabilities12
-    | ErrorStatus
-    | BufferDesc
-)
-"""What differs between HAL versions."""
 
 
 class Noncompliance(Struct):
@@ -74,25 +54,17 @@ class _Fault(Struct):
     reason: str
 
 
-def compliant_with(version: HalVersion, thing: Convertible) -> bool:
+def compliant_with(version: HalVersion, thing: Model | Request) -> bool:
     """Whether a HAL version can express this without loss.
 
-    A request complies where all its pools are known to the version: tokens need 1.3. A status
-    complies if the version has it; a description of a buffer needs 1.3. Capabilities comply when
-    a device of that version can state the same figures for every type.
+    A request complies where all its pools are known to the version: tokens need 1.3.
     """
     if isinstance(thing, Model):
         return not noncompliance(version, thing).reasons
-    if isinstance(thing, Request):
-        return all(
-            version >= HalVersion.V1_3 if isinstance(pool, int) else not pool_fault(pool, version)
-            for pool in thing.pools
-        )
-    if isinstance(thing, ErrorStatus):
-        return version >= HalVersion.V1_3 or thing <= ErrorStatus.INVALID_ARGUMENT
-    if isinstance(thing, BufferDesc):
-        return version >= HalVersion.V1_3
-    return capabilities_fault(version, thing) is None
+    return all(
+        version >= HalVersion.V1_3 if isinstance(pool, int) else not pool_fault(pool, version)
+        for pool in thing.pools
+    )
 
 
 def minimum_version(model: Model) -> HalVersion:

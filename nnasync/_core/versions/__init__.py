@@ -2,10 +2,10 @@
 
 `interfaces` says what a device of an older version has. `admit` examines a device of any version
 and returns one of HAL 1.3 that keeps its first answers: `Versioned` for the older ones. What those
-are given is converted down (`slicing`, `validation.convert_to`), what they answer is held to the
-rules of HAL 1.3 (`results`); fences, deadlines, cancelling and bursts are made of plain executions
-(`errands`, `bursts`). What an older version has no word for is lost without an error: preference,
-priority, cache files, timing, permission to relax.
+are given is converted down (`model_slices`, `validation.older_model`), what they answer is held to
+the rules of HAL 1.3 (`versioned_results`); fences, deadlines, cancelling and bursts are made of
+plain executions (`errands`, `prepared`). What an older version has no word for is lost without an
+error: preference, priority, cache files, timing, permission to relax.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import anyio
 
 from nnasync import hal
 from nnasync._core.device_helpers import Answers
-from nnasync._core.validation import converted, validate_extension
+from nnasync._core.validation import newest_capabilities, validate_extension
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import (
     Capabilities,
@@ -112,10 +112,7 @@ def _checked_capabilities(found: Any, level: HalVersion, name: str) -> Capabilit
     fault = _capabilities_fault(found)
     if fault is not None:
         raise GeneralFailure(f"{name} states capabilities that cannot be: {fault}")
-    upward: object = converted(HalVersion.V1_3, found)[0]
-    if not isinstance(upward, Capabilities):
-        raise GeneralFailure(f"{name} states capabilities that have no form in HAL 1.3")
-    return upward
+    return newest_capabilities(found)
 
 
 def _capabilities_fault(found: Any) -> str | None:

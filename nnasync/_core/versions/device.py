@@ -10,7 +10,7 @@ from nnasync import hal
 from nnasync._core.clock import Deadline
 from nnasync._core.device_helpers import Answers, KnownDevice
 from nnasync._core.validation import (
-    converted,
+    older_model,
     validate_buffer_desc,
     validate_preference,
     validate_priority,
@@ -73,7 +73,7 @@ class Versioned(KnownDevice):
         view = await self._view(model)
         count = len(model.main.operations)
         if not view.fault:
-            asked, numbers = converted(self._level, model)[0], tuple(range(count))
+            asked, numbers = older_model(self._level, model)[0], tuple(range(count))
         elif view.slice is not None:
             asked, numbers = view.slice.model, view.slice.operations
         else:
@@ -112,7 +112,7 @@ class Versioned(KnownDevice):
             self._tell_once(f"{loss} of {model.name!r}" if model.name else loss)
         if priority != Priority.MEDIUM:
             self._tell_once("priorities")
-        lowered = converted(self._level, model)[0]
+        lowered = older_model(self._level, model)[0]
         prepare = self._inner.prepare_model
         if self._level >= HalVersion.V1_2:
             caches = {"model_cache": model_cache, "data_cache": data_cache, "token": token}

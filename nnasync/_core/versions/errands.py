@@ -29,7 +29,7 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS
 
-__all__ = ["PendingResult", "Errand", "Errands", "Spawn"]
+__all__ = ["Errand", "Errands", "Spawn"]
 
 T = TypeVar("T")
 
@@ -37,20 +37,24 @@ Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], object]
 """Starts a task on the loop: `start_soon` of a task group."""
 
 
-class PendingResult(Generic[T]):
-    """A result that is to come by a deadline.
+class Errand(Generic[T]):
+    """A call of a coroutine, in a task of its own once it is begun; its result by a deadline.
 
     `fence` is settled once, with the result there or an error. `released` is signaled afterwards,
     when the device has let go of the memory.
     """
 
-    def __init__(self, who: str, deadline_ns: int, watchdog: Watchdog) -> None:
+    def __init__(
+        self, who: str, deadline_ns: int, errands: Errands, work: Callable[[Errand[T]], Any]
+    ) -> None:
         self.who = who
+        self._errands = errands
+        self._work = work
+        self._scope: anyio.CancelScope | None = None
         self.fence = Fence()
         self.released = Fence()
         self.has_begun = False
         self._results: list[T] = []
-        self._watchdog = watchdog
         self._alarm: Alarm | None = None
         self._at_ns = NEVER_NS
         self.limit(deadline_ns)
@@ -71,13 +75,7 @@ class PendingResult(Generic[T]):
         if deadline_ns <= now_ns():
             self._expire()
             return
-        self._alarm = self._watchdog.arm(deadline_ns, self._expire)
-
-    def succeed(self, result: T) -> None:
-        """Answer with a result, unless it is answered."""
-        self._results.append(result)
-        self._disarm()
-        self.fence.signal()
+        self._alarm = self._errands.watchdog.arm(deadline_ns, self._expire)
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error, unless it is answered."""
@@ -96,10 +94,25 @@ class PendingResult(Generic[T]):
         self.stop()
 
     def stop(self) -> None:
-        """Tell the device that nobody waits any more."""
+        """Cancel the task."""
+        self._errands.on_loop(self._cancel)
 
-    async def wait(self) -> T:
-        """The result; raises the error. Who is cancelled while waiting cancels the call."""
+    def begin(self) -> None:
+        """Have the task started, from any thread."""
+        if self.fence.done:
+            self.release()
+        else:
+            self._errands.begin(self)
+
+    async def here(self) -> T:
+        """Start the task and wait for the result, from a task of the loop; raises the error.
+
+        Who is cancelled while waiting cancels the call.
+        """
+        if self.fence.done:
+            self.release()
+        else:
+            self._errands.begin_here(self)
         try:
             await self.fence
         finally:
@@ -118,37 +131,6 @@ class PendingResult(Generic[T]):
         if alarm is not None:
             alarm.disarm()
 
-
-class Errand(PendingResult[T]):
-    """A call of a coroutine, in a task of its own once it is begun."""
-
-    def __init__(
-        self, who: str, deadline_ns: int, errands: Errands, work: Callable[[Errand[T]], Any]
-    ) -> None:
-        self._errands = errands
-        self._work = work
-        self._scope: anyio.CancelScope | None = None
-        super().__init__(who, deadline_ns, errands.watchdog)
-
-    def begin(self) -> None:
-        """Have the task started, from any thread."""
-        if self.fence.done:
-            self.release()
-        else:
-            self._errands.begin(self)
-
-    async def here(self) -> T:
-        """Start the task and wait for the result, from a task of the loop."""
-        if self.fence.done:
-            self.release()
-        else:
-            self._errands.begin_here(self)
-        return await self.wait()
-
-    def stop(self) -> None:
-        """Cancel the task."""
-        self._errands.on_loop(self._cancel)
-
     def _cancel(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
@@ -159,7 +141,9 @@ class Errand(PendingResult[T]):
             if self.fence.done:
                 return
             with anyio.CancelScope() as self._scope:
-                self.succeed(await self._work(self))
+                self._results.append(await self._work(self))
+                self._disarm()
+                self.fence.signal()
         except Exception as error:
             self.fail(error)
         finally:

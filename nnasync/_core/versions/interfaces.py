@@ -9,13 +9,12 @@
                             get_number_of_cache_files_needed()
     prepared model    1.0   execute(request), which answers nothing
                       1.2   execute(request, *, measure) and execute_synchronously(request, *,
-                            measure), which answer an ExecutionResult;
-                            configure_execution_burst(callback, requests, results) if it likes:
-                            requests that come over such a burst have no deadlines
+                            measure), which answer an ExecutionResult
 
 Like a device of HAL 1.3 it answers with coroutines and raises a class of `errors` where the HAL
-returns a status. Before HAL 1.2 the shapes of all outputs are known before a run. A `close` of a
-device or of its prepared models is called if it is there.
+returns a status. It is not asked to serve bursts: those are made of executions. Before HAL 1.2 the
+shapes of all outputs are known before a run. A `close` of a device or of its prepared models is
+called if it is there.
 """
 
 from __future__ import annotations

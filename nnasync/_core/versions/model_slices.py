@@ -16,7 +16,7 @@ from collections import Counter
 import msgspec
 
 from nnasync._core.endings import renewed_in_child
-from nnasync._core.validation import converted, noncompliance, validate_model
+from nnasync._core.validation import noncompliance, older_model, validate_model
 from nnasync._core.validation.versions import unknown_operand
 from nnasync.errors import ModelError
 from nnasync.hal import (
@@ -105,7 +105,7 @@ def _seen(model: Model, version: HalVersion) -> View:
     found = noncompliance(version, model)
     unknown = unknown_operand(version, model)
     if not found.reasons and unknown is None:
-        return View("", None, converted(version, model)[1])
+        return View("", None, older_model(version, model)[1])
     fault = found.reasons[0] if found.reasons else unknown or ""
     return View(fault, _sliced(model, version, found.operations), ())
 
@@ -121,7 +121,7 @@ def _sliced(model: Model, version: HalVersion, dropped: frozenset[int]) -> Slice
         validate_model(slice, version)
     except ModelError:
         return None
-    return Slice(converted(version, slice)[0], kept)
+    return Slice(older_model(version, slice)[0], kept)
 
 
 class _Slicing:

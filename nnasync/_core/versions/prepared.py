@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -12,9 +11,8 @@ from nnasync._core.clock import now_ns
 from nnasync._core.device_helpers import PlainExecutions, failed_info
 from nnasync._core.validation import compliant_with, validate_request
 from nnasync._core.versions.errands import Errand, Errands
-from nnasync._core.versions.versioned_bursts import OwnBurst, VersionedBurst, follow
 from nnasync._core.versions.versioned_results import are_specified, checked_result, older_error
-from nnasync.burst import BurstCallback, BurstContext, Channel, Outcome
+from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
 from nnasync.device import ExecutionInfo
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.fences import Fence, merge
@@ -31,8 +29,6 @@ from nnasync.hal import (
 )
 
 __all__ = ["VersionedPreparedModel"]
-
-logger = logging.getLogger(__name__)
 
 
 class VersionedPreparedModel(PlainExecutions):
@@ -68,7 +64,7 @@ class VersionedPreparedModel(PlainExecutions):
 
         Raises MissedDeadlinePersistent where the deadline has passed.
         """
-        self.check(request)
+        self._check(request)
         if not are_specified(self.model, request):
             raise InvalidArgument(f"{self._who}: a fenced execution needs fully specified outputs")
         run = self._run(request, measure=config.measure, at_once=True)
@@ -92,24 +88,11 @@ class VersionedPreparedModel(PlainExecutions):
     async def configure_execution_burst(
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
-        """Serve a burst: over the device's own if it has any, else one execution at a time."""
-        inner = self._open()
-        if self._version >= HalVersion.V1_2 and hasattr(inner, "configure_execution_burst"):
-            burst = OwnBurst(
-                self._who,
-                self,
-                self._errands.watchdog,
-                callback,
-                request_channel,
-                result_channel,
-            )
-            try:
-                await burst.open(inner)
-            except Exception as error:
-                logger.debug("%s serves no burst of its own: %s", self._who, error)
-            else:
-                return burst
-        return VersionedBurst(self._begin, callback, request_channel, result_channel)
+        """Serve a burst, one execution at a time."""
+        self._open()
+        server = BurstServer(self._begin, callback, result_channel)
+        request_channel.listen(server.receive)
+        return server
 
     async def close(self) -> None:
         """Close the prepared model of the device, if it can be closed; what is in flight ends."""
@@ -121,7 +104,7 @@ class VersionedPreparedModel(PlainExecutions):
         if close is not None:
             await close()
 
-    def check(self, request: Request) -> None:
+    def _check(self, request: Request) -> None:
         """Raise GeneralFailure for memory that the version does not know, InvalidArgument."""
         name = hal.version_name(self._version)
         if not compliant_with(self._version, request):
@@ -131,19 +114,10 @@ class VersionedPreparedModel(PlainExecutions):
         if self.model is not None:
             validate_request(self.model, request, version=self._version)
 
-    def outcome(self, request: Request, outcome: Outcome, *, measure: bool) -> Outcome:
-        """What the device says of an execution, as HAL 1.3 has it."""
-        if isinstance(outcome, NNError):
-            return older_error(outcome, self._version, len(request.outputs), self._who)
-        try:
-            return checked_result(outcome, self.model, request, self._who, measure=measure)
-        except GeneralFailure as error:
-            return error
-
     async def _execute(
         self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
-        self.check(request)
+        self._check(request)
         run = self._run(request, measure=config.measure, at_once=at_once)
         errand = self._errand(_begun(run), config.deadline_ns)
         return await errand.here()
@@ -187,11 +161,22 @@ class VersionedPreparedModel(PlainExecutions):
         reply: Callable[[Outcome], None],
         release: Callable[[], None],
     ) -> Callable[[], None]:
-        """Begin one execution of a burst."""
-        self.check(request)
+        """Begin one execution of a burst, behind a fence even if that failed."""
+        self._check(request)
         run = self._run(request, measure=config.measure, at_once=True)
         errand = self._errand(_begun(run), config.deadline_ns)
-        return follow(errand, behind, errand.begin, reply, release)
+
+        def settled(fence: Fence) -> None:
+            error = fence.error
+            reply(error if isinstance(error, NNError) else errand.result)
+
+        errand.fence.add_callback(settled)
+        errand.released.add_callback(lambda _: release())
+        if behind is None:
+            errand.begin()
+        else:
+            behind.add_callback(lambda _: errand.begin())
+        return errand.cancel
 
     def _open(self) -> Any:
         if self._inner is None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync import hal
-from nnasync._core.validation import converted
 from nnasync._core.workers import contained
 from nnasync.errors import (
     GeneralFailure,
     NNError,
     OutputInsufficientSize,
-    from_status,
 )
 from nnasync.hal import (
     ErrorStatus,
@@ -69,18 +67,17 @@ def older_error(
     `outputs` is how many shapes come with OutputInsufficientSize, None outside of executions.
     """
     failure = contained(error, who)
-    status, _ = converted(version, failure.status)
     if isinstance(failure, OutputInsufficientSize):
         shapes = failure.output_shapes
         if outputs is not None and len(shapes) == outputs and version >= HalVersion.V1_2:
             return failure
         text = f"{who} says that an output is too small, but not what it needs: {failure}"
         return _caused(GeneralFailure(text), failure)
-    if status == failure.status:
+    if failure.status <= ErrorStatus.INVALID_ARGUMENT:
         return failure
     name = hal.version_name(version)
     text = f"{who} failed with {failure.status.name}, which {name} does not have: {failure}"
-    return _caused(from_status(ErrorStatus(status), text), failure)
+    return _caused(GeneralFailure(text), failure)
 
 
 def _caused(error: NNError, cause: NNError) -> NNError:
