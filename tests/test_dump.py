@@ -14,11 +14,11 @@ from nnasync._core.compilation.pins import pin_of
 from nnasync._core.drivers.cpu.plan import memory_plan
 from nnasync._core.model import ModelBuilder
 from nnasync._core.partition import INTERPRETER, distribute
+from nnasync._core.plans.arena import MemoryPlan, PlannedBlock
 from nnasync.dump import graph_dump, memory_text, model_dot, model_text
 from nnasync.dump.memory import memory_plan_text
 from nnasync.dump.plan_graphs import outline_dot
 from nnasync.dump.plans import outline, steps_text
-from nnasync.engine.arena import MemoryPlan, PlannedBlock
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ChannelQuant, Model, OperandType, OperationType
 from tests.partition.control_flow_models import RandomNest, counting, everything

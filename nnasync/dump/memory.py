@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nnasync._core.drivers.cpu.plan import memory_plan
+from nnasync._core.plans.arena import MemoryPlan, PlannedBlock
 from nnasync.dump.words import columns
-from nnasync.engine.arena import MemoryPlan, PlannedBlock
 from nnasync.hal import Model
 
 __all__ = ["memory_plan_text", "memory_text"]

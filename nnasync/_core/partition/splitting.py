@@ -25,8 +25,8 @@ from nnasync._core.partition.distribution import Assignment
 from nnasync._core.partition.grouping import Group, grouped
 from nnasync._core.partition.shapes import with_inferred_shapes
 from nnasync._core.partition.submodel import submodel
+from nnasync._core.plans.arena import Block, lay_out
 from nnasync._core.plans.composite import Boundary, Wire, WireEnd
-from nnasync.engine.arena import Block, lay_out
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, OperandLifeTime, Struct
 

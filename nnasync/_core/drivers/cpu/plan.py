@@ -18,6 +18,7 @@ from nnasync._core.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES
 from nnasync._core.drivers.cpu.interpreter import Interpreter, Run
 from nnasync._core.drivers.cpu.program import Lane, Program, Unresolved, silent_context
 from nnasync._core.drivers.cpu.programs import Programs, Shapes
+from nnasync._core.plans.arena import MemoryPlan
 from nnasync._core.validation import subgraph_tensors
 from nnasync.engine import (
     BoundCall,
@@ -32,7 +33,6 @@ from nnasync.engine import (
     fit,
     span,
 )
-from nnasync.engine.arena import MemoryPlan
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Model, Shape
 from nnasync.kernels import Packing, Step, Tensor

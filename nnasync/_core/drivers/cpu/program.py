@@ -16,8 +16,7 @@ import numpy as np
 
 from nnasync._core.drivers.cpu.execution_limits import MAX_EXECUTION_BYTES, check_memory
 from nnasync._core.drivers.cpu.resolve import declared, operation_at
-from nnasync._core.validation import subgraph_tensors
-from nnasync.engine.arena import (
+from nnasync._core.plans.arena import (
     Arena,
     Block,
     MemoryPlan,
@@ -26,6 +25,7 @@ from nnasync.engine.arena import (
     lay_out,
     lower_bound,
 )
+from nnasync._core.validation import subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph

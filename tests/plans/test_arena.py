@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync.engine.arena import ALIGNMENT, Arena, Block, lay_out
+from nnasync._core.plans.arena import ALIGNMENT, Arena, Block, lay_out
 from nnasync.errors import ResourceExhaustedTransient
 
 
