@@ -16,7 +16,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Protocol
 
 from nnasync.tracing.marks import Layer, Mark, Phase
@@ -113,12 +112,7 @@ class _Span:
     def __enter__(self) -> None:
         self._begun_ns = time.monotonic_ns()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         ended_ns = time.monotonic_ns()
         alone = _listeners.all if len(_listeners.all) == 1 else ()
         for reference in _here.tracers or alone:

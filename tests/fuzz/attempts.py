@@ -15,7 +15,6 @@ import time
 import tracemalloc
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.engine_device import EnginePreparedModel
@@ -67,12 +66,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._runner.run(self.rig.device.close())
         self.rig.close()
         self._runner.close()

@@ -14,7 +14,6 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from nnasync._core.cache.outcome import Rejected
@@ -95,12 +94,7 @@ class Directory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def open_file(self, name: str) -> int:

@@ -18,7 +18,6 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from nnasync._core.clock import Deadline, now_ns
@@ -142,12 +141,7 @@ class Burst(OrderedCalls):
         self._open = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self.close()
 
     async def __call__(

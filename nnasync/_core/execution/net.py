@@ -6,7 +6,6 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
@@ -440,12 +439,7 @@ class Net:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
     def __del__(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
 from nnasync._core.message_queue.doorbell import Doorbell, DoorbellWaiter, open_pipe, reopen
@@ -119,12 +118,7 @@ class QueueEnd(Generic[_Side, _Waker]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _keep(self) -> None:

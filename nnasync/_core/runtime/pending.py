@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Generator
-from types import TracebackType
 from typing import Any, ParamSpec
 
 from nnasync._core.execution import Net
@@ -43,12 +42,7 @@ class PendingNet(Coroutine[Any, Any, Net]):
         self._net = await self._work
         return self._net
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._net is not None:
             await self._net.aclose()
 

@@ -10,7 +10,6 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -200,12 +199,7 @@ class Runtime:
         self._trim_later()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self._state = "closed"
         if self._wakeup.is_inherited:
             return  # Devices, threads and tasks are those of the process that was forked.

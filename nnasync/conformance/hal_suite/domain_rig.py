@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -113,12 +112,7 @@ class Domain:
         await self.prepare(self.case)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         for buffer in self._buffers:
             await buffer.close()
         for prepared in self._prepared:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from nnasync.streaming.item import Item
@@ -55,12 +54,7 @@ class _Source:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
     def _item(self, captured_ns: int, media_ns: int, data: Any) -> Item:
