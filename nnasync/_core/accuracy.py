@@ -20,15 +20,6 @@ import numpy as np
 
 from nnasync.hal import Array, Model, OperandType, Struct
 
-__all__ = [
-    "Agreement",
-    "Criterion",
-    "compare",
-    "compare_distribution",
-    "computes_in_half",
-    "golden_criterion",
-]
-
 _MIN_ELEMENTS_FOR_MEANS = 10
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 
-__all__ = ["after_raise"]
-
 _OURS = "nnasync"
 """What the names of our threads begin with."""
 

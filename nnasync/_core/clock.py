@@ -20,17 +20,6 @@ from typing import Protocol
 
 from nnasync import errors, hal
 
-__all__ = [
-    "Alarm",
-    "Clock",
-    "Deadline",
-    "ManualClock",
-    "SystemClock",
-    "Watchdog",
-    "now_ns",
-    "within",
-]
-
 logger = logging.getLogger(__name__)
 
 now_ns = time.monotonic_ns

@@ -16,8 +16,6 @@ import sys
 import threading
 from collections.abc import Iterator
 
-__all__ = ["collecting_later"]
-
 _FEW_MODULES = 20
 
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["deferred", "names"]
-
 
 class _Deferred:
     def __init__(self, name: str) -> None:

@@ -31,17 +31,6 @@ from nnasync.hal import (
     Struct,
 )
 
-__all__ = [
-    "Answers",
-    "ForwardingDevice",
-    "ForwardingLoweringDevice",
-    "KnownDevice",
-    "PlainExecutions",
-    "begun_at",
-    "failed_info",
-    "passed_on",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ import time
 import weakref
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["close_at_exit", "joined_at_exit", "renewed_in_child"]
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 5.0

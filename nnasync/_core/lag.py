@@ -11,8 +11,6 @@ what is refused is refused for no longer than the loop really lags.
 
 from __future__ import annotations
 
-__all__ = ["Lag"]
-
 _KEPT = 3
 _HALVES_AFTER_NS = 100_000_000
 

@@ -12,8 +12,6 @@ import sys
 import threading
 import time
 
-__all__ = ["demote", "ran_ns", "threads_of_others"]
-
 _TASKS = "/proc/self/task"
 _LEAST_NICE = 19
 _SCHEDULED_TIME_OF_A_THREAD = 0b110

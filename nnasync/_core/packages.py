@@ -20,16 +20,6 @@ from types import ModuleType
 
 from nnasync.hal import Struct
 
-__all__ = [
-    "VERSION",
-    "EntryPoint",
-    "entry_points",
-    "imported",
-    "is_importable",
-    "loading_ns",
-    "version_of",
-]
-
 VERSION = "0.1.0"
 """Of nnasync itself, installed or not."""
 

@@ -17,8 +17,6 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["PROMPTNESS", "Promptness", "set_time_slice"]
-
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 _LAYOUT = struct.Struct("=IIQiIQQQ")
 _RUNTIME_FIELD = 5

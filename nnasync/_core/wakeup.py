@@ -35,17 +35,6 @@ else:
     anyio = deferred("anyio")
     lowlevel = deferred("anyio.lowlevel")
 
-__all__ = [
-    "Statistics",
-    "Waiter",
-    "Wakeup",
-    "cancellation_pending",
-    "checkpoint_if_cancelled",
-    "in_thread",
-    "shield",
-    "yield_now",
-]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

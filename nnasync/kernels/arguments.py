@@ -10,8 +10,6 @@ from nnasync.hal import Array, Shape
 from nnasync.kernels.signature import Signature
 from nnasync.kernels.tensor import Tensor
 
-__all__ = ["Arguments", "NotConstant"]
-
 
 class NotConstant(Exception):
     """An operand's value is needed but not known before the network runs."""

@@ -11,8 +11,6 @@ from nnasync.hal import Array, Shape
 from nnasync.kernels.operation import Arguments, Kernel, Step
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, blocks, sequence
 
-__all__ = ["BroadcastLayout", "broadcast", "long_rows", "ufunc_kernel"]
-
 
 def broadcast(arguments: Arguments, first: int, second: int) -> Shape:
     """The common shape of two arguments, aligned at the last dimension."""

@@ -18,16 +18,6 @@ from nnasync.kernels.fixed_point import single
 from nnasync.kernels.operation import ArraySpec, Kernel, Step, Tensor, quantized_range
 from nnasync.kernels.steps import Call, blocks, copy, sequence
 
-__all__ = [
-    "all_values",
-    "lookup",
-    "lookup_kernel",
-    "pair_kernel",
-    "real_values",
-    "requantization",
-    "same_quantization",
-]
-
 _INDEXES_AT_ONCE = 1 << 17
 """Indexes of one block: 1 MiB of integers of 64 bits."""
 _LOOKED_UP_AT_ONCE = 1 << 14

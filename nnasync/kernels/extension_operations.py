@@ -9,8 +9,6 @@ from nnasync.kernels.tflite import lstm as tflite_lstm
 from nnasync.kernels.tflite import quantization as tflite_quantization
 from nnasync.kernels.tflite import svdf as tflite_svdf
 
-__all__ = ["EXTENSION_OPERATIONS"]
-
 _FAMILIES = {
     COMMON.name: (matrices, activation),
     TFLITE.name: (tflite_lstm, tflite_quantization, tflite_svdf),

@@ -8,18 +8,6 @@ from collections.abc import Callable, Sequence
 
 from nnasync.hal import Shape, Struct
 
-__all__ = [
-    "MEDIUM",
-    "RELAXED",
-    "STRICT",
-    "CriterionClass",
-    "Facts",
-    "each_depth",
-    "each_input",
-    "each_output",
-    "matrices",
-]
-
 
 class CriterionClass(enum.Enum):
     """Classes of criteria for random graphs; the last two are for graphs of 5 and 40 operations."""

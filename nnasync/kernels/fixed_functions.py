@@ -18,16 +18,6 @@ from nnasync.hal import Array
 from nnasync.kernels.fixed_point import rounding_divide_by_pot
 from nnasync.kernels.steps import clip
 
-__all__ = [
-    "exp_on_negative",
-    "inverse_root",
-    "logistic",
-    "logistic_table",
-    "reciprocal",
-    "tanh",
-    "tanh_table",
-]
-
 _EXPONENTS = range(-2, 5)
 _NEWTON_STEPS_OF_ROOT = 5
 _FEW = 8

@@ -13,17 +13,6 @@ import numpy as np
 from nnasync.hal import Array
 from nnasync.kernels.operation import Arguments
 
-__all__ = [
-    "hard_swish",
-    "hard_swish_shift",
-    "multiply_by_quantized_multiplier",
-    "quantize_multiplier",
-    "quantize_multiplier_below_one",
-    "rounding_divide_by_pot",
-    "saturating_rounding_doubling_high_mul",
-    "single",
-]
-
 _INT32 = np.iinfo(np.int32)
 _INT16 = np.iinfo(np.int16)
 _MOST_SHIFT = 31

@@ -15,8 +15,6 @@ from nnasync.hal import Array, OperandType, Shape
 from nnasync.kernels.kernel import Kernel, Step
 from nnasync.kernels.tensor import ArraySpec, Tensor
 
-__all__ = ["any_half", "half_kernel"]
-
 _HALVES: dict[int, OperandType] = {
     OperandType.TENSOR_FLOAT16: OperandType.TENSOR_FLOAT32,
     OperandType.FLOAT16: OperandType.FLOAT32,

@@ -8,8 +8,6 @@ from typing import Any
 from nnasync.hal import Array
 from nnasync.kernels.tensor import ArraySpec
 
-__all__ = ["Bind", "Kernel", "Step", "bind_nothing"]
-
 Step = Callable[[], None]
 """What runs an operation on the arrays to which it is bound."""
 

@@ -26,8 +26,6 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["RANDOM_MULTINOMIAL"]
-
 _TYPES = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 _MANTISSA_BITS = 53
 

@@ -16,8 +16,6 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Array, Shape
 
-__all__ = ["PACKING", "Packing", "packed"]
-
 
 class Packing:
     """Records packed arrays, or gives those of `known` back, in the order of packing."""

@@ -22,8 +22,6 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, blocks, clip, copy, sequence
 
-__all__ = ["DEQUANTIZE", "QUANTIZE"]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _QPC = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL

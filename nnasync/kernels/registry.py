@@ -27,8 +27,6 @@ from nnasync.kernels.windows import (
     transpose_convolution,
 )
 
-__all__ = ["OPERATIONS"]
-
 _FAMILIES = (
     activation,
     arithmetic,

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from nnasync import hal
 from nnasync.hal import HalVersion, Shape, Struct
 
-__all__ = ["Parameter", "Signature", "mismatch"]
-
 
 class Parameter(Struct, frozen=True):
     """One argument position of a signature; an optional one may be an operand without value.

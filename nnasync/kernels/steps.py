@@ -24,21 +24,6 @@ _umath = importlib.import_module("numpy._core.umath")
 clip: Callable[..., Any] = getattr(_umath, "clip", np.clip)
 """`clip(array, lower, upper, out)`: the ufunc beneath `numpy.clip`, whose own overhead is large."""
 
-__all__ = [
-    "BLOCK_ELEMENTS",
-    "Call",
-    "add_rows",
-    "blocks",
-    "clip",
-    "copy",
-    "float_bounds",
-    "nothing",
-    "pieces",
-    "quantized_bounds",
-    "sequence",
-    "tiled",
-]
-
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 BLOCK_ELEMENTS = 1 << 18

@@ -10,8 +10,6 @@ import numpy as np
 from nnasync import hal
 from nnasync.hal import Array, OperandType, Shape, Struct
 
-__all__ = ["ArraySpec", "Tensor", "quantized_range"]
-
 _RANGES: dict[int, tuple[int, int]] = {
     OperandType.TENSOR_QUANT8_ASYMM: (0, 255),
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 127),

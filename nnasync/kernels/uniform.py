@@ -8,18 +8,6 @@ from collections.abc import Mapping, Sequence
 from nnasync.hal import HalVersion, OperandType
 from nnasync.kernels.operation import Arguments, Parameter, Signature, Tensor
 
-__all__ = [
-    "FLOATS",
-    "FROM_1_0",
-    "FROM_1_1",
-    "LATEST",
-    "NUMBERS",
-    "UP_TO_4",
-    "require_scales",
-    "same_shape",
-    "signatures",
-]
-
 UP_TO_4 = (1, 2, 3, 4)
 """Ranks of the operations that HAL 1.0 began with."""
 

@@ -19,8 +19,6 @@ from typing import Self
 from nnasync._core.cache.outcome import Rejected
 from nnasync.errors import InvalidArgument
 
-__all__ = ["Directory", "TemporaryFile"]
-
 _PREFIX = ".nnasync-"
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

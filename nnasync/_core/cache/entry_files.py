@@ -21,8 +21,6 @@ from nnasync._core.cache.outcome import Contents, ForeignFile, Hit, Rejected
 from nnasync._core.cache.sealed import view
 from nnasync._core.cache.transfer import Cipher, load, read, save, size_of
 
-__all__ = ["NewFiles", "entry_contents", "entry_handles", "load_each"]
-
 T = TypeVar("T")
 
 _KIND_NAMES = {FileKind.MODEL: "model", FileKind.DATA: "data"}

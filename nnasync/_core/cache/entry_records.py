@@ -25,22 +25,6 @@ from nnasync._core.cache.outcome import Rejected
 from nnasync.hal import MAX_NUMBER_OF_CACHE_FILES, Struct
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = [
-    "FORMAT",
-    "GENERATION_BYTES",
-    "HEADER_BYTES",
-    "NONCE_BYTES",
-    "Checksum",
-    "FileRecord",
-    "Record",
-    "check_record",
-    "decode",
-    "digest_of",
-    "encode",
-    "file_header",
-    "sign",
-]
-
 FORMAT = 2
 """Version of the files and of the records; raised with every change of either."""
 

@@ -10,8 +10,6 @@ from nnasync._core.cache.keys import spare_token, token_of
 from nnasync._core.cache.ledger import DirectoryRows
 from nnasync._core.cache.outcome import Rejected
 
-__all__ = ["MAX_FILES", "Content", "EvictableEntry", "make_room", "on_disk", "scan", "victims"]
-
 MAX_FILES = 100_000
 """Nothing is stored in a directory with more files, because listing it would delay others."""
 

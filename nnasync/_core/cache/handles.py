@@ -28,8 +28,6 @@ from nnasync._core.cache.outcome import Hit, Miss, Rejected
 from nnasync._core.cache.sealed import fill
 from nnasync._core.cache.transfer import load, size_of
 
-__all__ = ["HandleCache"]
-
 _Content = bytes | bytearray | memoryview
 
 _LOCK_TRIES = 100

@@ -13,8 +13,6 @@ import stat
 from nnasync._core.cache.outcome import Rejected
 from nnasync.errors import InvalidArgument
 
-__all__ = ["Installation"]
-
 _KEY_NAME = "cache.key"
 _KEY_BYTES = 32
 

@@ -27,20 +27,6 @@ from nnasync.hal import (
     Struct,
 )
 
-__all__ = [
-    "CacheKey",
-    "FileKind",
-    "check_counts",
-    "check_token",
-    "derive_token",
-    "file_name",
-    "file_names",
-    "operations_digest",
-    "slot",
-    "spare_token",
-    "token_of",
-]
-
 _LETTERS = "ABCDEFGHIJKLMNOP"
 _NAME = r"([A-P]{64})([12])(0|[1-9][0-9]?)"
 

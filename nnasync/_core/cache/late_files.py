@@ -23,8 +23,6 @@ from nnasync._core.cache.store import Store
 from nnasync._core.cache.transfer import chunks, size_of
 from nnasync.errors import InvalidArgument
 
-__all__ = ["Amender", "SharedEntries", "SharedEntry"]
-
 _Contents = tuple[Sequence[bytes | memoryview], Sequence[bytes | memoryview]]
 
 

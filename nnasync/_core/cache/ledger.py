@@ -25,8 +25,6 @@ from nnasync._core.cache.outcome import Rejected
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["CacheLedger", "DirectoryRows"]
-
 _NAME = "cache-1.sqlite3"
 _PATIENCE_S = 10.0
 _READING_PATIENCE_S = 1.0

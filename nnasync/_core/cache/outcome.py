@@ -7,8 +7,6 @@ from typing import Self
 
 from nnasync.hal import Struct
 
-__all__ = ["Contents", "ForeignFile", "Hit", "Miss", "Rejected"]
-
 
 class Rejected(Exception):
     """An entry is not accepted, or cannot be written; the text is the reason. Never leaves here."""

@@ -12,8 +12,6 @@ import os
 
 from nnasync._core.cache.outcome import Rejected
 
-__all__ = ["fill", "memory_file", "seal", "view"]
-
 _SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008  # seal, shrink, grow, write
 
 

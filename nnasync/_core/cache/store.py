@@ -41,8 +41,6 @@ else:
     eviction = deferred("nnasync._core.cache.eviction")
     writing = deferred("nnasync._core.cache.writing")
 
-__all__ = ["DEFAULT_LIMIT_BYTES", "Store", "StoreStatistics"]
-
 T = TypeVar("T")
 
 DEFAULT_LIMIT_BYTES = 1 << 30

@@ -13,8 +13,6 @@ from nnasync._core.cache.keys import FileKind
 from nnasync._core.cache.outcome import Rejected
 from nnasync._core.cache.sealed import memory_file, seal
 
-__all__ = ["Cipher", "chunks", "load", "read", "save", "size_of", "write_all"]
-
 _CHUNK_BYTES = 1 << 18
 _TAG_BYTES = 16
 _MAX_ENCRYPTED_BYTES = 2**31 - 1 - _TAG_BYTES

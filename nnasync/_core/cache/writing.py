@@ -10,8 +10,6 @@ from typing import Self
 from nnasync._core.cache.outcome import Rejected
 from nnasync._core.cache.sealed import memory_file
 
-__all__ = ["Writing"]
-
 
 class Writing:
     """Made by `Store.write`; a driver fills `model_fds` and `data_fds`, and does not close them.

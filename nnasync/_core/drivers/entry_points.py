@@ -15,8 +15,6 @@ from nnasync.engine.problems import check_engine, seems_engine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnasync.hal import Struct
 
-__all__ = ["GROUP", "Made", "DriverOffer", "make", "make_target", "offers"]
-
 GROUP = "nnasync.devices"
 """The group of entry points."""
 

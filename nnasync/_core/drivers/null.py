@@ -32,8 +32,6 @@ from nnasync.engine import (
 from nnasync.extensions import operation_label
 from nnasync.fences import Fence
 
-__all__ = ["Compute", "Counters", "Gate", "Latency", "NullEngine", "Supports", "Where"]
-
 Latency = int | Sequence[int] | Callable[[int], int]
 """Nanoseconds of an execution: the same for all, in turn, or a function of its number."""
 Compute = Callable[[Sequence[hal.Array | None]], Sequence[Any]]

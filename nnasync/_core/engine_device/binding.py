@@ -33,8 +33,6 @@ from nnasync.hal import (
 from nnasync.memory import IMAGE, Pool, mapped
 from nnasync.tracing import Phase, span
 
-__all__ = ["Binding", "SizedCall", "array_of", "target_of"]
-
 
 class Binding:
     """One request with its arrays, and the calls that are bound to them and idle."""

@@ -10,8 +10,6 @@ from nnasync.hal import ExecutionConfig, ExecutionResult, Request
 if TYPE_CHECKING:
     from nnasync.burst import BurstServer
 
-__all__ = ["EngineBurstContext"]
-
 
 class _RunNow(Protocol):
     def __call__(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None: ...

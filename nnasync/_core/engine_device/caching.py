@@ -49,16 +49,6 @@ if TYPE_CHECKING:
 else:
     handles = deferred("nnasync._core.cache.handles")
 
-__all__ = [
-    "Compiled",
-    "Descriptors",
-    "PlanFiles",
-    "Replace",
-    "Restored",
-    "library_version",
-    "skeleton_of",
-]
-
 _FORMAT = 1
 
 Replace = Callable[[Sequence[bytes | memoryview], Sequence[bytes | memoryview]], str]

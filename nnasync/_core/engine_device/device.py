@@ -62,8 +62,6 @@ else:
     extensions = deferred("nnasync.extensions")
     reasons = deferred("nnasync._core.engine_device.reasons")
 
-__all__ = ["EngineDevice"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

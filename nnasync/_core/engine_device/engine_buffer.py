@@ -10,8 +10,6 @@ from nnasync._core.engine_device.buffers import Buffers, ManagedBuffer
 from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync.hal import Memory, Shape
 
-__all__ = ["INLINE_COPY_BYTES", "EngineBuffer"]
-
 INLINE_COPY_BYTES = 1 << 17
 """Copies up to this size are made on the caller's thread, because changing threads costs more."""
 

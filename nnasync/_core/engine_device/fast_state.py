@@ -12,8 +12,6 @@ import weakref
 
 from nnasync._core.workers import Workers
 
-__all__ = ["FAST_STATE_LOOKS", "FastState"]
-
 FAST_STATE_LOOKS = 6
 """So many looks of the watchdog without a call in between end the fast state of a burst."""
 

@@ -16,8 +16,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS, Job
 
-__all__ = ["Dependencies", "DependencyFailed", "ConcurrencyGate"]
-
 
 class DependencyFailed(GeneralFailure):
     """A fence that the execution waited for failed; the first error of the chain is the cause."""

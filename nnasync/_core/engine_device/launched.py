@@ -8,8 +8,6 @@ from nnasync.device import ExecutionInfo
 from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Timing
 
-__all__ = ["Done", "Launched", "timing_of"]
-
 
 class Done:
     """An execution that ran within its launch."""

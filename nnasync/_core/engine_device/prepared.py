@@ -58,8 +58,6 @@ else:
     warmup = deferred("nnasync._core.engine_device.warmup")
     tokens = deferred("nnasync._core.engine_device.tokens")
 
-__all__ = ["LAUNCH_INLINE_NS", "EnginePreparedModel"]
-
 LAUNCH_INLINE_NS = 50_000
 """A launch runs on the caller's thread only if that is cheaper than waking another thread."""
 

@@ -17,18 +17,6 @@ from nnasync.errors import NNError
 from nnasync.extensions import LITERT, ONNX, GraphOperation, extension_of, operation_label
 from nnasync.hal import Model
 
-__all__ = [
-    "LONGEST",
-    "MOST_SENT",
-    "NO_MEMORY",
-    "asked",
-    "explained",
-    "first_of",
-    "miscounted",
-    "one_line",
-    "reasons_of",
-]
-
 LONGEST = 400
 """Most characters of one reason of a driver; the rest is cut."""
 

@@ -32,8 +32,6 @@ from nnasync.errors import (
 )
 from nnasync.hal import Array, Model, OutputShape, Request
 
-__all__ = ["SteadyCall", "TokenBinding", "TokenCall"]
-
 
 class _Bound:
     """A call of the plan, where its outputs go, and the memory for which it was made."""

@@ -12,8 +12,6 @@ from nnasync.engine.contract import OutputBuffer, Target
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Operand, Request, RequestArgument, Shape
 
-__all__ = ["Use", "Uses", "is_settled", "target"]
-
 
 class Use(msgspec.Struct, frozen=True):
     """One input or output of a request that is in a buffer; `dimensions` may be unknown in part."""

@@ -18,8 +18,6 @@ from nnasync._core.workers.inline import CALL_NS
 from nnasync.engine.contract import BoundCall
 from nnasync.scheduler import Estimate
 
-__all__ = ["WARMUP_CALLS", "measure", "warm_up_calls", "tried"]
-
 WARMUP_CALLS, WARMUP_NS = 24, 8_000_000
 """Number of warm-up calls, and their total estimated time; at least one call is made."""
 

@@ -17,8 +17,6 @@ import threading
 
 from nnasync.errors import BadState, InvalidArgument, ResourceExhaustedTransient
 
-__all__ = ["DoorbellWaiter", "Doorbell", "open_pipe", "reopen"]
-
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _DRAIN_BYTES = 4096
 _LONGEST_S = 1e6

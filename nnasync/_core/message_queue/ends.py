@@ -27,8 +27,6 @@ from nnasync.errors import (
 )
 from nnasync.memory import Pool
 
-__all__ = ["QueueEnd"]
-
 _Side = TypeVar("_Side", Producer, Consumer)
 _Waker = TypeVar("_Waker", Doorbell, DoorbellWaiter)
 

@@ -8,8 +8,6 @@ from typing import Self
 
 from nnasync.errors import InvalidArgument
 
-__all__ = ["Handover"]
-
 
 class Handover:
     """Two open descriptors: the memory, and the peer's end of the pipe that wakes the reader.

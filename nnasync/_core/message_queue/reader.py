@@ -11,8 +11,6 @@ from nnasync._core.message_queue.ends import QueueEnd, died
 from nnasync._core.message_queue.ring import ORDERED, Consumer
 from nnasync.errors import GeneralFailure, InvalidArgument
 
-__all__ = ["POLLING_NS", "QueueReader"]
-
 POLLING_NS = 50_000
 """How long a reader looks for a packet before it parks; NNAPI's default."""
 

@@ -23,21 +23,6 @@ from typing import NoReturn
 
 from nnasync.errors import GeneralFailure, InvalidArgument
 
-__all__ = [
-    "CLOSED",
-    "FULL",
-    "HEADER_BYTES",
-    "LENGTH_BYTES",
-    "MAX_CAPACITY",
-    "MIN_CAPACITY",
-    "ORDERED",
-    "Consumer",
-    "Producer",
-    "check_capacity",
-    "prepare",
-    "read_capacity",
-]
-
 MAGIC = int.from_bytes(b"nnaFMQ\r\n", "little")
 VERSION = 1
 HEADER_BYTES = 384

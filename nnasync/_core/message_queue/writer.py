@@ -7,8 +7,6 @@ from nnasync._core.message_queue.ends import QueueEnd, died
 from nnasync._core.message_queue.ring import CLOSED, Producer
 from nnasync.errors import GeneralFailure
 
-__all__ = ["QueueWriter"]
-
 
 class QueueWriter(QueueEnd[Producer, Doorbell]):
     """Puts packets in; made by `create` or `attach`.

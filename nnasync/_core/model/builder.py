@@ -22,8 +22,6 @@ from nnasync.hal import Model, OperandLifeTime, OperandType, Shape, StatePair
 from nnasync.kernels.operation import Tensor
 from nnasync.tracing import vlog
 
-__all__ = ["ModelBuilder"]
-
 
 class ModelBuilder(ControlFlow):
     """Builds a model's main subgraph, its states and its constants."""

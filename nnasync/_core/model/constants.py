@@ -10,8 +10,6 @@ import numpy as np
 from nnasync.hal import Array, DataLocation, OperandLifeTime
 from nnasync.memory import Pool, layout
 
-__all__ = ["MAX_COPIED_BYTES", "Constants"]
-
 MAX_COPIED_BYTES = 128
 """Constants up to this size live in `Model.operand_values`."""
 

@@ -25,8 +25,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import OperandLifeTime, OperandType, Operation, OperationType, Shape
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["ControlFlow"]
-
 Part = Callable[..., Value | Sequence[Value]]
 """Builds a subgraph: takes its builder and its inputs, returns its outputs."""
 

@@ -33,8 +33,6 @@ from nnasync.hal import (
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
-__all__ = ["GraphBuilder", "Input", "Value", "int32_array"]
-
 _SCALAR_TYPES: dict[type, OperandType] = {
     bool: OperandType.BOOL,
     np.bool_: OperandType.BOOL,

@@ -24,8 +24,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["Layers", "Padding", "Size", "bias_scale"]
-
 Size = int | tuple[int, int]
 """One number for both directions, or (height, width)."""
 Padding = str | tuple[int, int, int, int]

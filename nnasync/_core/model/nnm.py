@@ -44,8 +44,6 @@ from nnasync.hal import (
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ALIGNMENT, Pool, layout, mapped
 
-__all__ = ["fingerprint", "load_nnm", "save", "write"]
-
 _MAGIC = b"NNASYNC\0"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQQQ24x")

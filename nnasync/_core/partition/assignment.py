@@ -17,8 +17,6 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.extensions import operation_label
 from nnasync.hal import Model, Struct
 
-__all__ = ["Border", "assign", "cheapest_way"]
-
 _UNRATED = 1e18
 """What an operation costs on a device that states no figure: the last resort, but one."""
 

@@ -25,9 +25,6 @@ from nnasync.hal import (
     operation_name,
 )
 
-__all__ = ["CompositeEngine"]
-
-
 Guard = Callable[[PartitionStep, Plan], Plan]
 """Makes of the plan of a step one that falls back."""
 

@@ -18,17 +18,6 @@ from nnasync._core.partition.shapes import with_inferred_shapes
 from nnasync._core.partition.submodel import compact
 from nnasync.hal import Model, OperandLifeTime, Operation, OperationType, Struct, Subgraph
 
-__all__ = [
-    "INTERPRETER",
-    "ROLES",
-    "InterpretableOperations",
-    "body_model",
-    "find_control_flow",
-    "inner_first",
-    "referred",
-    "view",
-]
-
 INTERPRETER = -1
 """Number of the control-flow interpreter, among those of devices."""
 

@@ -24,8 +24,6 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["control_flow_cost", "multiply_adds", "operation_weights_ns", "reported_costs"]
-
 _NS_PER_UNIT = 0.05
 """Of work: 20 multiply-adds a nanosecond."""
 _NS_PER_OPERATION = 500.0

@@ -8,8 +8,6 @@ from itertools import accumulate
 from nnasync import hal
 from nnasync.hal import Model, OperandLifeTime
 
-__all__ = ["UNKNOWN_BYTES", "crossing_bytes"]
-
 UNKNOWN_BYTES = 1 << 26
 """The assumed size of a value of unknown size: a cut there costs more than almost any other."""
 

@@ -26,8 +26,6 @@ from nnasync.errors import GeneralFailure
 from nnasync.extensions import operation_label
 from nnasync.hal import Model, Struct
 
-__all__ = ["Assignment", "Rate", "Support", "distribute", "as_much_as_possible"]
-
 Rate = Callable[[Model], Sequence[Sequence[float]]]
 """The costs of the operations of a main subgraph, a row for each device."""
 

@@ -14,8 +14,6 @@ from nnasync._core.partition.control_flow import INTERPRETER
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, Struct
 
-__all__ = ["Group", "grouped"]
-
 
 class Group(Struct, frozen=True):
     """Operations that one device, or the interpreter, runs in one go, in order of execution."""

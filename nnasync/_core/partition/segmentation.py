@@ -16,8 +16,6 @@ from nnasync._core.partition.grouping import Group
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model
 
-__all__ = ["segments"]
-
 _BORDER_BYTES = 50_000.0
 """The fixed cost of a border, in bytes, in addition to the data that crosses it."""
 

@@ -12,8 +12,6 @@ from nnasync import hal
 from nnasync.engine.reading import resolved
 from nnasync.hal import Model, OperandLifeTime
 
-__all__ = ["with_inferred_shapes"]
-
 
 def with_inferred_shapes(model: Model) -> Model:
     """The model with the dimensions of temporaries that follow from what it states.

@@ -30,16 +30,6 @@ from nnasync._core.plans.composite import Boundary, Wire, WireEnd
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, OperandLifeTime, Struct
 
-__all__ = [
-    "PartitionStep",
-    "PartitionedModel",
-    "all_bodies",
-    "all_steps",
-    "assignment_of",
-    "cut",
-    "split",
-]
-
 
 class PartitionStep(Struct, frozen=True):
     """Operations of the main subgraph that one device runs, as a model of their own.

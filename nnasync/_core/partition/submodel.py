@@ -22,8 +22,6 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["compact", "submodel"]
-
 
 def submodel(
     model: Model,

@@ -14,8 +14,6 @@ from nnasync._core.workers import Given, StopFlag
 from nnasync.engine.contract import BoundCall, Plan, Target
 from nnasync.hal import Array
 
-__all__ = ["AdaptivePlan"]
-
 
 class AdaptivePlan(Plan):
     """A wide plan, a narrow plan of the same model, and `is_busy` to choose between them.

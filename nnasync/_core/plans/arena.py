@@ -15,18 +15,6 @@ import numpy as np
 from nnasync.errors import ResourceExhaustedTransient
 from nnasync.hal import Array, Struct
 
-__all__ = [
-    "ALIGNMENT",
-    "Arena",
-    "Block",
-    "Layout",
-    "MemoryPlan",
-    "PlannedBlock",
-    "aligned",
-    "lay_out",
-    "lower_bound",
-]
-
 ALIGNMENT = 64
 """Every array begins at a multiple of this many bytes: a cache line, and a vector register."""
 

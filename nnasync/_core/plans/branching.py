@@ -25,8 +25,6 @@ from nnasync.engine.contract import BoundCall, Plan, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import Array
 
-__all__ = ["IfPlan", "Source", "WhilePlan"]
-
 Source = int | Array | None
 
 _ALIGNMENT = 64

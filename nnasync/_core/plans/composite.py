@@ -45,8 +45,6 @@ from nnasync.hal import (
     is_fully_specified,
 )
 
-__all__ = ["Boundary", "CompositeCall", "CompositePlan", "CompositeStep", "WireEnd", "Wire"]
-
 _ALIGNMENT = 64
 
 

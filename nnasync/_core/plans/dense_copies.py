@@ -17,8 +17,6 @@ from nnasync.engine.problems import check_call
 from nnasync.hal import Array
 from nnasync.memory import count_copied
 
-__all__ = ["bound", "reads_in_place", "write"]
-
 _Move = tuple[Array, Array]
 
 

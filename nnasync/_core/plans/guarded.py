@@ -31,16 +31,6 @@ from nnasync.errors import CallerError, Cancelled, DeviceError, GeneralFailure, 
 from nnasync.fences import fresh
 from nnasync.hal import Array
 
-__all__ = [
-    "RETRY_EVERY",
-    "TOLERATED_FAILURES",
-    "GuardedPlan",
-    "Health",
-    "LazyPlan",
-    "decided",
-    "untraced",
-]
-
 TOLERATED_FAILURES = 3
 """After this many failures in a row, runs go straight to the reference."""
 

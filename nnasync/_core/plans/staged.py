@@ -21,8 +21,6 @@ from nnasync.engine.contract import BoundCall, OutputBuffer, Plan, Target
 from nnasync.fences import Fence
 from nnasync.hal import Array
 
-__all__ = ["StagedCall", "StagedPlan"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from nnasync._core.service.limits import Limits
 from nnasync._core.service.process_resources import for_service, options_of
 from nnasync.errors import NNError
 
-__all__ = ["main"]
-
 
 def main() -> str | None:
     """Serve one device to whoever holds the other end of a socket; an error in words."""

@@ -20,8 +20,6 @@ from nnasync._core.service.rate_limit import ClientBuckets
 from nnasync._core.wire.connection import peer_pid, peer_uid
 from nnasync.device import Device
 
-__all__ = ["serve", "serve_at", "serve_connected"]
-
 logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1

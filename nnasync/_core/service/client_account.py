@@ -16,8 +16,6 @@ from nnasync._core.service.limits import Limits
 from nnasync._core.service.rate_limit import COMPILING_CREDIT_NS, ClientBuckets, TokenBucket
 from nnasync.device import Device, PreparedModel
 
-__all__ = ["CALL_NS", "FINE_NS", "ClientAccount", "Stopwatch"]
-
 CALL_NS = 100_000
 """What a call takes, beyond the reading of it: a task of its own, and its answer."""
 

@@ -42,8 +42,6 @@ from nnasync._core.workers import contained
 from nnasync.device import Device
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, NNError
 
-__all__ = ["Session"]
-
 logger = logging.getLogger(__name__)
 
 _HELLO_WITHIN_S = 10.0

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["MOST_UNGREETED", "ClientConnection", "ClientConnections"]
-
 MOST_UNGREETED = 16
 """How many connections may be amid their handshakes; more of them are a flood."""
 

@@ -29,8 +29,6 @@ from nnasync._core.wire.connection import Frame
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 
-__all__ = ["main"]
-
 _IDLE_S = 30.0
 _NICENESS = 5
 

@@ -19,8 +19,6 @@ from nnasync.errors import Cancelled
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, Request
 
-__all__ = ["executions_of"]
-
 Start = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 """Begins a task of the session of a client."""
 

@@ -57,8 +57,6 @@ from nnasync.fences import Fence
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
 from nnasync.scheduler import NEVER_NS
 
-__all__ = ["ANSWERED", "Holdings"]
-
 logger = logging.getLogger(__name__)
 
 ANSWERED = object()

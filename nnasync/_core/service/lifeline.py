@@ -19,8 +19,6 @@ from typing import Any
 
 from nnasync._core.timeslice import set_time_slice
 
-__all__ = ["hold"]
-
 _CLONE_FILES = 0x400
 _MOST = 1 << 20
 _SLICE_NS = 100_000

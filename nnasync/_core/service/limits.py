@@ -5,8 +5,6 @@ from __future__ import annotations
 from nnasync.errors import ResourceExhaustedPersistent, ResourceExhaustedTransient
 from nnasync.hal import Struct
 
-__all__ = ["Limits"]
-
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Numbers of things per client; `clients` is for all of them together.

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from nnasync.errors import DeviceUnavailable, InvalidArgument
 
-__all__ = ["listening"]
-
 _LONGEST_PATH = 107
 _BACKLOG = 32
 

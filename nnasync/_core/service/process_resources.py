@@ -11,8 +11,6 @@ import msgspec
 from nnasync._core.runtime import Options
 from nnasync.errors import InvalidArgument
 
-__all__ = ["for_service", "most_descriptors", "options_of"]
-
 
 def options_of(settings: str) -> Options:
     """The options of a runtime that was told them as JSON; raises InvalidArgument."""

@@ -8,15 +8,6 @@ spent more rests until it is made up for. Alone, nobody rests.
 
 from __future__ import annotations
 
-__all__ = [
-    "ACTIVE_NS",
-    "COMPILING_CREDIT_NS",
-    "CREDIT_NS",
-    "LONGEST_REST_NS",
-    "ClientBuckets",
-    "TokenBucket",
-]
-
 CREDIT_NS = 20_000_000
 """What the messages of a client that was quiet may take at once."""
 

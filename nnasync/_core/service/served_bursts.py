@@ -23,8 +23,6 @@ from nnasync.errors import (
 )
 from nnasync.hal import Memory
 
-__all__ = ["ServedBurst"]
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 3.0

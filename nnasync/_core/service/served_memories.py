@@ -21,8 +21,6 @@ from nnasync.fences import fresh
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool, Unusable
 
-__all__ = ["Memories", "Usage", "read_bytes"]
-
 _REMEMBERED_REQUESTS = 256
 _REMEMBERED_BYTES = 4 << 10
 """A longer form is decoded again each time."""

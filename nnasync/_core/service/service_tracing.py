@@ -35,8 +35,6 @@ from nnasync.tracing import Instrument, Layer, Mark, Phase, Traced, Tracer
 from nnasync.tracing.instruments import Signal
 from nnasync.tracing.timeline import Span, Timeline
 
-__all__ = ["Recorder", "Tracing"]
-
 LIMIT = 20_000
 """Records that wait to be asked for."""
 _LOOK_EVERY_S = 0.02

@@ -11,8 +11,6 @@ from nnasync._core.validation.operands import MAX_DIMENSION
 from nnasync.errors import InvalidArgument
 from nnasync.hal import BufferDesc, BufferRole, Model, Operand, combine_dimensions
 
-__all__ = ["validate_buffer_desc"]
-
 
 def validate_buffer_desc(
     desc: BufferDesc,

@@ -17,8 +17,6 @@ from nnasync.hal import (
     PerformanceInfo,
 )
 
-__all__ = ["AnyCapabilities", "newest_capabilities"]
-
 AnyCapabilities = Capabilities | Capabilities10 | Capabilities11 | Capabilities12
 
 _FLOAT = (OperandType.FLOAT32, OperandType.TENSOR_FLOAT32)

@@ -22,8 +22,6 @@ from nnasync.hal import (
     combine_dimensions,
 )
 
-__all__ = ["check_if", "check_while"]
-
 
 def check_if(place: Place, operation: Operation) -> None:
     """Raise ModelError unless this is a legal IF: condition, two subgraphs, their inputs."""

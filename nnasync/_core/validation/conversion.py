@@ -12,8 +12,6 @@ from nnasync._core.validation.place import Place
 from nnasync._core.validation.versions import noncompliance
 from nnasync.hal import HalVersion, Model, Operand
 
-__all__ = ["older_model"]
-
 
 def older_model(version: HalVersion, model: Model) -> tuple[Model, tuple[str, ...]]:
     """A model as a HAL version has it, and what is lost on the way, one text per loss.

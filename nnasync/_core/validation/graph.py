@@ -13,14 +13,6 @@ from nnasync.errors import ModelError
 from nnasync.extensions import extension_of
 from nnasync.hal import Model, Operand, OperandLifeTime, OperandType, Subgraph
 
-__all__ = [
-    "check_graph",
-    "check_indices",
-    "check_interface",
-    "check_references",
-    "check_states",
-]
-
 _WRITTEN = (OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT)
 
 

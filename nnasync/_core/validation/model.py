@@ -19,8 +19,6 @@ from nnasync._core.validation.versions import noncompliance, unknown_operand
 from nnasync.errors import ModelError
 from nnasync.hal import HalVersion, Model
 
-__all__ = ["validate_model"]
-
 
 def validate_model(model: Model, version: HalVersion = HalVersion.V1_3) -> None:
     """Raise ModelError, naming operand or operation, unless the model is legal for a HAL version.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:
     extensions = deferred("nnasync.extensions")
 
-__all__ = ["MAX_DIMENSION", "NOWHERE", "check_operands"]
-
 MAX_DIMENSION = 2**32 - 1
 NOWHERE = DataLocation()
 

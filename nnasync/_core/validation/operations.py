@@ -22,8 +22,6 @@ from nnasync.extensions import extension_of
 from nnasync.hal import HalVersion, Model, Operation, OperationType, combine_dimensions
 from nnasync.kernels import Signature, Tensor
 
-__all__ = ["check_operations", "find_operation", "fitting_signatures", "operation_version"]
-
 
 def check_operations(place: Place) -> None:
     """Raise ModelError for the first operation whose operands do not fit."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 else:
     extensions = deferred("nnasync.extensions")
 
-__all__ = ["Place", "places_of"]
-
 
 class Place:
     """One subgraph of a model, and how messages name its parts."""

@@ -16,15 +16,6 @@ from nnasync.errors import DeviceError, ModelError
 from nnasync.hal import HalVersion, Memory, Model, Operand, OperandLifeTime
 from nnasync.memory import IMAGE, mapped
 
-__all__ = [
-    "POOLS_SINCE",
-    "check_constants",
-    "check_pools",
-    "pool_fault",
-    "supportable",
-    "unusable_pools",
-]
-
 POOLS_SINCE = {
     "ashmem": HalVersion.V1_0,
     "mmap_fd": HalVersion.V1_0,

@@ -23,8 +23,6 @@ from nnasync.memory import IMAGE, Pool
 if TYPE_CHECKING:
     from nnasync.memory import ImageLayout
 
-__all__ = ["image_fault", "validate_request"]
-
 
 def validate_request(
     model: Model,

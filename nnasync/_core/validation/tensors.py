@@ -17,8 +17,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["operand_tensor", "operand_value", "subgraph_tensors"]
-
 
 def operand_value(model: Model, operand: Operand) -> Array | None:
     """A read-only view of a constant operand's value; None where the operand is no constant.

@@ -7,13 +7,6 @@ from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import MAX_PREFIX, validate_extension_name, validate_operand_types
 from nnasync.hal import ExecutionPreference, Extension, Model, Priority
 
-__all__ = [
-    "check_extensions",
-    "validate_extension",
-    "validate_preference",
-    "validate_priority",
-]
-
 
 def validate_extension(extension: Extension) -> None:
     """Raise InvalidArgument unless a device may offer an extension so described."""

@@ -26,14 +26,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels import Signature, Tensor
 
-__all__ = [
-    "Noncompliance",
-    "compliant_with",
-    "minimum_version",
-    "noncompliance",
-    "unknown_operand",
-]
-
 
 class Noncompliance(Struct):
     """What of a model a HAL version cannot express.

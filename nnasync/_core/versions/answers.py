@@ -24,8 +24,6 @@ from nnasync.hal import (
     PerformanceInfo,
 )
 
-__all__ = ["PATIENCE_S", "examine"]
-
 PATIENCE_S = 10.0
 """How long a device may take to say what it is."""
 

@@ -38,8 +38,6 @@ from nnasync.hal import (
 )
 from nnasync.scheduler import at_ns
 
-__all__ = ["Versioned"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -16,8 +16,6 @@ from nnasync._core.versions.errands import Errands
 from nnasync.device import Device, LoweringDevice
 from nnasync.hal import HalVersion
 
-__all__ = ["Discovered", "admit"]
-
 
 async def admit(device: Any, errands: Errands, *, patience_s: float = PATIENCE_S) -> Device:
     """A device of any HAL version as one of HAL 1.3 whose answers about itself do not change.

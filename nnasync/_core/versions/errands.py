@@ -29,8 +29,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS
 
-__all__ = ["Errand", "Errands", "Spawn"]
-
 T = TypeVar("T")
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], object]

@@ -31,8 +31,6 @@ from nnasync.hal import (
     Model,
 )
 
-__all__ = ["OlderDevice"]
-
 
 class OlderDevice(Protocol):
     """A device of HAL 1.0, 1.1 or 1.2; the table of this module says what it has besides."""

@@ -30,8 +30,6 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["Slice", "View", "slice_of", "view_of"]
-
 _FREE = (
     OperandLifeTime.CONSTANT_COPY,
     OperandLifeTime.CONSTANT_REFERENCE,

@@ -28,8 +28,6 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["VersionedPreparedModel"]
-
 
 class VersionedPreparedModel(PlainExecutions):
     """What an older device prepared, with every path of execution of HAL 1.3.

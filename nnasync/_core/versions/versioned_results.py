@@ -28,8 +28,6 @@ from nnasync.hal import (
     combine_dimensions,
 )
 
-__all__ = ["are_specified", "checked_result", "older_error"]
-
 
 def are_specified(model: Model | None, request: Request) -> bool:
     """Whether model and request together state the shapes of all outputs, as far as is known."""

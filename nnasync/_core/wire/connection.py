@@ -19,16 +19,6 @@ from collections.abc import Callable, Sequence
 
 from nnasync.errors import DeviceDied, GeneralFailure, InvalidArgument, ResourceExhaustedTransient
 
-__all__ = [
-    "MAX_DESCRIPTORS",
-    "MAX_MESSAGE_BYTES",
-    "Connection",
-    "Frame",
-    "close_all",
-    "peer_pid",
-    "peer_uid",
-]
-
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_DESCRIPTORS = 96
 """Of one message: room for 64 cache files and some."""

@@ -35,50 +35,6 @@ from nnasync.hal import (
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ImageLayout
 
-__all__ = [
-    "MAGIC",
-    "PROTOCOL",
-    "UNDECODABLE",
-    "Allocate",
-    "Answer",
-    "Call",
-    "Cancel",
-    "CancelLaunch",
-    "CloseBuffer",
-    "CloseBurst",
-    "ClosePrepared",
-    "CopyBuffer",
-    "Failed",
-    "ForgetLaunch",
-    "ForgetMemory",
-    "ForgetModel",
-    "FromClient",
-    "FromService",
-    "GetStatus",
-    "Hello",
-    "Launch",
-    "LaunchEnded",
-    "LaunchInfo",
-    "Message",
-    "ModelForm",
-    "OfferMemory",
-    "OfferModel",
-    "OpenBurst",
-    "Ping",
-    "PoolForm",
-    "Prepare",
-    "PrepareFromCache",
-    "Supports",
-    "GetLowerings",
-    "GetReasons",
-    "Trace",
-    "Welcome",
-    "decode",
-    "encode",
-    "error_of",
-    "failed",
-]
-
 MAGIC = "nnasync driver service"
 PROTOCOL = 1
 

@@ -21,8 +21,6 @@ from nnasync.errors import (
 from nnasync.hal import Memory, Model
 from nnasync.memory import Pool, Unusable
 
-__all__ = ["Offer", "handle_of", "model_of", "pool_of"]
-
 _COPIED_BYTES = 64 << 10
 """Operand values up to this size travel in the message."""
 

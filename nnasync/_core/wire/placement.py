@@ -14,8 +14,6 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 
-__all__ = ["SHORT_NS", "Placement", "current_core", "staying"]
-
 SHORT_NS = 100_000
 """What takes no longer is short: a wake-up on another core, and one back, cost about that."""
 

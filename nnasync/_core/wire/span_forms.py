@@ -17,8 +17,6 @@ from nnasync.errors import GeneralFailure
 from nnasync.tracing import Layer, Phase
 from nnasync.tracing.timeline import Arrival, Departure, Record, Span, TrackPlace
 
-__all__ = ["MOST_RECORDS", "LaunchForm", "SpanForm", "Spans", "form_of", "records_of"]
-
 MOST_RECORDS = 256
 """Of one answer."""
 _LONGEST = 200

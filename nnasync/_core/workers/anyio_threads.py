@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 else:
     to_thread = deferred("anyio.to_thread")
 
-__all__ = ["in_helper_thread"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from typing import Literal
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.hal import Priority
 
-__all__ = ["Demotion", "LowOsPriority"]
-
 LowOsPriority = bool | Literal["alone"]
 
 

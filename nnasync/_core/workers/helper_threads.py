@@ -28,8 +28,6 @@ from nnasync.fences import Fence
 from nnasync.tracing import Tracer
 from nnasync.tracing.spans import belongs_to
 
-__all__ = ["HelperThreads"]
-
 T = TypeVar("T")
 
 _MOST_THREADS = 40

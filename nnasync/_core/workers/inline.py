@@ -38,18 +38,6 @@ from nnasync.hal import Priority
 from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
 from nnasync.tracing import Tracer
 
-__all__ = [
-    "CALL_NS",
-    "NEXT_TURN",
-    "RUN",
-    "TOLERATED_OVERRUNS",
-    "WORKER",
-    "Admission",
-    "InlineLane",
-    "Turn",
-    "Turns",
-]
-
 _running_loop = asyncio._get_running_loop
 
 CALL_NS = 8_000

@@ -14,8 +14,6 @@ from nnasync.errors import (
     because,
 )
 
-__all__ = ["closed", "missed", "no_thread", "unwatched"]
-
 
 def closed(text: str = "the runtime is closed") -> DeviceUnavailable:
     """It came too late, or was in flight."""

@@ -9,8 +9,6 @@ from nnasync._core.workers.worker_thread import Worker
 from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import Priority
 
-__all__ = ["MOST_HANGING", "Running"]
-
 MOST_HANGING = 16
 """Executions of one prepared model that may hang on their threads before more are refused."""
 

@@ -15,8 +15,6 @@ from nnasync.fences import Fence
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, Array, Priority
 from nnasync.scheduler import Estimate, Job
 
-__all__ = ["ABORT", "GO", "YIELD", "Call", "StopFlag", "Task", "contained", "shielded"]
-
 logger = logging.getLogger(__name__)
 
 GO, YIELD, ABORT = 0, 1, 2

@@ -32,8 +32,6 @@ from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler, disp
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
 
-__all__ = ["HANGS_AFTER_NS", "Workers"]
-
 HANGS_AFTER_NS = 100_000_000
 """After this time, a settled execution that still runs counts for no thread and no core."""
 

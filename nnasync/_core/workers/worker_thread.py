@@ -12,8 +12,6 @@ from nnasync.hal import Priority
 from nnasync.scheduler import SchedulerStatistics
 from nnasync.tracing import Count
 
-__all__ = ["ThreadStarter", "Worker", "WorkersStatistics"]
-
 
 class WorkersStatistics(msgspec.Struct, frozen=True):
     """State of the workers; durations in nanoseconds, counts since the start."""

@@ -18,8 +18,6 @@ from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Parameter, S
 from nnasync.kernels.steps import Call, blocks, clip, sequence
 from nnasync.kernels.uniform import FLOATS, same_shape, signatures
 
-__all__ = ["GELU", "erf_calls"]
-
 _NUMERATOR = (
     -2.72614225801306e-10,
     2.77068142495902e-08,

@@ -31,8 +31,6 @@ from nnasync.kernels.recurrent.integer_steps import Multiplier, ratio, saturate,
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import LATEST
 
-__all__ = ["BATCH_MATMUL"]
-
 _EXACT = 2**24
 """Float32 holds whole numbers up to here."""
 _LARGEST_PRODUCT = 255 * 255

@@ -23,18 +23,6 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = [
-    "AXIS_ALIGNED_BBOX_TRANSFORM",
-    "BOX_SCALE",
-    "BOX_TYPES",
-    "BoxTypes",
-    "check_batches",
-    "check_boxes",
-    "check_box_scale",
-    "overlap",
-    "transform",
-]
-
 BOX_SCALE = 0.125
 _SIXTEEN_BITS = (OperandType.TENSOR_QUANT16_ASYMM, OperandType.TENSOR_QUANT16_SYMM)
 

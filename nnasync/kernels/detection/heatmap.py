@@ -25,8 +25,6 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["HEATMAP_MAX_KEYPOINT"]
-
 _FLAT, _FLAT_FLOAT16 = 1e-5, 1e-3
 _FARTHEST = 1.5
 

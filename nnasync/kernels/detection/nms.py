@@ -28,14 +28,6 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import copy, sequence
 
-__all__ = [
-    "BOX_WITH_NMS_LIMIT",
-    "best",
-    "hard_suppression",
-    "settled",
-    "soft_suppression",
-]
-
 _BLOCK = 64
 """So many boxes are compared with all others at once."""
 _ALL_PAIRS = 256

@@ -21,8 +21,6 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["DETECTION_POSTPROCESSING"]
-
 _SCALES = ("dy_scale", "dx_scale", "dh_scale", "dw_scale")
 _LIMITS = ("max_num_detections", "max_classes_per_detection", "max_num_detections_per_class")
 

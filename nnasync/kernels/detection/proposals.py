@@ -27,8 +27,6 @@ from nnasync.kernels.operation import (
     Tensor,
 )
 
-__all__ = ["GENERATE_PROPOSALS"]
-
 
 def _nhwc(arguments: Arguments) -> Shape:
     """Shape of the scores with the anchors last."""

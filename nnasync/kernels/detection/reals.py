@@ -7,8 +7,6 @@ import numpy as np
 from nnasync.hal import Array
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["from_real", "to_real"]
-
 
 def to_real(array: Array, tensor: Tensor) -> Array:
     """The real values as float32; floats come as they are, so the result is not to be changed."""

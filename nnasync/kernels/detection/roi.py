@@ -40,8 +40,6 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import blocks
 
-__all__ = ["ROI_ALIGN", "ROI_POOLING"]
-
 _WEIGHT_STEPS = 255
 _MAXIMUM_POINTS = 1 << 16
 """Along one axis, where the model states them: it must not make us busy without end."""

@@ -32,17 +32,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, blocks, clip, float_bounds, quantized_bounds, sequence
 from nnasync.kernels.uniform import FROM_1_0, UP_TO_4, require_scales, signatures
 
-__all__ = [
-    "ELU",
-    "HARD_SWISH",
-    "LOGISTIC",
-    "RELU",
-    "RELU1",
-    "RELU6",
-    "TANH",
-    "logistic",
-]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 
 _TANH = {**FROM_1_0, OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_2}

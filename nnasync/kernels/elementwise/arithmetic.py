@@ -25,8 +25,6 @@ from nnasync.kernels.steps import Call, clip, float_bounds, sequence
 from nnasync.kernels.uniform import FLOATS, FROM_1_0, UP_TO_4, require_scales, signatures
 from nnasync.kernels.windows.linear import activation
 
-__all__ = ["ADD", "DIV", "MUL", "POW", "SUB"]
-
 _FIRST = {**FROM_1_0, OperandType.TENSOR_INT32: HalVersion.V1_3}
 _SUB = {
     **_FIRST,

@@ -25,8 +25,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, blocks, copy, sequence
 from nnasync.kernels.uniform import same_shape
 
-__all__ = ["CAST"]
-
 _NUMBERS = (
     OperandType.TENSOR_FLOAT32,
     OperandType.TENSOR_FLOAT16,

@@ -18,18 +18,6 @@ from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.steps import sequence
 from nnasync.kernels.uniform import NUMBERS, require_scales, same_shape, signatures
 
-__all__ = [
-    "EQUAL",
-    "GREATER",
-    "GREATER_EQUAL",
-    "LESS",
-    "LESS_EQUAL",
-    "LOGICAL_AND",
-    "LOGICAL_NOT",
-    "LOGICAL_OR",
-    "NOT_EQUAL",
-]
-
 _B8 = OperandType.TENSOR_BOOL8
 _BOOLEANS = {_B8: HalVersion.V1_2}
 _PAIR = ("a", "b")

@@ -17,8 +17,6 @@ from nnasync.kernels.fixed_point import (
 from nnasync.kernels.operation import Arguments, Kernel, Tensor, quantized_range
 from nnasync.kernels.steps import quantized_bounds
 
-__all__ = ["prelu_kernel", "product_kernel", "product_scale"]
-
 
 def product_scale(arguments: Arguments) -> float:
     """Scale of the products of arguments 0 and 1, a product of float32."""

@@ -34,8 +34,6 @@ from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Step, Tensor
 from nnasync.kernels.steps import Call, clip, copy, quantized_bounds, sequence
 from nnasync.kernels.windows.rescale import store_quantized
 
-__all__ = ["sum_kernel"]
-
 _LEFT_SHIFT = 20
 _FEW = 1 << 10
 """Elements for which the table is as fast."""

@@ -28,8 +28,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import LATEST, NUMBERS, require_scales, signatures
 
-__all__ = ["MAXIMUM", "MINIMUM", "PRELU", "SELECT"]
-
 _ZERO = np.asarray(0.0, np.float32)
 _FALSE = np.asarray(0, np.uint8)
 

@@ -22,8 +22,6 @@ from nnasync.kernels.fixed_point import (
 )
 from nnasync.kernels.operation import Arguments, Tensor, quantized_range
 
-__all__ = ["logistic_table", "tanh_table"]
-
 _INTEGER_BITS = 4
 _LARGEST = 15 << 27
 

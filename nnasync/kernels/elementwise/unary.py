@@ -13,8 +13,6 @@ from nnasync.kernels.operation import Arguments, Kernel, Operation, Step, Tensor
 from nnasync.kernels.steps import Call, sequence
 from nnasync.kernels.uniform import FLOATS, UP_TO_4, same_shape, signatures
 
-__all__ = ["ABS", "EXP", "FLOOR", "LOG", "NEG", "RSQRT", "SIN", "SQRT"]
-
 _ABS = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_3}
 _NEG = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_2}
 _FLOOR = {**FLOATS, OperandType.TENSOR_FLOAT32: HalVersion.V1_0}

@@ -10,8 +10,6 @@ import numpy as np
 
 from nnasync.hal import Array
 
-__all__ = ["fingerprint64"]
-
 _WORD = 2**64 - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 _SEED = 81

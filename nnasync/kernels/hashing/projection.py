@@ -31,8 +31,6 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import blocks
 
-__all__ = ["LSH_PROJECTION"]
-
 _HASHES = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
     OperandType.TENSOR_FLOAT16: HalVersion.V1_2,

@@ -9,14 +9,6 @@ from nnasync.hal import Array, HalVersion, Shape
 from nnasync.kernels.operation import Arguments, Kernel, Step, Tensor
 from nnasync.kernels.steps import copy, sequence
 
-__all__ = [
-    "Views",
-    "like",
-    "moving",
-    "needs_zero_point",
-    "sizes",
-]
-
 Views = Callable[[Array, Array], tuple[Array, Array]]
 """From the arrays of output and input: views of one shape, the first to be filled by the second."""
 

@@ -25,8 +25,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import FROM_1_0, NUMBERS, UP_TO_4, signatures
 
-__all__ = ["CONCATENATION", "SPLIT", "TILE"]
-
 
 def _part(rank: int, axis: int, start: int, stop: int) -> tuple[slice, ...]:
     """The index of a range along one axis."""

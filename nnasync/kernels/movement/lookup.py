@@ -24,8 +24,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import NUMBERS, signatures
 
-__all__ = ["EMBEDDING_LOOKUP", "GATHER", "HASHTABLE_LOOKUP"]
-
 _I32 = OperandType.TENSOR_INT32
 _Q8 = OperandType.TENSOR_QUANT8_ASYMM
 

@@ -14,8 +14,6 @@ from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, S
 from nnasync.kernels.steps import copy, sequence
 from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 
-__all__ = ["PAD", "PAD_V2"]
-
 _PADDINGS = Parameter("paddings", OperandType.TENSOR_INT32, ranks=(2,))
 _VALUES: dict[OperandType, OperandType] = {
     OperandType.TENSOR_FLOAT32: OperandType.FLOAT32,

@@ -12,8 +12,6 @@ from nnasync.kernels.movement.copying import like, moving
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
 from nnasync.kernels.uniform import FROM_1_1, LATEST, UP_TO_4, signatures
 
-__all__ = ["CHANNEL_SHUFFLE", "TRANSPOSE"]
-
 
 def _permutation(arguments: Arguments) -> tuple[int, ...]:
     """The input's dimension for each of the output's; all reversed where none are given."""

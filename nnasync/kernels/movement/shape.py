@@ -23,8 +23,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import copy, sequence
 from nnasync.kernels.uniform import FROM_1_0, FROM_1_1, NUMBERS, UP_TO_4, signatures
 
-__all__ = ["EXPAND_DIMS", "FILL", "RANK", "RESHAPE", "SQUEEZE"]
-
 _I32 = OperandType.TENSOR_INT32
 
 _FILLED: dict[OperandType, OperandType] = {

@@ -10,8 +10,6 @@ from nnasync.kernels.movement.copying import like, moving, sizes
 from nnasync.kernels.operation import Arguments, Kernel, Operation, Parameter, Tensor
 from nnasync.kernels.uniform import FROM_1_1, NUMBERS, UP_TO_4, signatures
 
-__all__ = ["SLICE", "STRIDED_SLICE"]
-
 _I32 = OperandType.TENSOR_INT32
 _LOWEST = -(2**31)
 

@@ -28,13 +28,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import FROM_1_0, FROM_1_1, signatures
 
-__all__ = [
-    "BATCH_TO_SPACE_ND",
-    "DEPTH_TO_SPACE",
-    "SPACE_TO_BATCH_ND",
-    "SPACE_TO_DEPTH",
-]
-
 _BLOCK_SIZE = Parameter("block_size", OperandType.INT32)
 _BLOCK_SHAPE = Parameter("block_shape", OperandType.TENSOR_INT32, ranks=(1,))
 _PADDINGS = Parameter("paddings", OperandType.TENSOR_INT32, ranks=(2,))

@@ -12,16 +12,6 @@ from nnasync.kernels.operation import Arguments, Parameter, Signature, Tensor
 from nnasync.kernels.recurrent.walking import TimeOrder
 from nnasync.kernels.steps import Call, clip, copy
 
-__all__ = [
-    "FLOATS",
-    "activation",
-    "activation_calls",
-    "all_or_none",
-    "bidirectional_results",
-    "bidirectional_signatures",
-    "named",
-]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 
 FLOATS: tuple[tuple[OperandType, OperandType, HalVersion], ...] = (

@@ -45,8 +45,6 @@ from nnasync.kernels.recurrent.lstm_sizes import (
 )
 from nnasync.kernels.steps import Call, copy
 
-__all__ = ["PLACES", "Dialect", "IntegerCell", "parameters", "require_quantization"]
-
 PLACES = Places(tuple(range(20)), (20, 21, 22, 23))
 _CLIPS, _SCALES, _HIDDEN_ZERO, _HIDDEN_SCALE = (24, 25), (26, 27, 28, 29), 30, 31
 _LARGEST = np.asarray(2**15 - 1, np.int16)

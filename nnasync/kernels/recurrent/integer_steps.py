@@ -14,21 +14,6 @@ from nnasync.kernels.fixed_point import quantize_multiplier, single
 from nnasync.kernels.operation import Arguments
 from nnasync.kernels.steps import Call, clip
 
-__all__ = [
-    "INT8",
-    "INT16",
-    "Multiplier",
-    "exact_dtype",
-    "lookup",
-    "multiplied",
-    "product",
-    "ratio",
-    "round_shift",
-    "saturate",
-    "scale_of",
-    "state_exponent",
-]
-
 INT8 = (np.asarray(-128), np.asarray(127))
 INT16 = (np.asarray(-(2**15)), np.asarray(2**15 - 1))
 _INT32 = (np.asarray(-(2**31)), np.asarray(2**31 - 1))

@@ -28,8 +28,6 @@ from nnasync.kernels.recurrent.lstm_sizes import (
 )
 from nnasync.kernels.steps import copy, sequence
 
-__all__ = ["LSTM", "options"]
-
 _PLACES = Places(tuple(range(20)), (23, 24, 25, 26))
 _OPTIONS = 20
 

@@ -17,8 +17,6 @@ from nnasync.kernels.recurrent.directions import activation, activation_calls
 from nnasync.kernels.recurrent.lstm_sizes import PROJECTION, PROJECTION_BIAS, LstmSizes
 from nnasync.kernels.steps import Call, add_rows, clip
 
-__all__ = ["Cell"]
-
 _ONE = np.asarray(1.0, np.float32)
 _EPSILON = np.asarray(1e-8, np.float32)
 

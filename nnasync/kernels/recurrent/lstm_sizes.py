@@ -13,19 +13,6 @@ from collections.abc import Sequence
 from nnasync.hal import OperandType, Struct
 from nnasync.kernels.operation import Arguments, Parameter, Tensor
 
-__all__ = [
-    "CELL_STATE",
-    "GATES",
-    "INPUT",
-    "OUTPUT_STATE",
-    "PROJECTION",
-    "PROJECTION_BIAS",
-    "LstmSizes",
-    "Places",
-    "cell_parameters",
-    "norm_parameters",
-]
-
 INPUT, PROJECTION, PROJECTION_BIAS, OUTPUT_STATE, CELL_STATE = 0, 16, 17, 18, 19
 GATES = ("input", "forget", "cell", "output")
 """Gates in the order of the operands: `n` of 0..3 has input weights at role 1 + n, recurrent ones

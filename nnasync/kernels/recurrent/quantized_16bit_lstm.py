@@ -39,8 +39,6 @@ from nnasync.kernels.recurrent.integer_steps import (
 )
 from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = ["QUANTIZED_16BIT_LSTM"]
-
 _Q8, _Q16 = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT16_SYMM
 _SOURCE, _CELL, _OUTPUT = 0, 13, 14
 _SCALE, _ZERO, _CELL_EXPONENT = 1 / 128, 128, -11

@@ -19,8 +19,6 @@ from nnasync.kernels.recurrent.integer_lstm import (
 from nnasync.kernels.recurrent.lstm_sizes import CELL_STATE, INPUT, OUTPUT_STATE, LstmSizes
 from nnasync.kernels.steps import copy, sequence
 
-__all__ = ["QUANTIZED_LSTM"]
-
 _DIALECT = Dialect(bias_always=False, hidden_sign=-1, clip_by_output=False, variance_per_scale=0)
 
 

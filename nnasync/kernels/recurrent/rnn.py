@@ -35,12 +35,6 @@ from nnasync.kernels.recurrent.directions import (
 from nnasync.kernels.recurrent.walking import Stretch, TimeOrder, both_ways, one_way
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
 
-__all__ = [
-    "BIDIRECTIONAL_SEQUENCE_RNN",
-    "RNN",
-    "UNIDIRECTIONAL_SEQUENCE_RNN",
-]
-
 _ACTIVATION, _UNI_MAJOR = 5, 6
 _AUX, _AUX_WEIGHTS, _BI_ACTIVATION, _MAJOR, _MERGE = 9, (10, 11), 12, 13, 14
 

@@ -41,8 +41,6 @@ from nnasync.kernels.recurrent.lstm_sizes import (
 from nnasync.kernels.recurrent.walking import Stretch, TimeOrder, both_ways, cell_calls, one_way
 from nnasync.kernels.steps import Call
 
-__all__ = ["BIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"]
-
 _UNI_PLACES = Places(tuple(range(20)), (24, 25, 26, 27))
 _UNI_OPTIONS, _UNI_MAJOR = 20, 23
 _FORWARD = Places((*range(18), 35, 36), (53, 54, 55, 56), (40, 41, 42, 43))

@@ -27,8 +27,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.recurrent.directions import FLOATS, activation, activation_calls, named
 from nnasync.kernels.steps import Call, add_rows, copy, sequence
 
-__all__ = ["SVDF", "SvdfSizes", "svdf_parameters", "svdf_sizes"]
-
 _BIAS, _RANK, _ACTIVATION = 3, 5, 6
 
 

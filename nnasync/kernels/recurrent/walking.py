@@ -16,17 +16,6 @@ from nnasync.hal import Array, Shape
 from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Step
 from nnasync.kernels.steps import Call, copy, sequence
 
-__all__ = [
-    "Rounds",
-    "StepCell",
-    "Stretch",
-    "TimeOrder",
-    "Walk",
-    "both_ways",
-    "cell_calls",
-    "one_way",
-]
-
 _STEPS = 64
 
 

@@ -15,8 +15,6 @@ from nnasync.kernels.operation import Arguments, Parameter, Signature
 from nnasync.kernels.steps import BLOCK_ELEMENTS, blocks
 from nnasync.kernels.uniform import UP_TO_4
 
-__all__ = ["axis_signatures", "ends", "extent", "front", "line_axis", "lines", "parts"]
-
 _FEWEST_COLUMNS = 64
 """Parts are not narrower: numpy pays for each row of a part."""
 

@@ -32,12 +32,6 @@ from nnasync.kernels.reductions.lines import (
 from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, clip, copy, sequence
 from nnasync.kernels.uniform import same_shape
 
-__all__ = [
-    "INSTANCE_NORMALIZATION",
-    "L2_NORMALIZATION",
-    "LOCAL_RESPONSE_NORMALIZATION",
-]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _SCALAR = {_F32: OperandType.FLOAT32, _F16: OperandType.FLOAT16}

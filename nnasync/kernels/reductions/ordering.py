@@ -30,8 +30,6 @@ from nnasync.kernels.reductions.lines import extent, front, lines, parts
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.uniform import NUMBERS
 
-__all__ = ["ARGMAX", "ARGMIN", "TOPK_V2"]
-
 _INDEX_BITS = 32
 _Part = TypeVar("_Part", int, slice)
 

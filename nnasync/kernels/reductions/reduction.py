@@ -30,17 +30,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, clip, copy, sequence
 from nnasync.kernels.uniform import FLOATS, FROM_1_1, LATEST
 
-__all__ = [
-    "MEAN",
-    "REDUCE_ALL",
-    "REDUCE_ANY",
-    "REDUCE_MAX",
-    "REDUCE_MIN",
-    "REDUCE_PROD",
-    "REDUCE_SUM",
-]
-
-
 _BOOL = {OperandType.TENSOR_BOOL8: HalVersion.V1_2}
 
 

@@ -46,8 +46,6 @@ from nnasync.kernels.steps import BLOCK_ELEMENTS, Call, clip, sequence
 from nnasync.kernels.uniform import FROM_1_0
 from nnasync.kernels.windows.rescale import store_quantized
 
-__all__ = ["LOG_SOFTMAX", "SOFTMAX"]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _SCALAR = {

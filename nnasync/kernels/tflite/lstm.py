@@ -33,8 +33,6 @@ from nnasync.kernels.recurrent.walking import Stretch, TimeOrder, cell_calls, on
 from nnasync.kernels.steps import Call
 from nnasync.kernels.tflite.quantization import tflite_operation
 
-__all__ = ["UNIDIRECTIONAL_SEQUENCE_LSTM"]
-
 _MAJOR = 32
 _DIALECT = Dialect(bias_always=True, hidden_sign=1, clip_by_output=True, variance_per_scale=10_000)
 

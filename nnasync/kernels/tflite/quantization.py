@@ -26,8 +26,6 @@ from nnasync.kernels.steps import Call, blocks, copy, sequence
 from nnasync.kernels.tflite.softmax import softmax_of_bytes, softmax_of_words
 from nnasync.kernels.uniform import same_shape
 
-__all__ = ["DEQUANTIZE", "QUANTIZE", "SOFTMAX", "tflite_operation"]
-
 _F32, _I32 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _Q16S, _Q16A = OperandType.TENSOR_QUANT16_SYMM, OperandType.TENSOR_QUANT16_ASYMM

@@ -16,8 +16,6 @@ from nnasync.kernels.fixed_functions import exp_on_negative, reciprocal
 from nnasync.kernels.fixed_point import quantize_multiplier, rounding_divide_by_pot
 from nnasync.kernels.recurrent.integer_steps import multiplied
 
-__all__ = ["softmax_of_bytes", "softmax_of_words"]
-
 _INTEGER_BITS, _SUM_BITS = 5, 12
 _PIECES = 512
 _RANGE = 10.0

@@ -38,8 +38,6 @@ from nnasync.kernels.steps import Call, copy, quantized_bounds, sequence
 from nnasync.kernels.tflite.quantization import tflite_operation
 from nnasync.kernels.windows.linear import activation
 
-__all__ = ["SVDF"]
-
 _Q8S, _Q8SYM = OperandType.TENSOR_QUANT8_ASYMM_SIGNED, OperandType.TENSOR_QUANT8_SYMM
 _Q16S, _I32 = OperandType.TENSOR_QUANT16_SYMM, OperandType.TENSOR_INT32
 _SOURCE, _FEATURE, _TIME, _BIAS, _STATE, _ACTIVATION = 0, 1, 2, 3, 4, 6

@@ -35,8 +35,6 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["CONV_2D", "DEPTHWISE_CONV_2D", "depthwise_kernel"]
-
 _ROW_ELEMENTS = 8192
 """Longest innermost loop of a depthwise convolution: 32 KiB, what a first-level cache holds."""
 

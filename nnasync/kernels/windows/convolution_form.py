@@ -9,8 +9,6 @@ from nnasync.kernels.operation import Arguments, Parameter, Requires, Signature,
 from nnasync.kernels.windows.linear import check_quantization, product_scale
 from nnasync.kernels.windows.window import EXPLICIT_PADDING, IMPLICIT_PADDING, LAYOUT, STRIDES
 
-__all__ = ["Form", "check_filter", "forms", "requires", "signatures"]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _QPC, _I32 = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, OperandType.TENSOR_INT32

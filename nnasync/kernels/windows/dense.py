@@ -20,8 +20,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, copy, sequence
 from nnasync.kernels.windows.linear import activation, check_quantization, pack, product_scale
 
-__all__ = ["FULLY_CONNECTED"]
-
 _TYPES: dict[OperandType, tuple[OperandType, HalVersion]] = {
     OperandType.TENSOR_FLOAT32: (OperandType.TENSOR_FLOAT32, HalVersion.V1_0),
     OperandType.TENSOR_QUANT8_ASYMM: (OperandType.TENSOR_INT32, HalVersion.V1_0),

@@ -39,8 +39,6 @@ from nnasync.kernels.windows.window import (
     windows,
 )
 
-__all__ = ["GROUPED_CONV_2D"]
-
 
 def _forms() -> list[Form]:
     end = tuple(Parameter(name, OperandType.INT32) for name in ("groups", "activation"))

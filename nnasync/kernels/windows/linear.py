@@ -23,8 +23,6 @@ from nnasync.kernels.steps import (
 )
 from nnasync.kernels.windows.rescale import Halves, Rescale
 
-__all__ = ["Linear", "activation", "check_quantization", "pack", "product_scale"]
-
 _EXACT = 2**24
 
 

@@ -61,8 +61,6 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"]
-
 _TYPES: dict[OperandType, HalVersion] = {
     OperandType.TENSOR_FLOAT32: HalVersion.V1_0,
     OperandType.TENSOR_QUANT8_ASYMM: HalVersion.V1_0,

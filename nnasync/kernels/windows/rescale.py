@@ -25,8 +25,6 @@ from nnasync.kernels.fixed_point import quantize_multiplier
 from nnasync.kernels.operation import ArraySpec, Tensor, quantized_range
 from nnasync.kernels.steps import Call, add_rows, clip, copy, quantized_bounds
 
-__all__ = ["Halves", "Rescale", "store_quantized"]
-
 _SIGN = np.array(128, np.uint8)
 _SMALLEST_FLOAT32 = 0.0005
 """Below this multiplier the changes lie too densely for float32; trying would be a waste."""

@@ -29,8 +29,6 @@ from nnasync.kernels.operation import (
 from nnasync.kernels.steps import Call, blocks, copy, pieces
 from nnasync.kernels.windows.window import LAYOUT, image_result, image_shape, in_layout, position
 
-__all__ = ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"]
-
 _F32, _F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 

@@ -42,8 +42,6 @@ from nnasync.kernels.windows.window import (
     position,
 )
 
-__all__ = ["TRANSPOSE_CONV_2D"]
-
 _SHAPE = (Parameter("output_shape", OperandType.TENSOR_INT32, ranks=(1,)),)
 _ACTIVATION = (Parameter("activation", OperandType.INT32),)
 

@@ -20,27 +20,6 @@ from nnasync.kernels.operation import (
 )
 from nnasync.kernels.steps import Call, copy
 
-__all__ = [
-    "EXPLICIT_PADDING",
-    "IMPLICIT_PADDING",
-    "LAYOUT",
-    "STRIDES",
-    "Axis",
-    "PaddedRows",
-    "Window",
-    "image_result",
-    "image_shape",
-    "in_layout",
-    "is_implicit",
-    "is_nchw",
-    "is_same",
-    "lay_out",
-    "position",
-    "read_axes",
-    "same_padding",
-    "windows",
-]
-
 EXPLICIT_PADDING = tuple(
     Parameter(name, OperandType.INT32)
     for name in ("padding_left", "padding_right", "padding_top", "padding_bottom")

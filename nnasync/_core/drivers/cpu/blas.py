@@ -13,8 +13,6 @@ from typing import Any
 
 from nnasync._core.endings import renewed_in_child
 
-__all__ = ["ONE_BLAS_THREAD", "OneBlasThread"]
-
 
 class OneBlasThread:
     """The limit of BLAS to one thread, while somebody holds it; thread-safe."""

@@ -33,8 +33,6 @@ from nnasync.hal.decoders import msgpack_decoder
 from nnasync.kernels import Packing
 from nnasync.memory import layout
 
-__all__ = ["pack", "unpack"]
-
 _VALUES = (
     OperandType.TENSOR_FLOAT32,
     OperandType.TENSOR_FLOAT16,

@@ -30,8 +30,6 @@ else:
     plans = deferred("nnasync._core.drivers.cpu.plan")
     resolve = deferred("nnasync._core.drivers.cpu.resolve")
 
-__all__ = ["ReferenceEngine"]
-
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
 _NOT_RATED = (OperandType.SUBGRAPH, OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperandLifeTime, Operation, OperationType, Struct, Subgraph
 
-__all__ = ["MAX_EXECUTION_BYTES", "MAX_NESTING", "MAX_OPERATIONS", "check_memory", "check_nesting"]
-
 MAX_EXECUTION_BYTES = 1 << 32
 """Most bytes that the operands and the scratch of one execution may take together, by default."""
 MAX_NESTING = 64

@@ -29,8 +29,6 @@ from nnasync.hal import Array, Model, OperandLifeTime, OperationType, Shape, Sub
 from nnasync.kernels import MEMORY_BYTES, Kernel, NotConstant, Tensor
 from nnasync.tracing import vlog
 
-__all__ = ["Interpreter", "Run"]
-
 Values = list[Array | None]
 Run = Generator[None, None, list[Array]]
 """One execution under way: it yields between operations and returns the outputs."""

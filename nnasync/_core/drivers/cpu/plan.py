@@ -39,8 +39,6 @@ from nnasync.kernels import Packing, Step, Tensor
 from nnasync.memory import count_copied
 from nnasync.tracing import SWITCH, vlog
 
-__all__ = ["FlexibleCall", "ReferenceCall", "ReferencePlan", "memory_plan"]
-
 
 class ReferencePlan(Plan):
     """A model prepared for the processor; any number of its calls may run at once.

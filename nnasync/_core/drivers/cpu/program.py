@@ -31,8 +31,6 @@ from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, OperationType, Shape, Subgraph
 from nnasync.kernels import MEMORY_BYTES, PACKING, Kernel, NotConstant, Packing, Step, Tensor
 
-__all__ = ["Lane", "Program", "Unresolved", "silent_context"]
-
 
 class Unresolved(Exception):
     """A shape of the subgraph is only known when it runs, or it branches."""

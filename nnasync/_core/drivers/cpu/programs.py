@@ -7,8 +7,6 @@ from collections.abc import Callable
 from nnasync._core.drivers.cpu.program import Program, Unresolved
 from nnasync.hal import Shape
 
-__all__ = ["Programs", "Shapes"]
-
 Shapes = tuple[Shape | None, ...]
 """The shapes of all inputs, None for an omitted one."""
 

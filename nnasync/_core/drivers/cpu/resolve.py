@@ -13,8 +13,6 @@ from nnasync.extensions import operation_label
 from nnasync.hal import Model, OperandLifeTime, OperationType, Subgraph
 from nnasync.kernels import Operation, Tensor
 
-__all__ = ["declared", "operation_at", "reasons", "supported_operations"]
-
 _CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
 
 

@@ -20,8 +20,6 @@ from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Model, Shape, Struct
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = ["FixedSource", "get_ready", "pack", "unpack", "why_open"]
-
 
 class FixedSource:
     """The source of a plan that came from a cache: one file, for inputs of its shapes.

@@ -33,8 +33,6 @@ else:
     wholes = deferred("nnasync._core.drivers.litert.whole_file")
     litert_programs = deferred("nnasync._core.drivers.litert.litert_programs")
 
-__all__ = ["LiteRTEngine"]
-
 _PRODUCTS, _DELEGATED, _OWN = "xnnpack-products", "xnnpack", "builtin"
 _FIGURES = PerformanceInfo(exec_time=0.3, power_usage=0.3)
 """An estimate; `nnasync calibrate` measures it by type."""

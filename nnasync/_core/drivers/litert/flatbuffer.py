@@ -12,8 +12,6 @@ import numpy as np
 
 from nnasync.hal import Array, Shape, Struct
 
-__all__ = ["NO_OPTIONS", "FileTensor", "FileWriter", "Options"]
-
 Options = Mapping[str, int | float | bool]
 """Parameters of an operator by the schema's names."""
 

@@ -20,8 +20,6 @@ from nnasync._core.drivers.litert.scales import check_multipliers
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, Shape, Subgraph
 from nnasync.kernels import Tensor
 
-__all__ = ["LiteRTGraph", "Lower"]
-
 _ACTIVATION, _LAST_ACTIVATION = "FusedActivationFunction", 5
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from nnasync.hal import Array, Shape, Struct
 
-__all__ = ["Copy", "Feed", "Fetch", "LiteRTProgram", "ShapeRule", "Shapes"]
-
 Shapes = tuple[Shape | None, ...]
 """Those of the inputs of a model; None for one that is omitted."""
 

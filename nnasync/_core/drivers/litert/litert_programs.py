@@ -13,8 +13,6 @@ from nnasync.extensions import extension_of, operation_label
 from nnasync.hal import Model
 from nnasync.kernels import NotConstant
 
-__all__ = ["LiteRTPrograms", "has_products", "reasons"]
-
 
 def reasons(model: Model) -> list[str | None]:
     """For each operation of the main subgraph why it is not supported; None if it is."""

@@ -13,8 +13,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType, Shape, combine_dimensions
 from nnasync.kernels import Arguments, Operation, Signature, Tensor
 
-__all__ = ["Node", "LiteRTUnsupported", "is_final", "nodes_of"]
-
 
 class LiteRTUnsupported(Exception):
     """An operation cannot be lowered; the message says why."""

@@ -14,8 +14,6 @@ from nnasync._core.drivers.litert.scales import check_scales
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
 
-__all__ = ["HALVES", "file_tensor", "rescaled", "reshaped", "retyped"]
-
 _TYPES: dict[int, str] = {
     OperandType.FLOAT32: "FLOAT32",
     OperandType.TENSOR_FLOAT32: "FLOAT32",

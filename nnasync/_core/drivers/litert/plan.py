@@ -22,8 +22,6 @@ from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
 from nnasync.hal import Array, Shape
 from nnasync.tracing import SWITCH
 
-__all__ = ["LiteRTPlan", "ModelFileSource"]
-
 
 class ModelFileSource(Protocol):
     """Makes the file of a model for the shapes of its inputs."""

@@ -22,8 +22,6 @@ import numpy as np
 from nnasync._core.drivers.litert.flatbuffer import FileTensor
 from nnasync._core.drivers.litert.node import LiteRTUnsupported
 
-__all__ = ["check_multipliers", "check_scales"]
-
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_SHIFT = 31

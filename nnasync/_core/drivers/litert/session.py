@@ -14,8 +14,6 @@ from nnasync._core.packages import imported
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array
 
-__all__ = ["PACKAGE", "Moves", "Places", "InterpreterSession", "check_narrow"]
-
 PACKAGE = "ai_edge_litert.interpreter"
 
 _Step = Callable[[], None]

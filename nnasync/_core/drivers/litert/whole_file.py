@@ -20,8 +20,6 @@ from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT
 from nnasync.hal import Model, OperandType, Shape
 
-__all__ = ["WholeFile", "is_whole"]
-
 
 def is_whole(model: Model) -> bool:
     """Whether a model is one TFLite file and nothing else."""

@@ -17,8 +17,6 @@ from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array
 from nnasync.tracing import SWITCH
 
-__all__ = ["SHORT_NS", "OnnxCall", "narrowed"]
-
 SHORT_NS = 1_000_000
 """A run that was ever shorter is not made interruptible any more: it ends soon enough."""
 

@@ -41,8 +41,6 @@ else:
     lowering_of = deferred("nnasync._core.drivers.onnxruntime.lowering")
     plans = deferred("nnasync._core.drivers.onnxruntime.plan")
 
-__all__ = ["OnnxRuntimeEngine"]
-
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
 """An estimate; `nnasync calibrate` measures it by type."""
 _RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}

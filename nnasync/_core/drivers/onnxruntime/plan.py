@@ -16,9 +16,6 @@ from nnasync.engine import OutputBuffer, Plan, Target, deliver
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape, Struct
 
-__all__ = ["OnnxPlan", "SessionPort", "ports_of"]
-
-
 _WARM_RUNS = 2
 
 

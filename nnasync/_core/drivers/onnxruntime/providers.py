@@ -13,16 +13,6 @@ from nnasync._core.packages import version_of
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import DeviceType
 
-__all__ = [
-    "CPU",
-    "PROVIDERS",
-    "check_provider",
-    "device_type",
-    "open_session",
-    "package",
-    "version",
-]
-
 CPU = "CPUExecutionProvider"
 PROVIDERS: dict[str, str] = {
     "onnxruntime-cpu": CPU,

@@ -28,8 +28,6 @@ from nnasync._core.os_threads import demote, ran_ns, threads_of_others
 from nnasync._core.timeslice import PROMPTNESS
 from nnasync._core.workers import ABORT, StopFlag
 
-__all__ = ["Background", "Network", "Quiet", "watched"]
-
 _WORTHWHILE_NS = 1_000_000
 """Shorter runs are over before anybody could miss the core; the hop would cost them much."""
 _CALM, _CROWDED = 1.35, 1.6

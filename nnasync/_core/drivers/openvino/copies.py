@@ -17,8 +17,6 @@ from nnasync._core.validation import find_operation
 from nnasync.hal import Array, Model, Operation, OperationType, is_quantized
 from nnasync.kernels import Tensor
 
-__all__ = ["Copies", "centerd", "fits", "split"]
-
 _LOWEST, _HIGHEST = -128, 127
 _FEWEST = 48
 """Channels of an image that gets copies: kernels take 16 or 32 at a time, or one as if it were so

@@ -53,8 +53,6 @@ else:
     saturation = deferred("nnasync._core.drivers.openvino.saturation")
     unsupported = deferred("nnasync._core.drivers.openvino.unsupported")
 
-__all__ = ["OpenVinoEngine"]
-
 _FASTER = PerformanceInfo(exec_time=0.1, power_usage=0.1)
 """An estimate; `nnasync calibrate` measures it by type."""
 _RATED = (

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from nnasync.hal import Array
 
-__all__ = ["ends"]
-
 _Reals = npt.NDArray[np.float64]
 _REACH = 3
 _NEAREST = 24

@@ -13,8 +13,6 @@ from nnasync.errors import GeneralFailure, ModelError
 from nnasync.hal import Model, Shape, Struct
 from nnasync.kernels import Tensor
 
-__all__ = ["OpenVinoGraph", "translate"]
-
 
 class OpenVinoGraph(Struct, frozen=True):
     """A graph, and the shapes of its outputs; parameters and results are in the model's order."""

@@ -24,8 +24,6 @@ from nnasync._core.drivers.openvino.package import element_type, opset
 from nnasync.hal import Array, OperandType, Shape, is_quantized
 from nnasync.kernels import Tensor, quantized_range
 
-__all__ = ["AXES", "FLOATS", "Node", "Planar", "Result", "Scope", "is_float", "zero_point"]
-
 Node = Any
 """An output of a node of OpenVINO's graph."""
 

@@ -13,8 +13,6 @@ from nnasync._core.drivers.openvino.package import module, request_type
 from nnasync._core.workers import StopFlag
 from nnasync.hal import Array
 
-__all__ = ["InferRequest", "run_interruptibly"]
-
 
 class InferRequest:
     """A request of one network on some memory, and what can be done with it."""

@@ -9,18 +9,6 @@ from nnasync._core.drivers.openvino.graph_scope import Result, Scope
 from nnasync.hal import OperandType, Struct
 from nnasync.kernels import Arguments, Tensor
 
-__all__ = [
-    "BOOLEANS",
-    "BYTES",
-    "Build",
-    "INTEGERS",
-    "Lower",
-    "Rule",
-    "OpenVinoUnsupported",
-    "one",
-    "REALS",
-]
-
 REALS = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 BYTES = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
 INTEGERS = (OperandType.TENSOR_INT32,)

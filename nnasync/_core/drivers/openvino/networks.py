@@ -18,8 +18,6 @@ import numpy as np
 from nnasync._core.drivers.openvino.package import module
 from nnasync._core.endings import joined_at_exit
 
-__all__ = ["SHARED", "Networks", "in_engine"]
-
 logger = logging.getLogger(__name__)
 
 SHARED = -1

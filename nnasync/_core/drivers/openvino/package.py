@@ -20,19 +20,6 @@ from typing import Any, cast
 from nnasync._core.packages import imported, version_of
 from nnasync.errors import GeneralFailure
 
-__all__ = [
-    "PACKAGE",
-    "core",
-    "element_type",
-    "faults",
-    "has_bfloat16",
-    "module",
-    "opset",
-    "processor_flags",
-    "request_type",
-    "version",
-]
-
 PACKAGE = "openvino"
 _OPSET = "openvino.opset15"
 _CPU_INFO = "/proc/cpuinfo"

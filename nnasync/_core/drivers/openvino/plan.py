@@ -24,8 +24,6 @@ from nnasync.errors import BadState, GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape
 from nnasync.tracing import SWITCH
 
-__all__ = ["OpenVinoCall", "OpenVinoPlan"]
-
 _WORTH_INTERRUPTING_NS = 10_000_000
 """Runs longer than this go through a thread of the engine, where alone they can be cancelled; to
 wake it and be woken costs some 15 to 60 microseconds.

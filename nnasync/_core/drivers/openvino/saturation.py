@@ -34,8 +34,6 @@ from nnasync._core.drivers.openvino.package import (
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
 
-__all__ = ["adds_in_16_bits", "fits_16_bits", "lacks_wide_sums"]
-
 _MOST = 128
 """Times 255 this is within 16 bits, and one more is not."""
 _CHANNELS = 64

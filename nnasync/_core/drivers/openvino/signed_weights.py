@@ -31,8 +31,6 @@ from nnasync.hal import (
 )
 from nnasync.kernels import Tensor
 
-__all__ = ["narrowed"]
-
 _PRODUCTS = (OperationType.CONV_2D, OperationType.DEPTHWISE_CONV_2D)
 _MIDDLES = {
     OperandType.TENSOR_QUANT8_ASYMM: 128,

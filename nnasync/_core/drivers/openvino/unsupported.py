@@ -14,8 +14,6 @@ from nnasync.extensions import operation_key, operation_label
 from nnasync.hal import Model, Operation
 from nnasync.kernels import Arguments, NotConstant, Tensor
 
-__all__ = ["LoweringStep", "reason", "resolve"]
-
 
 class _NoRule(Exception):
     """Nothing here lowers operations of this type."""

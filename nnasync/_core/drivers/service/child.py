@@ -16,8 +16,6 @@ from collections import deque
 from nnasync._core.wire.connection import close_all, peer_pid, peer_uid
 from nnasync.errors import DeviceUnavailable
 
-__all__ = ["Address", "Child", "Peer", "start_process"]
-
 _GRACE_S = 2.0
 """A process ends when its connection ends; one that takes longer than this is killed."""
 _MOST_STARTS = 8

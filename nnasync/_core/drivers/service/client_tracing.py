@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from nnasync._core.drivers.service.link import ControlCall, Link
     from nnasync._core.drivers.service.remote_launches import RemoteFence
 
-__all__ = ["UNTRACED", "Traces"]
-
 logger = logging.getLogger(__name__)
 
 _FLUSH_S = 1.0

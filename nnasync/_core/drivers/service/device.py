@@ -48,8 +48,6 @@ from nnasync.hal import (
 from nnasync.scheduler import at_ns
 from nnasync.tracing import Tracer, vlog
 
-__all__ = ["ServiceDevice"]
-
 T = TypeVar("T")
 
 

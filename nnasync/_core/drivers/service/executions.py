@@ -27,8 +27,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence, fresh
 from nnasync.hal import ExecutionConfig, ExecutionResult, Request
 
-__all__ = ["Executions"]
-
 _STALL_BUDGET_NS = 1_000_000
 """How long a turn of the event loop may look for the answers of a prepared model."""
 

@@ -8,8 +8,6 @@ from nnasync._core.engine_device.caching import library_version
 from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, Welcome, decode
 from nnasync.errors import DeviceUnavailable, GeneralFailure
 
-__all__ = ["hello", "welcome_of"]
-
 _LONGEST_VERSION = 40
 
 

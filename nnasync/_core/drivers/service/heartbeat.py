@@ -15,8 +15,6 @@ from collections.abc import Callable
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync.errors import BadState
 
-__all__ = ["HANG_AFTER_S", "Heartbeat"]
-
 logger = logging.getLogger(__name__)
 
 HANG_AFTER_S = 10.0

@@ -46,8 +46,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence, fresh
 from nnasync.scheduler import NEVER_NS
 
-__all__ = ["ControlCall", "Link", "Listener", "Source", "Reclaimable"]
-
 logger = logging.getLogger(__name__)
 
 LATE_NS = 500_000

@@ -20,8 +20,6 @@ from nnasync.errors import InvalidArgument, ResourceExhausted
 from nnasync.hal import Memory, Request
 from nnasync.memory import Pool
 
-__all__ = ["OfferedMemories"]
-
 _LARGEST_TOKEN = 2**63 - 1
 
 

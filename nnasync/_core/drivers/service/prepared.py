@@ -30,8 +30,6 @@ from nnasync.hal import (
     Request,
 )
 
-__all__ = ["ServicePreparedModel"]
-
 _MOST_FENCES = 64
 
 

@@ -11,8 +11,6 @@ from nnasync.errors import DeviceDied, DeviceError, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import Memory, Shape
 
-__all__ = ["RemoteBuffer"]
-
 
 class RemoteBuffer:
     """A buffer (memory domain) by its token; given back when closed or dropped."""

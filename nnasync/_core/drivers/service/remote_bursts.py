@@ -56,8 +56,6 @@ from nnasync.hal.decoders import msgpack_decoder
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["RemoteBurst"]
-
 CAPACITY = 1 << 18
 """Bytes of each queue."""
 WINDOW_NS = 60_000

@@ -30,8 +30,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.scheduler import NEVER_NS
 
-__all__ = ["RemoteExecution", "RemoteFence"]
-
 
 class RemoteFence(Fence):
     """A fence of a service; it fails when the service dies. `origin` is its name in a trace."""

@@ -27,8 +27,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence
 from nnasync.hal import Model
 
-__all__ = ["ConnectedSession", "Supervisor"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0

@@ -22,8 +22,6 @@ from nnasync.errors import (
 )
 from nnasync.hal import Shape
 
-__all__ = ["Claim", "Claimed", "Claims", "ChangeMark", "Read", "Written"]
-
 Read = tuple["Claimed", Shape]
 """A buffer, and the dimensions that its contents must have."""
 

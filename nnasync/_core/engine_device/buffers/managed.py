@@ -21,8 +21,6 @@ from nnasync.errors import (
 from nnasync.hal import Array, Memory, Operand, Shape
 from nnasync.memory import mapped
 
-__all__ = ["CloseListener", "ManagedBuffer", "bytes_of"]
-
 _COPIED = ("ashmem", "mmap_fd", "hardware_buffer_blob")
 
 

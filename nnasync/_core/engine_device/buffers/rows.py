@@ -17,8 +17,6 @@ import numpy as np
 from nnasync.hal import Array
 from nnasync.memory import ALIGNMENT
 
-__all__ = ["MOST_BYTES", "ROW_BYTES", "Role", "Rows", "zeros"]
-
 Role = tuple[object, str, int]
 """A prepared model, "input" or "output", and which one."""
 

@@ -20,8 +20,6 @@ from nnasync.errors import (
 )
 from nnasync.hal import Array, Operand, Struct
 
-__all__ = ["Buffers", "BuffersStatistics", "default_limit_bytes"]
-
 
 class BuffersStatistics(Struct, frozen=True):
     """How many buffers a device has now, and their bytes."""

@@ -10,8 +10,6 @@ from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperationType, is_quantized
 
-__all__ = ["LOWERINGS"]
-
 _NAMES = {
     OperationType.RELU: "RELU",
     OperationType.RELU1: "RELU_N1_TO_1",

@@ -30,8 +30,6 @@ from nnasync.hal import Array, ChannelQuant, OperationType
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import Axis, Window, read_axes
 
-__all__ = ["PRODUCTS"]
-
 _MOST_GROWTH = 8
 _MOST_WEIGHTS = 1 << 21
 

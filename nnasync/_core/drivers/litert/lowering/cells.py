@@ -19,8 +19,6 @@ from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import Array, OperandType, OperationType, Shape
 from nnasync.kernels import Tensor
 
-__all__ = ["PRODUCTS"]
-
 _NUMBERS = OperandType.TENSOR_FLOAT32
 _INPUT, _FORGET, _CELL, _OUTPUT = range(4)
 _PROJECTION, _PROJECTION_BIAS = 16, 17

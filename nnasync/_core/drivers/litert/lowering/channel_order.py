@@ -9,8 +9,6 @@ from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import reshaped
 from nnasync.kernels import Tensor
 
-__all__ = ["Body", "axis_last", "channels_last", "permuted"]
-
 Body = Callable[[int, Tensor, int, Tensor], None]
 """Lowers an operation from a source to a target, given as tensors of the file and in shape."""
 

@@ -9,8 +9,6 @@ from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.extensions import CommonOperation
 from nnasync.hal import OperandType
 
-__all__ = ["LOWERINGS"]
-
 _MOST_DIMENSIONS = 5
 _UNSIGNED = OperandType.TENSOR_QUANT8_ASYMM
 

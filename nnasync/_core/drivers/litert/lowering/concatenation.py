@@ -11,8 +11,6 @@ from nnasync._core.drivers.litert.lowering.elementwise import in_scale_of_result
 from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["LOWERINGS"]
-
 
 def _concatenation(graph: LiteRTGraph, node: Node) -> None:
     last = len(node.inputs) - 1

@@ -12,8 +12,6 @@ from nnasync._core.drivers.litert.operands import rescaled, reshaped, retyped
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
 
-__all__ = ["LOWERINGS", "in_scale_of_result"]
-
 _INTEGER, _BOOLEAN = OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8
 _REAL = OperandType.TENSOR_FLOAT32
 _UNSIGNED = OperandType.TENSOR_QUANT8_ASYMM

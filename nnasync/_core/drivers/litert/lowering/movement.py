@@ -13,8 +13,6 @@ from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Tensor
 
-__all__ = ["LOWERINGS"]
-
 
 def _reshape(graph: LiteRTGraph, node: Node) -> None:
     graph.reshape(graph.input(node, 0), graph.output(node), graph.result(node).shape)

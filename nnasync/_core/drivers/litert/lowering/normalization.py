@@ -13,8 +13,6 @@ from nnasync._core.drivers.litert.operands import reshaped
 from nnasync.hal import OperationType
 from nnasync.kernels import Tensor
 
-__all__ = ["LOWERINGS"]
-
 
 def _axis(node: Node) -> int:
     return node.integer("axis") if node.index("axis") is not None else -1

@@ -11,8 +11,6 @@ from nnasync.hal import Array
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import Axis, Window, same_padding
 
-__all__ = ["SAME", "VALID", "pad_image", "scheme_of", "windowed"]
-
 SAME, VALID = 0, 1
 
 

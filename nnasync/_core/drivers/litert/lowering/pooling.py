@@ -16,8 +16,6 @@ from nnasync.hal import Array, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor, quantized_range
 from nnasync.kernels.windows.window import Axis, Window, read_axes
 
-__all__ = ["LOWERINGS"]
-
 
 def _pool(graph: LiteRTGraph, node: Node) -> None:
     name = OperationType(node.type).name

@@ -11,8 +11,6 @@ from nnasync._core.drivers.litert.node import Node
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import Tensor
 
-__all__ = ["LOWERINGS"]
-
 
 def _quantize(graph: LiteRTGraph, node: Node) -> None:
     graph.emit("QUANTIZE", graph.inputs(node, 0), [graph.output(node)], "QuantizeOptions")

@@ -9,8 +9,6 @@ from nnasync._core.drivers.litert.litert_program import Copy
 from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
 from nnasync.hal import OperationType
 
-__all__ = ["LOWERINGS", "activation_of"]
-
 _NONE, _SIGMOID = 0, 6
 _STATES = (18, 19)
 _RECURRENT = 6

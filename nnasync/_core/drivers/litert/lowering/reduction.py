@@ -13,8 +13,6 @@ from nnasync._core.drivers.litert.operands import retyped
 from nnasync.hal import OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels import Tensor
 
-__all__ = ["LOWERINGS"]
-
 _NAMES = {
     OperationType.MEAN: "MEAN",
     OperationType.REDUCE_ALL: "REDUCE_ALL",

@@ -12,8 +12,6 @@ from nnasync._core.drivers.litert.scales import check_scales
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import OperandType
 
-__all__ = ["LOWERINGS"]
-
 _TANH = 4
 _WORDS = OperandType.TENSOR_QUANT16_SYMM
 _STATE, _CELLS = 18, 19

@@ -21,8 +21,6 @@ from nnasync.hal import ChannelQuant, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import read_axes
 
-__all__ = ["LOWERINGS", "converted", "data_type", "result_of", "scaled_bias"]
-
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _QPC = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 

@@ -14,8 +14,6 @@ from nnasync.kernels import Arguments, NotConstant, Signature, Tensor
 from nnasync.kernels import Operation as Kernels
 from nnasync.kernels.windows.window import position
 
-__all__ = ["OperationCall", "OrtUnsupported", "read_calls"]
-
 
 class OrtUnsupported(Exception):
     """Why an operation is not taken."""

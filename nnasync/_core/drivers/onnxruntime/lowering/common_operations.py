@@ -11,8 +11,6 @@ from nnasync._core.drivers.onnxruntime.lowering.emitter import Emitter
 from nnasync._core.drivers.onnxruntime.lowering.windows import Lower
 from nnasync.extensions import COMMON, CommonOperation
 
-__all__ = ["LOWERINGS"]
-
 
 def _batch_matmul(emitter: Emitter, call: OperationCall) -> None:
     names = [emitter.real(index) for index in call.inputs[:2]]

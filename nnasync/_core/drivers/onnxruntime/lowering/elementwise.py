@@ -9,8 +9,6 @@ from nnasync._core.drivers.onnxruntime.lowering.emitter import AXIS_FIRST, Emitt
 from nnasync._core.drivers.onnxruntime.lowering.windows import Lower
 from nnasync.hal import OperandType, OperationType, is_quantized
 
-__all__ = ["LOWERINGS"]
-
 _WIDEST = 4096
 _ELEMENTS = {
     OperandType.TENSOR_FLOAT32: 1,

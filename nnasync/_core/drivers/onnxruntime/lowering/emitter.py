@@ -19,8 +19,6 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, FusedActivationFunc, OperandType, Shape, is_quantized
 from nnasync.kernels import Tensor
 
-__all__ = ["AXIS_FIRST", "FIRST", "LAST", "OPSET", "Emitter", "shifted"]
-
 OPSET = 17
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 AXIS_FIRST = (0, 2, 3, 1)

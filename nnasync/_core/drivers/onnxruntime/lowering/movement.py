@@ -13,8 +13,6 @@ from nnasync.hal import OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import is_nchw
 
-__all__ = ["LOWERINGS"]
-
 _FAR = 2**31 - 1
 _WHOLE = (
     OperandType.TENSOR_FLOAT32,

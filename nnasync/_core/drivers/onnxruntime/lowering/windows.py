@@ -20,8 +20,6 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["LOWERINGS", "Lower"]
-
 Lower = Callable[[Emitter, OperationCall], None]
 """Adds the nodes of an operation; raises Unsupported for a form that is not taken."""
 

@@ -22,8 +22,6 @@ from nnasync._core.drivers.openvino.lowering.elementwise import bounds_of, point
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 
-__all__ = ["RULES", "check_scale"]
-
 Apply = Callable[[Scope, Node], Node]
 
 

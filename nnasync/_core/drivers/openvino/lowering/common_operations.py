@@ -10,8 +10,6 @@ from nnasync._core.drivers.openvino.lowering.elementwise import pointwise
 from nnasync.extensions import COMMON, CommonOperation
 from nnasync.kernels import Arguments, Tensor
 
-__all__ = ["RULES"]
-
 
 def _batch_matmul(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     turned = arguments.flag(2), arguments.flag(3)

@@ -24,8 +24,6 @@ from nnasync.hal import FusedActivationFunc, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.steps import float_bounds, quantized_bounds
 
-__all__ = ["RULES", "bounds_of", "pointwise"]
-
 Function = Callable[..., Node]
 
 

@@ -22,8 +22,6 @@ from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.window import is_nchw
 
-__all__ = ["RULES"]
-
 _LOWEST = -(2**31)
 
 

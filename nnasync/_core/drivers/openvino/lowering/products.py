@@ -38,8 +38,6 @@ from nnasync.kernels.windows.window import (
     read_axes,
 )
 
-__all__ = ["RULES", "are_signed_bytes", "fit_16_bits", "is_by_depth"]
-
 _I32 = (OperandType.TENSOR_INT32,)
 Product = Callable[[Scope, Node, Node], Node]
 """Makes sums of products from the image, NCHW, and the weights."""

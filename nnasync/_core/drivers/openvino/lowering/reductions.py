@@ -24,8 +24,6 @@ from nnasync._core.drivers.openvino.lowering.activation import check_scale
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 
-__all__ = ["RULES"]
-
 
 def _reduction(name: str, *, cuts: bool = False) -> Lower:
     """A reduction by OpenVINO's function of this name; quantized means are cut off."""

@@ -21,8 +21,6 @@ from nnasync._core.drivers.openvino.graph_scope import Node, Scope
 from nnasync.hal import Array
 from nnasync.kernels import Tensor
 
-__all__ = ["rescale"]
-
 _STEEP = 2.0**20
 """A sum times this is beyond 1, unless it is 0."""
 

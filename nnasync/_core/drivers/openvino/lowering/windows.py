@@ -22,8 +22,6 @@ from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation
 from nnasync.kernels.windows.window import Window, image_shape, is_nchw, position, read_axes
 
-__all__ = ["RULES"]
-
 Pool = Callable[[Scope, Node, Window], Node]
 _FINE = 4096
 """Parts of a step that count when a bilinear result is cut off."""
