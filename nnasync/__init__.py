@@ -28,7 +28,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     message_queue, workers                     rings; threads and their cores
     fences, memory, cache, scheduler           sync fences; pools; kept files; what runs next
     wakeup                                     from threads into loops
-    tracing, clock, lag, timeslice, os_threads, packages    hooks; time; the system; packages
+    tracing, clock, lag, timeslice, os_threads, packages, state_files    hooks; time; the system
     errors, callbacks                          the exception tree; callbacks that raise
     hal                                        the words of HAL 1.3
     collecting, deferred, endings              garbage put off; late imports; ends of processes

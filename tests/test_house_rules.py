@@ -24,7 +24,7 @@ ROOMS = {PACKAGE / "_core", PACKAGE / "kernels"}
 PUT_OFF = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 READS_ENVIRONMENT = {
-    PACKAGE / "_core" / "compilation" / "state_files.py",
+    PACKAGE / "_core" / "state_files.py",
     PACKAGE / "tracing" / "verbose.py",
     PACKAGE / "_core" / "drivers" / "onnxruntime" / "providers.py",
     PACKAGE / "streaming" / "sources" / "alsa.py",

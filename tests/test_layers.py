@@ -38,7 +38,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"message_queue", "workers"},
     {"fences", "memory", "cache", "scheduler"},
     {"wakeup"},
-    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages"},
+    {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "state_files"},
     {"errors", "callbacks"},
     {"hal"},
     {"collecting", "deferred", "endings"},

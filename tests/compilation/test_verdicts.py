@@ -15,7 +15,7 @@ import nnasync as nn
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.circumstances import Circumstances
 from nnasync._core.compilation.report import Candidate
-from nnasync._core.compilation.state_files import machine, read_state, state_folder, write_state
+from nnasync._core.state_files import machine, read_state, state_folder, write_state
 from nnasync._core.compilation.verdicts import Question, Verdict, Verdicts
 from nnasync._core.engine_device.warmup import WARMUP_CALLS
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
@@ -140,7 +140,7 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
 def test_the_folder_comes_from_the_environment(
     state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nnasync._core.compilation import state_files
+    from nnasync._core import state_files
 
     assert state_files.state_folder() == str(state_folder)
     monkeypatch.delenv("NNASYNC_STATE_DIR")
@@ -359,7 +359,7 @@ async def test_garbage_in_the_folder_is_measured_over(clock: ManualClock) -> Non
 
 
 def test_the_machine_is_told_without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnasync._core.compilation import state_files
+    from nnasync._core import state_files
 
     def started(*args: Any, **options: Any) -> Any:
         raise AssertionError("a process was started")

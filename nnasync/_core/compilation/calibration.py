@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from nnasync._core.compilation.state_files import machine, read_state, write_state
+from nnasync._core.state_files import machine, read_state, write_state
 from nnasync.hal import Capabilities, OperandType, PerformanceInfo, lookup, update
 from nnasync.hal.decoders import json_decoder
 

@@ -21,7 +21,7 @@ import msgspec
 from nnasync._core.compilation.choice import Choice
 from nnasync._core.compilation.circumstances import QUIET, Circumstances, succeeds
 from nnasync._core.compilation.report import Candidate
-from nnasync._core.compilation.state_files import machine, read_state, write_state
+from nnasync._core.state_files import machine, read_state, write_state
 from nnasync.hal.decoders import json_decoder
 
 __all__ = ["Question", "Verdict", "Verdicts"]
