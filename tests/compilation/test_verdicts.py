@@ -15,9 +15,9 @@ import nnasync as nn
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.circumstances import Circumstances
 from nnasync._core.compilation.report import Candidate
-from nnasync._core.state_files import machine, read_state, state_folder, write_state
 from nnasync._core.compilation.verdicts import Question, Verdict, Verdicts
 from nnasync._core.engine_device.warmup import WARMUP_CALLS
+from nnasync._core.state_files import machine, read_state, state_folder, write_state
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.compilation.test_caching import KeepingEngine

@@ -18,9 +18,9 @@ from nnasync._core.cache import CacheKey, Contents, Hit, Miss, Store, derive_tok
 from nnasync._core.cache.outcome import Rejected
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.state_files import machine
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device.caching import library_version
+from nnasync._core.state_files import machine
 from nnasync._core.wakeup import shield
 from nnasync._core.workers import HelperThreads
 from nnasync.device import Device, Lowering, PreparedModel
