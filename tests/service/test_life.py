@@ -505,13 +505,14 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import nnasync as nn
 from nnasync.burst import BurstArguments
-from nnasync._core.wire.messages import FromService, ModelForm, decode, encode
+from nnasync._core.model.description import ModelDescription
+from nnasync._core.wire.messages import FromService, decode, encode
 from nnasync._core.wire.model_transfer import Offer
 builder = nn.ModelBuilder("m")
 x = builder.input("x", (1, 4))
 builder.output("y", builder.add(x, x))
 messages = [
-    (Offer(builder.build()).message(1, 1).form, ModelForm),
+    (Offer(builder.build()).message(1, 1).form, ModelDescription),
     (encode(BurstArguments((), (), ())), BurstArguments),
     (encode(["answer", 1, b""]), FromService),
 ]

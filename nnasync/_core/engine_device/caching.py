@@ -25,6 +25,7 @@ import msgspec
 from nnasync import hal
 from nnasync._core.cache import Miss, fill, view
 from nnasync._core.deferred import deferred
+from nnasync._core.model.description import ModelDescription, describe
 from nnasync._core.packages import version_of
 from nnasync._core.workers import contained
 from nnasync.engine.contract import CacheFiles, CachingEngine, Lowering, Plan
@@ -33,11 +34,9 @@ from nnasync.errors import BadState, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import (
     MAX_NUMBER_OF_CACHE_FILES,
     ExecutionPreference,
-    ExtensionNameAndPrefix,
     Model,
     Operation,
     Priority,
-    StatePair,
     Struct,
     Subgraph,
 )
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 else:
     handles = deferred("nnasync._core.cache.handles")
 
-_FORMAT = 1
+_FORMAT = 2
 
 Replace = Callable[[Sequence[bytes | memoryview], Sequence[bytes | memoryview]], str]
 """Stores the contents of model cache and data cache files; why that failed, or ""."""
@@ -79,11 +78,7 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_l
     lowering: Lowering | None
     preference: ExecutionPreference
     priority: Priority
-    main: Subgraph
-    relaxed: bool
-    extensions: tuple[ExtensionNameAndPrefix, ...]
-    state: tuple[StatePair, ...]
-    name: str
+    model: ModelDescription
 
 
 def skeleton_of(model: Model) -> Model:
@@ -103,12 +98,8 @@ def skeleton_of(model: Model) -> Model:
         input_indexes=tuple(place[index] for index in main.input_indexes),
         output_indexes=tuple(place[index] for index in main.output_indexes),
     )
-    return Model(
-        main=skeleton,
-        relax_computation_float32_to_float16=model.relax_computation_float32_to_float16,
-        extension_name_to_prefix=model.extension_name_to_prefix,
-        state=model.state,
-        name=model.name,
+    return msgspec.structs.replace(
+        model, main=skeleton, referenced=(), operand_values=b"", pools=()
     )
 
 
@@ -366,11 +357,7 @@ class PlanFiles:
             lowering=compiled.lowering,
             preference=compiled.preference,
             priority=compiled.priority,
-            main=model.main,
-            relaxed=model.relax_computation_float32_to_float16,
-            extensions=model.extension_name_to_prefix,
-            state=model.state,
-            name=model.name,
+            model=describe(model),
         )
         return CacheFiles((msgspec.msgpack.encode(envelope), *files.model), files.data)
 
@@ -386,13 +373,7 @@ class PlanFiles:
             raise GeneralFailure(
                 f"the cache was written by {envelope.writer}, this is {self._writer}"
             )
-        model = Model(
-            main=envelope.main,
-            relax_computation_float32_to_float16=envelope.relaxed,
-            extension_name_to_prefix=envelope.extensions,
-            state=envelope.state,
-            name=envelope.name,
-        )
+        model = envelope.model.model()
         return Compiled(model, envelope.lowering, envelope.preference, envelope.priority)
 
 

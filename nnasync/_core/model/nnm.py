@@ -30,16 +30,14 @@ from typing import BinaryIO
 
 import msgspec
 
+from nnasync._core.model.description import Block, ModelDescription, block_of, describe
 from nnasync._core.validation import validate_model
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import (
     DataLocation,
-    ExtensionNameAndPrefix,
     Memory,
     Model,
     OperandLifeTime,
-    StatePair,
-    Subgraph,
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ALIGNMENT, Pool, layout, mapped
@@ -50,20 +48,8 @@ _HEADER = struct.Struct("<8sIIQQQ24x")
 _MAX_DESCRIPTION_BYTES = 256 * 2**20
 
 
-class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of a model but its large constants."""
-
-    name: str
-    main: Subgraph
-    referenced: tuple[Subgraph, ...]
-    operand_values: bytes
-    relaxed: bool
-    extensions: tuple[ExtensionNameAndPrefix, ...]
-    state: tuple[StatePair, ...]
-
-
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgpack_decoder(_Description)
+_DECODER = msgpack_decoder(ModelDescription)
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
@@ -106,7 +92,7 @@ def load_nnm(path: str | os.PathLike[str]) -> Model:
             pools: tuple[Memory, ...] = ()
             if constants:
                 pools = (Pool.from_fd(file.fileno(), constants, offset=offset, writable=False),)
-        model = _model(description, pools)
+        model = description.model(pools)
         validate_model(model)
     except InvalidArgument as error:
         raise ModelError(f"{os.fspath(path)}: {error}") from error
@@ -132,7 +118,7 @@ def _pieces(model: Model) -> Iterator[bytes | memoryview]:
         block: DataLocation(0, offset, block[2])
         for block, offset in zip(blocks, offsets, strict=True)
     }
-    description = _ENCODER.encode(_describe(model, moved))
+    description = _ENCODER.encode(describe(model, moved))
     start = -(-(_HEADER.size + len(description)) // ALIGNMENT) * ALIGNMENT
     yield _HEADER.pack(_MAGIC, _VERSION, 0, len(description), start, total)
     yield description
@@ -143,44 +129,14 @@ def _pieces(model: Model) -> Iterator[bytes | memoryview]:
         yield bytes(-length % ALIGNMENT)
 
 
-_Block = tuple[int, int, int]
-
-
-def _constant_blocks(model: Model) -> list[_Block]:
+def _constant_blocks(model: Model) -> list[Block]:
     """Pool, offset and length of each constant in a pool, in order of first use, once."""
-    blocks: dict[_Block, None] = {}
+    blocks: dict[Block, None] = {}
     for subgraph in (model.main, *model.referenced):
         for operand in subgraph.operands:
             if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
-                blocks[_block(operand.location)] = None
+                blocks[block_of(operand.location)] = None
     return list(blocks)
-
-
-def _block(location: DataLocation) -> _Block:
-    return (location.pool_index, location.offset, location.length)
-
-
-def _describe(model: Model, moved: dict[_Block, DataLocation]) -> _Description:
-    return _Description(
-        name=model.name,
-        main=_moved(model.main, moved),
-        referenced=tuple(_moved(subgraph, moved) for subgraph in model.referenced),
-        operand_values=bytes(model.operand_values),
-        relaxed=model.relax_computation_float32_to_float16,
-        extensions=model.extension_name_to_prefix,
-        state=model.state,
-    )
-
-
-def _moved(subgraph: Subgraph, moved: dict[_Block, DataLocation]) -> Subgraph:
-    """The subgraph with its constants at their places in the file."""
-    operands = tuple(
-        msgspec.structs.replace(operand, location=moved[_block(operand.location)])
-        if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE
-        else operand
-        for operand in subgraph.operands
-    )
-    return msgspec.structs.replace(subgraph, operands=operands)
 
 
 def _read_header(header: bytes, file_size: int) -> tuple[int, int, int]:
@@ -204,21 +160,8 @@ def _read_header(header: bytes, file_size: int) -> tuple[int, int, int]:
     return description, offset, constants
 
 
-def _decode(data: bytes) -> _Description:
+def _decode(data: bytes) -> ModelDescription:
     try:
         return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise ModelError(f"its description (bytes 64 to {64 + len(data)}): {error}") from error
-
-
-def _model(description: _Description, pools: tuple[Memory, ...]) -> Model:
-    return Model(
-        main=description.main,
-        referenced=description.referenced,
-        operand_values=description.operand_values,
-        pools=pools,
-        relax_computation_float32_to_float16=description.relaxed,
-        extension_name_to_prefix=description.extensions,
-        state=description.state,
-        name=description.name,
-    )

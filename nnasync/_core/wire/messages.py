@@ -24,13 +24,10 @@ from nnasync.hal import (
     ExecutionConfig,
     ExecutionPreference,
     Extension,
-    ExtensionNameAndPrefix,
     HalVersion,
     OutputShape,
     Priority,
-    StatePair,
     Struct,
-    Subgraph,
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.memory import ImageLayout
@@ -68,17 +65,6 @@ class PoolForm(Message):
     refusal: str = ""
 
 
-class ModelForm(Message):
-    """A model without its pools."""
-
-    name: str
-    main: Subgraph
-    referenced: tuple[Subgraph, ...]
-    relaxed: bool
-    extensions: tuple[ExtensionNameAndPrefix, ...]
-    state: tuple[StatePair, ...]
-
-
 # -- from the client
 
 
@@ -100,7 +86,7 @@ class Ping(Call, tag="ping"):
 
 
 class OfferModel(Call, tag="model"):
-    """A model: `form` is an encoded `ModelForm`.
+    """A model: `form` is an encoded `ModelDescription` without operand values.
 
     The first descriptor is of the copied operand values if `values` says so, the others are of the
     pools.

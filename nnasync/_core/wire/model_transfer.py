@@ -6,10 +6,12 @@ import os
 import stat
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
+from nnasync._core.model.description import ModelDescription, describe
 from nnasync._core.wire.connection import MAX_DESCRIPTORS
-from nnasync._core.wire.messages import ModelForm, OfferModel, PoolForm, decode, encode
+from nnasync._core.wire.messages import OfferModel, PoolForm, decode, encode
 from nnasync.errors import (
     BadState,
     CallerError,
@@ -73,14 +75,7 @@ class Offer:
 
 
 def _encoded(model: Model) -> bytes:
-    form = ModelForm(
-        model.name,
-        model.main,
-        model.referenced,
-        model.relax_computation_float32_to_float16,
-        model.extension_name_to_prefix,
-        model.state,
-    )
+    form = describe(msgspec.structs.replace(model, operand_values=b""))
     try:
         return encode(form)
     except (TypeError, OverflowError, ValueError) as error:
@@ -95,7 +90,7 @@ def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
     model, GeneralFailure for copied operand values that cannot be read. May block.
     """
     try:
-        form: ModelForm = decode(message.form, ModelForm)
+        form: ModelDescription = decode(message.form, ModelDescription)
     except GeneralFailure as error:
         raise InvalidArgument(f"no legal model: {error}") from error
     rest = list(fds)
@@ -110,16 +105,7 @@ def model_of(message: OfferModel, fds: Sequence[int], *, trusts: bool) -> Model:
         else _constants_of(each, rest.pop(0), copies=not trusts)
         for each in message.pools
     )
-    return Model(
-        main=form.main,
-        referenced=form.referenced,
-        operand_values=values,
-        pools=pools,
-        relax_computation_float32_to_float16=form.relaxed,
-        extension_name_to_prefix=form.extensions,
-        state=form.state,
-        name=form.name,
-    )
+    return msgspec.structs.replace(form, operand_values=values).model(pools)
 
 
 def _constants_of(form: PoolForm, fd: int, *, copies: bool) -> Memory:

@@ -14,20 +14,18 @@ import msgspec
 import numpy as np
 
 from nnasync._core.drivers.cpu.plan import ReferencePlan
+from nnasync._core.model.description import Block, ModelDescription, block_of, describe
 from nnasync.engine import CacheFiles
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.hal import (
     Array,
     DataLocation,
-    ExtensionNameAndPrefix,
     Model,
     Operand,
     OperandLifeTime,
     OperandType,
     Shape,
-    StatePair,
     Struct,
-    Subgraph,
 )
 from nnasync.hal.decoders import msgpack_decoder
 from nnasync.kernels import Packing
@@ -58,13 +56,7 @@ class _Packed(Struct, frozen=True):
 class _FileDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """The model file: a model whose constants lie in `parameters` and in the data file."""
 
-    name: str
-    main: Subgraph
-    referenced: tuple[Subgraph, ...]
-    operand_values: bytes
-    relaxed: bool
-    extensions: tuple[ExtensionNameAndPrefix, ...]
-    state: tuple[StatePair, ...]
+    model: ModelDescription
     parameters: bytes
     packed: tuple[_Packed, ...]
     data_bytes: int
@@ -80,9 +72,6 @@ class _Constants(Struct, frozen=True):
     def size(self) -> int:
         """Size in bytes."""
         return self.view.nbytes
-
-
-_Block = tuple[int, int, int]
 
 
 def pack(plan: ReferencePlan) -> CacheFiles:
@@ -102,13 +91,7 @@ def pack(plan: ReferencePlan) -> CacheFiles:
         for block, offset in zip(blocks, at, strict=True)
     }
     description = _FileDescription(
-        name=model.name,
-        main=_moved(model.main, moved),
-        referenced=tuple(_moved(subgraph, moved) for subgraph in model.referenced),
-        operand_values=bytes(model.operand_values),
-        relaxed=model.relax_computation_float32_to_float16,
-        extensions=model.extension_name_to_prefix,
-        state=model.state,
+        model=describe(model, moved),
         parameters=_joined(
             (_value(model, each) for each in parameters), offsets, parameter_bytes
         ).tobytes(),
@@ -137,32 +120,20 @@ def unpack(files: CacheFiles, memory_limit_bytes: int) -> ReferencePlan:
         packing = Packing([_array(data, each) for each in found.packed])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, ValueError) as e:
         raise GeneralFailure(f"these bytes are no plan: {e}") from e
-    plan = ReferencePlan(_model(found, data), memory_limit_bytes, packing)
+    pools = _Constants(memoryview(found.parameters)), _Constants(data)
+    plan = ReferencePlan(found.model.model(pools), memory_limit_bytes, packing)
     if not packing.is_complete:
         raise ModelError("more packed arrays were kept than the model has")
     return plan
 
 
-def _model(found: _FileDescription, data: memoryview) -> Model:
-    return Model(
-        main=found.main,
-        referenced=found.referenced,
-        operand_values=found.operand_values,
-        pools=(_Constants(memoryview(found.parameters)), _Constants(data)),
-        relax_computation_float32_to_float16=found.relaxed,
-        extension_name_to_prefix=found.extensions,
-        state=found.state,
-        name=found.name,
-    )
-
-
-def _blocks(model: Model) -> tuple[list[_Block], list[_Block]]:
+def _blocks(model: Model) -> tuple[list[Block], list[Block]]:
     """Pool, offset and length of each constant in a pool: parameters, and mere values."""
-    values: dict[_Block, bool] = {}
+    values: dict[Block, bool] = {}
     for subgraph in (model.main, *model.referenced):
         for operand in subgraph.operands:
             if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
-                block = _block(operand)
+                block = block_of(operand.location)
                 values[block] = values.get(block, True) and _is_value(operand)
     return (
         [block for block, is_value in values.items() if not is_value],
@@ -174,27 +145,11 @@ def _is_value(operand: Operand) -> bool:
     return operand.type in _VALUES and operand.location.length >= _SMALLEST_VALUES
 
 
-def _block(operand: Operand) -> _Block:
-    location = operand.location
-    return (location.pool_index, location.offset, location.length)
-
-
-def _value(model: Model, block: _Block) -> Array:
+def _value(model: Model, block: Block) -> Array:
     pool, offset, length = block
     if length == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer(model.pools[pool].view, np.uint8, length, offset)
-
-
-def _moved(subgraph: Subgraph, moved: dict[_Block, DataLocation]) -> Subgraph:
-    """The subgraph with its constants at their places in the files."""
-    operands = tuple(
-        msgspec.structs.replace(operand, location=moved[_block(operand)])
-        if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE
-        else operand
-        for operand in subgraph.operands
-    )
-    return msgspec.structs.replace(subgraph, operands=operands)
 
 
 def _joined(pieces: Iterable[Array], offsets: Sequence[int], total: int) -> Array:
