@@ -14,6 +14,7 @@ from nnasync._core.importers.onnx.folding import FOLDED, fold, with_constants
 from nnasync._core.importers.onnx.forms import Convert
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 from nnasync._core.importers.onnx.preparation import Step, prepare
+from nnasync._core.importers.onnx.quantized_forms import with_floats
 from nnasync._core.importers.onnx.scope import OnnxScope
 from nnasync.errors import ModelError
 from nnasync.hal import Model
@@ -37,8 +38,8 @@ def convert(graph: OnnxGraph, name: str) -> Model:
     """The model of a graph in operations of the HAL; raises ModelError that says what hinders."""
     if graph.opset < _OLDEST_OPSET:
         raise ModelError(f"has opset {graph.opset}, the oldest that is translated is 11")
+    graph = with_floats(with_constants(graph))
     _check_known(graph)
-    graph = with_constants(graph)
     scope = OnnxScope(graph, name)
     for port in graph.inputs:
         scope.add_input(port)

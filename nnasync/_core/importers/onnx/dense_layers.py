@@ -7,7 +7,7 @@ import numpy as np
 from nnasync._core.importers.onnx.forms import Convert, axis_of, is_float
 from nnasync._core.importers.onnx.preparation import Step
 from nnasync._core.importers.onnx.scope import OnnxScope
-from nnasync._core.importers.onnx.weights import quantized_layer
+from nnasync._core.importers.onnx.weights import emit_dense, quantized_layer
 from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
@@ -28,8 +28,8 @@ def _gemm(scope: OnnxScope, step: Step) -> None:
     layer = quantized_layer(scope, step, order, 0) if (alpha, beta) == (1.0, 1.0) else None
     target = scope.target(step)
     if layer is not None and target is not None:
-        operands = (layer.x, layer.weights, layer.bias, step.activation)
-        scope.emit_quantized(target, OperationType.FULLY_CONNECTED, *operands)
+        units = layer.weights.shape[0]
+        emit_dense(scope, target, layer, (layer.x.shape[0], units), step.activation)
         return
     x, matrix = scope.input(node, 0), np.ascontiguousarray(weights.transpose(order))
     if not is_float(x):
@@ -65,10 +65,7 @@ def _matmul(scope: OnnxScope, step: Step) -> None:
         (*shape[:-1], units),
     )
     if layer is not None and target is not None:
-        y = build(dense, layer.x, layer.weights, layer.bias, 0, output=target.tensor())
-        if len(shape) > 2:
-            y = build(OperationType.RESHAPE, y, int32_array(result), like=y)
-        scope.finish(target, y)
+        emit_dense(scope, target, layer, result, 0)
         return
     x = scope.input(node, 0)
     if not is_float(x):

@@ -120,22 +120,28 @@ def _across_first(numbers: tuple[int, int]) -> list[Input]:
 
 def _transposed(scope: OnnxScope, step: Step) -> None:
     node = step.node
-    x, weights = scope.input(node, 0), scope.constant(node, 1, "weights")
-    if len(x.shape) != 4 or weights.ndim != 4 or not is_float(x):
+    shape, weights = scope.shape(node.inputs[0]), scope.constant(node, 1, "weights")
+    if len(shape) != 4 or weights.ndim != 4:
         raise ModelError("has an input of another rank than 4")
     if node.attribute("group", 1) != 1 or _spatial(node, "dilations") != (1, 1):
         raise ModelError("has groups or dilations")
     extra = node.attribute("output_padding", [0, 0])
     if any(extra) or node.attribute("output_shape", None) or _mode(node) != "NOTSET":
         raise ModelError("states the shape of its output")
-    filters = np.ascontiguousarray(weights.transpose(1, 2, 3, 0))
+    window = _pads(node, shape, (weights.shape[2], weights.shape[3]))
+    window += [*_across_first(_spatial(node, "strides")), step.activation, _CHANNELS_FIRST]
+    order, type = (1, 2, 3, 0), OperationType.TRANSPOSE_CONV_2D
+    layer, target = quantized_layer(scope, step, order, 0), scope.target(step)
+    if layer is not None and target is not None:
+        scope.emit_quantized(target, type, layer.x, layer.weights, layer.bias, *window)
+        return
+    x, filters = scope.input(node, 0), np.ascontiguousarray(weights.transpose(order))
+    if not is_float(x):
+        raise ModelError("convolves integers")
     bias = np.zeros(filters.shape[0], weights.dtype)
     if scope.has(node, 2):
         bias = scope.constant(node, 2, "bias")
-    pads = _pads(node, x.shape, (weights.shape[2], weights.shape[3]))
-    strides = _across_first(_spatial(node, "strides"))
-    type = OperationType.TRANSPOSE_CONV_2D
-    scope.emit(step, type, x, filters, bias, *pads, *strides, step.activation, _CHANNELS_FIRST)
+    scope.emit(step, type, x, filters, bias, *window)
 
 
 def _mode(node: OnnxNode) -> str:
