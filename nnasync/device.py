@@ -163,7 +163,7 @@ class PreparedModel(Protocol):
 class InlinePreparedModel(PreparedModel, Protocol):
     """A prepared model of this process, which may run on the thread of its caller."""
 
-    def check_room(self) -> None:
+    def check_room(self, priority: Priority | None = None) -> None:
         """Raise ResourceExhaustedTransient if an execution that is queued now would be refused."""
 
     def bind(self, request: Request, *, tries: bool = True) -> None:

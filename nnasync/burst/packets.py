@@ -16,6 +16,7 @@ from nnasync.hal import (
     NOT_AVAILABLE,
     ExecutionConfig,
     OutputShape,
+    Priority,
     RequestArgument,
 )
 from nnasync.hal.decoders import msgpack_decoder
@@ -69,6 +70,7 @@ class BurstRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     measure: bool = False
     deadline_ns: int = NEVER_NS
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
+    priority: Priority | None = None
 
 
 class BurstResult(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +105,12 @@ def result_of(serial: int, error: NNError) -> BurstResult:
 def request_of(serial: int, arguments: bytes, config: ExecutionConfig) -> BurstRequest:
     """A request with what it may take."""
     return BurstRequest(
-        serial, arguments, config.measure, config.deadline_ns, config.loop_timeout_ns
+        serial,
+        arguments,
+        config.measure,
+        config.deadline_ns,
+        config.loop_timeout_ns,
+        config.priority,
     )
 
 

@@ -214,7 +214,9 @@ def _config_of(packet: BurstRequest) -> ExecutionConfig:
     loop_timeout_ns = packet.loop_timeout_ns
     if not 0 <= loop_timeout_ns <= MAXIMUM_LOOP_TIMEOUT_NS:
         loop_timeout_ns = min(max(loop_timeout_ns, 0), MAXIMUM_LOOP_TIMEOUT_NS)
-    return ExecutionConfig(packet.measure, packet.deadline_ns, loop_timeout_ns)
+    return ExecutionConfig(
+        packet.measure, packet.deadline_ns, loop_timeout_ns, None, packet.priority
+    )
 
 
 class _Execution:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from nnasync import Options, open_runtime, run, serve
+from nnasync import Options, Priority, open_runtime, run, serve
 from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible
 from nnasync.devices import state_folder
@@ -46,6 +47,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="executions that run at once (all cores)"
     )
+    parser.add_argument(
+        "--max-priority",
+        choices=[priority.name.lower() for priority in Priority],
+        default="high",
+        help="the highest priority that executions of a client get, whatever it asks for (high)",
+    )
     parser.set_defaults(command=_command)
 
 
@@ -64,7 +71,8 @@ async def _serve(arguments: argparse.Namespace) -> int:
         anyio.create_task_group() as tasks,
     ):
         device, path = runtime.device(arguments.device), _path(arguments)
-        await tasks.start(serve, device, path)
+        highest = Priority[arguments.max_priority.upper()]
+        await tasks.start(functools.partial(serve, device, path, max_priority=highest))
         print(f"{device.name} listens at {path}", flush=True)
     return 0
 

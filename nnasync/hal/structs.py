@@ -8,7 +8,7 @@ from typing import Any, Protocol, dataclass_transform
 import msgspec
 import numpy as np
 
-from nnasync.hal.enums import OperandLifeTime, OperandType
+from nnasync.hal.enums import OperandLifeTime, OperandType, Priority
 
 __all__ = [
     "NEVER_NS",
@@ -222,13 +222,15 @@ class ExecutionConfig(Struct, array_like=True, gc=False):
     """How a request is executed: whether it is timed, and how long it may take.
 
     The deadline is a point of CLOCK_MONOTONIC (`Deadline.at_ns`). The loop timeout limits each
-    WHILE loop, the duration the time after the last fence of a fenced execution.
+    WHILE loop, the duration the time after the last fence of a fenced execution. Without a priority
+    the execution has that of its prepared model; devices that know nothing of it pay no heed.
     """
 
     measure: bool = False
     deadline_ns: int = NEVER_NS
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
     duration_ns: int | None = None
+    priority: Priority | None = None
 
 
 DEFAULT_CONFIG = ExecutionConfig()

@@ -31,6 +31,13 @@ class Estimate:
         self.samples = 0
         self.overruns = 0.0
 
+    def copy(self) -> Estimate:
+        """An estimate that begins with what this one has learnt."""
+        copy = Estimate()
+        for name in self.__slots__:
+            setattr(copy, name, getattr(self, name))
+        return copy
+
     def observe(self, duration_ns: int) -> None:
         """Take a measured duration in."""
         self.samples += 1

@@ -32,7 +32,7 @@ import anyio.lowlevel
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync.errors import BadState, Cancelled, InvalidArgument, MissedDeadline
-from nnasync.hal import Struct
+from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
 
@@ -102,7 +102,8 @@ class Stage:
     """Runs `call` on a stream of items.
 
     `capacity` items may wait, `concurrency` are awaited at a time. `budget_ns` makes each item's
-    deadline; None sets none. `prepare` turns an item's data into what `call` takes; it runs on the
+    deadline; None sets none. With a `priority`, which networks and bursts take, all calls have it.
+    `prepare` turns an item's data into what `call` takes; it runs on the
     thread of the event loop, so what takes long belongs into `call`, in a thread
     (`anyio.to_thread.run_sync`). Raises InvalidArgument for numbers out of range.
     """
@@ -115,6 +116,7 @@ class Stage:
         capacity: int = 1,
         budget_ns: int | None = None,
         concurrency: int = 1,
+        priority: Priority | None = None,
         prepare: Callable[[Any], Any] | None = None,
         backlog: int = 64,
         on_settled: Callable[[Result], object] | None = None,
@@ -128,6 +130,7 @@ class Stage:
             if value < least:
                 raise InvalidArgument(f"{name} is {value}, it must be at least {least}")
         self._call = call
+        self._options: dict[str, Any] = {} if priority is None else {"priority": priority}
         self._policy = policy
         self._capacity = capacity
         self._budget_ns = budget_ns
@@ -359,7 +362,7 @@ class Stage:
             await anyio.lowlevel.checkpoint()
             raise MissedDeadline(f"the deadline of item {work.item.index} passed in the queue")
         data = work.item.data if self._prepare is None else self._prepare(work.item.data)
-        return await self._call(data, deadline=deadline)
+        return await self._call(data, deadline=deadline, **self._options)
 
     def _settle(
         self,

@@ -143,7 +143,7 @@ async def test_priority_is_kept(kept: Rigs, tmp_path: Path) -> None:
         await rig.device.prepare_model(
             doubler(), priority=Priority.HIGH, model_cache=model, data_cache=data, token=TOKEN
         )
-    assert (await files.load(rig.device))._priority is Priority.HIGH
+    assert (await files.load(rig.device)).priority is Priority.HIGH
 
 
 def looping() -> Model:

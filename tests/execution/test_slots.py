@@ -264,7 +264,7 @@ def test_slots_that_are_lent_have_pools_of_their_own_but_not_all_of_them() -> No
 def test_nothing_is_made_where_an_execution_would_be_refused() -> None:
     pile = slots()
 
-    def full() -> None:
+    def full(priority: object) -> None:
         raise ResourceExhaustedTransient("full")
 
     pile.serve(None, full)

@@ -134,6 +134,39 @@ async def test_low_of_one_client_has_its_turn_beside_a_flood_of_high(tmp_path: P
             await each.fence
 
 
+async def test_the_priority_of_a_call_counts_within_its_client_only(tmp_path: Path) -> None:
+    engine = rigs.gated()
+    async with house(engine, tmp_path) as it:
+        busy, patient = [await each.prepare_model(rigs.doubler()) for each in it.clients]
+        slots = [Slot() for _ in range(10)]
+        high, low = (ExecutionConfig(priority=each) for each in (Priority.HIGH, Priority.LOW))
+        running = await busy.execute_fenced(slots[0].request, config=high)
+        await engine.when(lambda c: c.waiting == 1)
+        last = await busy.execute_fenced(slots[1].request)
+        flood = [await busy.execute_fenced(slot.request, config=high) for slot in slots[2:9]]
+        other = await patient.execute_fenced(slots[9].request, config=low)
+        await rigs.until(lambda: it.queued == 9)
+        assert engine.gate is not None
+        engine.gate.open(3)
+        await other.fence
+        await running.fence
+        assert not last.fence.done
+        engine.gate.open_wide()
+        for each in (*flood, last):
+            await each.fence
+
+
+@pytest.mark.parametrize("priority", [3, -1, "HIGH", 1.5])
+async def test_what_is_no_priority_is_answered(tmp_path: Path, priority: Any) -> None:
+    async with house(rigs.REFERENCE, tmp_path, 0) as it:
+        connection = await it.stranger()
+        config = [False, 0, 0, None, priority]
+        connection.send(encode(["launch", 2, 5, 77, b"", config, 0]))
+        (answer,) = await answers(connection, 1)
+        assert "cannot be decoded" in answer.value.text
+        connection.close()
+
+
 async def test_executions_that_pass_the_queue_count_as_well(tmp_path: Path) -> None:
     options = nn.Options(cores=1, inline_budget_us=1e6, competition_budget_ms=0)
     async with house(rigs.REFERENCE, tmp_path, options=options) as it:

@@ -446,13 +446,13 @@ def test_dismissing_one_model_leaves_the_others(rigs: Callable[..., Rig]) -> Non
     running, queued, other = Steps(2), Steps(), Steps(permits=1)
     tasks = [rig.task(call) for call in (running, queued, Steps())]
     for task in tasks:
-        task.estimate = tasks[0].estimate
+        task.owner = tasks[0].owner
     rig.workers.submit(tasks[0])
     running.reached(0)
     rig.workers.submit(tasks[1])
     rig.workers.hold(tasks[2])
     kept = rig.submit(other)
-    rig.workers.dismiss(tasks[0].estimate, DeviceUnavailable("the model is closed"))
+    rig.workers.dismiss(tasks[0].owner, DeviceUnavailable("the model is closed"))
     for task in tasks:
         assert isinstance(failure(task), DeviceUnavailable)
     running.permit()
@@ -489,7 +489,7 @@ def test_model_of_which_many_executions_hang_is_refused(rigs: Callable[..., Rig]
     while len(hung) < MOST_HANGING:
         hung.append(Steps(deaf=True))
         task = rig.task(hung[-1])
-        task.estimate = tasks[0].estimate if tasks else task.estimate
+        task.owner = tasks[0].owner if tasks else task.owner
         tasks.append(task)
         rig.workers.submit(task)
         hung[-1].reached()
@@ -498,7 +498,7 @@ def test_model_of_which_many_executions_hang_is_refused(rigs: Callable[..., Rig]
         assert alarm is not None
         watchdog.ring(Deadline(alarm.at_ns))
     more = rig.task(Steps(permits=1))
-    more.estimate = tasks[0].estimate
+    more.owner = tasks[0].owner
     with pytest.raises(ResourceExhaustedTransient, match="hang on the device"):
         rig.workers.submit(more)
     wait(rig.submit(Steps(permits=1)))
@@ -507,7 +507,7 @@ def test_model_of_which_many_executions_hang_is_refused(rigs: Callable[..., Rig]
     for task in tasks:
         released(task).wait_blocking(PATIENCE_S)
     again = rig.task(Steps(permits=1))
-    again.estimate = tasks[0].estimate
+    again.owner = tasks[0].owner
     rig.workers.submit(again)
     wait(again)
 

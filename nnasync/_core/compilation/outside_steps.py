@@ -155,7 +155,8 @@ class _OutsideCall(BoundCall):
             result = plan.errands.call_blocking(
                 plan.name,
                 lambda: plan.prepared.execute(
-                    request, ExecutionConfig(loop_timeout_ns=stop.loop_timeout_ns)
+                    request,
+                    ExecutionConfig(loop_timeout_ns=stop.loop_timeout_ns, priority=stop.priority),
                 ),
                 lambda errand: armed.append(stop.arm(errand.cancel) or _cancelled(errand)),
             )

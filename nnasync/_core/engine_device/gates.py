@@ -27,7 +27,7 @@ class ConcurrencyGate:
     """Lets at most `limit` tasks of one plan be with the workers; 0 lets all through (`is_open`).
 
     The others wait in front of it, have their places with the workers as if they were queued, and
-    go in by deadline, then by arrival.
+    go in by priority, then by deadline, then by arrival.
     """
 
     def __init__(self, workers: Workers, limit: int) -> None:
@@ -118,7 +118,7 @@ class ConcurrencyGate:
     def _next(self) -> Task | None:
         with self._lock:
             if self._waiting and self._inside < self._limit:
-                task = min(self._waiting, key=lambda waiting: waiting.deadline_ns)
+                task = min(self._waiting, key=lambda each: (-each.priority, each.deadline_ns))
                 del self._waiting[task]
                 self._inside += 1
                 return task

@@ -88,8 +88,9 @@ class EnginePreparedModel:
         self._health = health
         self._model = model
         self._plan: Plan | None = plan
-        self._priority = priority
-        self._estimate = Estimate()
+        self._usual = Level(priority, Estimate())
+        self._levels = {priority: self._usual}
+        self._most_urgent = Priority.HIGH
         self._tries_ahead = tries_ahead
         self._gate = ConcurrencyGate(workers, concurrency)
         self._name = name
@@ -115,8 +116,18 @@ class EnginePreparedModel:
 
     @property
     def estimate(self) -> Estimate:
-        """What one execution is expected to take."""
-        return self._estimate
+        """What one execution of its own priority is expected to take."""
+        return self._usual.estimate
+
+    @property
+    def priority(self) -> Priority:
+        """The priority of executions that do not say another one."""
+        return self._usual.priority
+
+    def limit(self, most_urgent: Priority) -> None:
+        """Have no execution of a higher priority than this one, whatever is asked for."""
+        self._most_urgent = most_urgent
+        self._usual = self._level(min(self._usual.priority, most_urgent))
 
     async def execute(
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
@@ -135,25 +146,27 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
-        admission = self._admission()
+        admission = self._admission(config.priority)
         if admission is NEXT_TURN:
-            needed_ns = self._estimate.best_ns
-            await self._workers.turns.wait(self._priority, needed_ns, config.deadline_ns)
-            admission = self._admission()
+            level = self._usual if config.priority is None else self._level(config.priority)
+            needed_ns = level.estimate.best_ns
+            await self._workers.turns.wait(level.priority, needed_ns, config.deadline_ns)
+            admission = self._admission(config.priority)
         if admission is not WORKER and self._gate.try_enter():
             result = self._run_inline(request, config)
             if result is not None:
                 return result
         return await self.execute(request, config)
 
-    def check_room(self) -> None:
+    def check_room(self, priority: Priority | None = None) -> None:
         """Raise ResourceExhaustedTransient if an execution would find the queue full.
 
         Nothing is said where executions are so short that they do not go there.
         """
-        if self._admission() is not WORKER:
+        if self._admission(priority) is not WORKER:
             return
-        self._workers.check_room(self._priority, self.client)
+        level = self._usual if priority is None else self._level(priority)
+        self._workers.check_room(level.priority, self.client)
 
     def bind(self, request: Request, *, tries: bool = True) -> None:
         """Validate and bind a request before its first execution, and run it once as a trial.
@@ -162,7 +175,7 @@ class EnginePreparedModel:
         nobody has measured is tried, and measured, where its engine `tries_ahead`.
         """
         binding = self._binding(request)
-        is_known = self._estimate.samples > 0
+        is_known = self.estimate.samples > 0
         if not (tries and (is_known or self._tries_ahead)) or binding.is_managed or self._loops:
             return
         if not self._gate.try_enter():
@@ -173,7 +186,7 @@ class EnginePreparedModel:
                 if is_known:
                     warmup.tried(call)
                 else:
-                    warmup.measure(call, self._workers, self._estimate)
+                    warmup.measure(call, self._workers, self.estimate)
                 binding.give_back(call)
             except Exception as error:
                 # Its inputs were no inputs; a run that matters tells its own failure.
@@ -194,7 +207,7 @@ class EnginePreparedModel:
             return 0
         self._is_counted = False
         warmed_up = warmup.warm_up_calls(
-            self._workers, self._estimate, calls, self._runs_here, deadline
+            self._workers, self.estimate, calls, self._runs_here, deadline
         )
         try:
             with contextlib.suppress(NNError):
@@ -205,7 +218,7 @@ class EnginePreparedModel:
 
     def _runs_here(self) -> bool:
         """Whether an execution that began now would run on this thread."""
-        enters = self._admission() is RUN and self._gate.try_enter()
+        enters = self._admission(None) is RUN and self._gate.try_enter()
         if enters:
             self._gate.leave()
         return enters
@@ -218,14 +231,14 @@ class EnginePreparedModel:
     ) -> ExecutionResult | None:
         """Run on this thread if that is cheaper than a hop, else None."""
         gate = self._gate
-        if self._admission() is not RUN or not (gate.is_open or gate.try_enter()):
+        if self._admission(config.priority) is not RUN or not (gate.is_open or gate.try_enter()):
             return None
         return self._run_inline(request, config, given)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
         settled = self._settled or self._is_settled(request)
-        if not settled or self._admission(LAUNCH_INLINE_NS) is not RUN:
+        if not settled or self._admission(config.priority, LAUNCH_INLINE_NS) is not RUN:
             return None
         if not self._gate.try_enter():
             return None
@@ -321,7 +334,7 @@ class EnginePreparedModel:
         plan, self._plan = self._plan, None
         text = f"{self._name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
-        self._workers.dismiss(self._estimate, closed)
+        self._workers.dismiss(self._gate, closed)
         self._workers.expect_no_more(self)
         self._bindings.clear()
         for fast_state in self._fast_states:
@@ -331,7 +344,7 @@ class EnginePreparedModel:
 
     def trim(self) -> None:
         """Give scratch back that was not used since the last call; a hot burst keeps it."""
-        samples = self._estimate.samples
+        samples = sum(level.estimate.samples for level in tuple(self._levels.values()))
         plan = self._plan
         over = [fast_state for fast_state in tuple(self._fast_states) if not fast_state.look()]
         for fast_state in over:
@@ -428,13 +441,24 @@ class EnginePreparedModel:
             raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self._plan
 
-    def _admission(self, budget_ns: float = NEVER_NS) -> Admission:
+    def _admission(self, priority: Priority | None, budget_ns: float = NEVER_NS) -> Admission:
         # How long a loop takes depends on its data: it never holds the caller's thread.
         if self._plan is None or self._loops or (self._health and self._health.suspects):
             return WORKER
+        level = self._usual if priority is None else self._level(priority)
         return self._workers.inline.admission(
-            self._priority, self._estimate, budget_ns, self.client
+            level.priority, level.estimate, budget_ns, self.client
         )
+
+    def _level(self, priority: Priority) -> Level:
+        """What executions of a priority have in common; that of its own is `_usual`."""
+        priority = min(priority, self._most_urgent)
+        level = self._levels.get(priority)
+        if level is None:
+            self._workers.expect(priority, self)
+            level = Level(priority, self._usual.estimate.copy())
+            level = self._levels.setdefault(priority, level)
+        return level
 
     def _run_inline(
         self,
@@ -451,8 +475,10 @@ class EnginePreparedModel:
                 if given is not None and not call.reads_given:
                     binding.write(given)
                     given = None
+                priority = config.priority
+                estimate = (self._usual if priority is None else self._level(priority)).estimate
                 device_ns = self._workers.inline.run(
-                    call, self._estimate, config.deadline_ns, self._name, self.client, given
+                    call, estimate, config.deadline_ns, self._name, self.client, given
                 )
             except BaseException:
                 binding.fail(call)
@@ -474,9 +500,10 @@ class EnginePreparedModel:
 
     def _task(self, binding: Binding, config: ExecutionConfig) -> Task:
         call = binding.take()
-        task = Task(call, self._priority, self._estimate, config.deadline_ns, self._name)
-        task.client, task.is_counted = self.client, self._is_counted
-        task.stop.loop_timeout_ns = config.loop_timeout_ns
+        level = self._usual if config.priority is None else self._level(config.priority)
+        task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
+        task.client, task.is_counted, task.owner = self.client, self._is_counted, self._gate
+        task.stop.loop_timeout_ns, task.stop.priority = config.loop_timeout_ns, level.priority
         if binding.is_managed:
             task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
         task.when_released(lambda: binding.give_back(call))
@@ -522,6 +549,20 @@ class EnginePreparedModel:
             task.fence.fail(error.with_traceback(None))
             task.release()
         return lambda: self._workers.abandon(task)
+
+
+class Level:
+    """What executions of one priority have in common: the priority, and how long they take.
+
+    Runs of LOW give way, to others and to the system, so the estimates of the others know nothing
+    of them.
+    """
+
+    __slots__ = ("estimate", "priority")
+
+    def __init__(self, priority: Priority, estimate: Estimate) -> None:
+        self.priority = priority
+        self.estimate = estimate
 
 
 class _Shaped(Protocol):

@@ -17,7 +17,7 @@ import functools
 import threading
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from nnasync._core.clock import Deadline, now_ns
@@ -51,12 +51,12 @@ from nnasync.errors import (
 )
 from nnasync.fences import fresh
 from nnasync.hal import (
-    DEFAULT_CONFIG,
     NEVER_NS,
     Array,
     ExecutionConfig,
     ExecutionResult,
     Model,
+    Priority,
     Request,
 )
 from nnasync.scheduler import at_ns
@@ -85,14 +85,16 @@ class Burst(OrderedCalls):
         *,
         depth: int,
         on_full: OnFull = "wait",
+        priority: Priority | None = None,
         owner: object = None,
-        tally: Tally | None = None,
+        tally: Callable[[Priority | None], Tally] = lambda priority: Tally(),
         device: Device | None = None,
         memory: MemorySource = own_memory,
     ) -> None:
         """`owner` is kept for as long as the burst is; `device` may have the state in buffers.
 
-        `memory` is for slots, and for the state where no buffers have it; `tally` counts the calls.
+        `memory` is for slots, and for the state where no buffers have it; `tally` gives what counts
+        the calls of a priority. Raises InvalidArgument for a priority that is none.
         """
         super().__init__(workers, StreamState(ports, memory) if model.state else None)
         self._model = model
@@ -100,7 +102,8 @@ class Burst(OrderedCalls):
         self._prepared = prepared
         self._room = Room(depth, on_full, workers.watchdog)
         self._owner = owner
-        self._tally = tally or Tally()
+        self._config = config_of(None, priority, measure=False)
+        self._tally_of, self._tally = tally, tally(priority)
         self._device = device
         self._wakeup = Wakeup.current()
         self._turn = workers.turns.here  # All calls are made on this loop.
@@ -149,22 +152,23 @@ class Burst(OrderedCalls):
         *arrays: Any,
         deadline: Deadline | None = None,
         out: Any = None,
+        priority: Priority | None = None,
         _measure: bool = False,
     ) -> Array | Any:
         """Run once on the stream's state; arguments and results as of a network's call.
 
-        When `depth` calls are in flight already it waits for one to end, until the deadline at
-        most, or raises ResourceExhaustedTransient if the burst is to refuse.
+        With `depth` calls in flight it waits for one to end, until the deadline at most, or raises
+        ResourceExhaustedTransient if the burst is to refuse.
         """
-        tally = self._tally
+        tally = self._tally if priority is None else self._tally_of(priority)
         tally.calls += 1
         try:
             self._check(deadline)
             if self._room.is_full or cancellation_pending():
                 await self._let_in(deadline)
-            config = DEFAULT_CONFIG
-            if _measure or deadline is not None:
-                config = config_of(deadline, measure=_measure)
+            config = self._config
+            if _measure or deadline is not None or priority is not None:
+                config = self._config_of(deadline, priority, measure=_measure)
             outs: Sequence[Any] | None = None
             slot = self._slots.filled(arrays) if out is None else None
             if slot is not None:
@@ -182,7 +186,7 @@ class Burst(OrderedCalls):
                 elif self._prompt is not None and not (self._standby and self._standby.suspects):
                     answer = self._ask(self._prompt, slot, ways, config)
             if isinstance(answer, ExecutionResult):
-                return self._value(slot, answer, outs, measure=_measure)
+                return self._value(slot, answer, outs, tally, measure=_measure)
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
             call = BurstCall(slot, ways, config)
@@ -199,16 +203,29 @@ class Burst(OrderedCalls):
                     await self._wait(call)
             finally:
                 self._room.leave()
-            return self._finish(call, outs)
+            return self._finish(call, outs, tally)
         except BaseException as error:
             tally.ended(error, deadline)
             raise
 
+    def _config_of(
+        self, deadline: Deadline | None, priority: Priority | None, *, measure: bool
+    ) -> ExecutionConfig:
+        """How a call runs that says something of it."""
+        usual = self._config.priority if priority is None else priority
+        return config_of(deadline, usual, measure=measure)
+
     async def measured(
-        self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        priority: Priority | None = None,
     ) -> Measured:
         """The same with timings."""
-        return Measured(*await self(*arrays, deadline=deadline, out=out, _measure=True))
+        return Measured(
+            *await self(*arrays, deadline=deadline, out=out, priority=priority, _measure=True)
+        )
 
     async def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.
@@ -514,7 +531,7 @@ class Burst(OrderedCalls):
         self._discard(call.slot)
         self._failed += 1
 
-    def _finish(self, call: BurstCall, outs: Sequence[Any] | None) -> Any:
+    def _finish(self, call: BurstCall, outs: Sequence[Any] | None, tally: Tally) -> Any:
         outcome = call.outcome
         if outcome is None:
             raise BadState("the burst ended without answering this call")
@@ -522,20 +539,21 @@ class Burst(OrderedCalls):
             self._failed += 1
             self._discard(call.slot)
             raise fresh(outcome) from outcome
-        return self._value(call.slot, outcome, outs, measure=call.config.measure)
+        return self._value(call.slot, outcome, outs, tally, measure=call.config.measure)
 
     def _value(
         self,
         slot: BurstSlot,
         result: ExecutionResult,
         outs: Sequence[Any] | None,
+        tally: Tally,
         *,
         measure: bool,
     ) -> Any:
         value = slot.read(outs)
         self._slots.give_back(slot)
         self._succeeded += 1
-        self._tally.completed += 1
+        tally.completed += 1
         return (value, result.timing) if measure else value
 
     def _discard(self, slot: BurstSlot) -> None:

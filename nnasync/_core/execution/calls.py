@@ -12,7 +12,7 @@ from nnasync._core.execution.slots import IdleSlots, MemorySource, Piece, Slot, 
 from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.wakeup import Waiter
 from nnasync.burst import Outcome
-from nnasync.hal import ExecutionConfig, Model, Request
+from nnasync.hal import ExecutionConfig, Model, Priority, Request
 
 __all__ = ["BurstSlot", "BurstSlots", "BurstStatistics", "BurstCall", "Ways"]
 
@@ -128,5 +128,5 @@ class BurstSlots(IdleSlots[BurstSlot]):
         self._model = model
         self._memory = memory
 
-    def _another(self) -> BurstSlot:
+    def _another(self, priority: Priority | None) -> BurstSlot:
         return BurstSlot(self._model, self._ports, self.state, self._memory)

@@ -17,6 +17,7 @@ from nnasync.hal import (
     MAXIMUM_LOOP_TIMEOUT_NS,
     NEVER_NS,
     ExecutionConfig,
+    Priority,
 )
 from nnasync.memory import Pool, Region
 
@@ -27,6 +28,7 @@ else:
 
 __all__ = [
     "all_met",
+    "check_priority",
     "config_of",
     "fences_of",
     "gone",
@@ -76,26 +78,45 @@ def _is_held(value: Any) -> bool:
     )
 
 
-def config_of(deadline: Deadline | None, *, measure: bool) -> ExecutionConfig:
-    """How a call runs."""
+def config_of(
+    deadline: Deadline | None, priority: Priority | None = None, *, measure: bool
+) -> ExecutionConfig:
+    """How a call runs. Raises InvalidArgument for what is no Priority."""
+    if priority is not None:
+        check_priority(priority)
+        deadline_ns = NEVER_NS if deadline is None else deadline.at_ns
+        return ExecutionConfig(measure, deadline_ns, priority=priority)
     if deadline is not None:
         return ExecutionConfig(measure, deadline.at_ns)
     return _MEASURED if measure else DEFAULT_CONFIG
+
+
+def check_priority(priority: object) -> None:
+    """Raise InvalidArgument unless it is a Priority."""
+    if priority.__class__ is not Priority:
+        raise InvalidArgument(
+            "priority must be nn.Priority.LOW, MEDIUM or HIGH, or None for that of the network, "
+            f"got {priority!r}"
+        )
 
 
 def launch_config(
     deadline: Deadline | None,
     duration_s: float | None,
     loop_timeout_s: float | None,
+    priority: Priority | None = None,
     *,
     measure: bool,
 ) -> ExecutionConfig:
     """How a launch runs. Raises InvalidArgument."""
+    if priority is not None:
+        check_priority(priority)
     return ExecutionConfig(
         measure,
         NEVER_NS if deadline is None else deadline.at_ns,
         _limit_of_loops_ns(loop_timeout_s),
         _nanoseconds(duration_s, "duration_s"),
+        priority,
     )
 
 

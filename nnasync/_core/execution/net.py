@@ -55,6 +55,7 @@ from nnasync.hal import (
     ExecutionConfig,
     ExecutionResult,
     Model,
+    Priority,
 )
 from nnasync.tracing.tally import Tally
 
@@ -93,17 +94,20 @@ class Net:
         on_drop: Callable[[PreparedModel], object],
         start: StartTask,
         is_pinned: bool = False,
-        tally: Callable[[str], Tally] = lambda device: Tally(),
+        priority: Priority = Priority.MEDIUM,
+        tally: Callable[[Priority, str], Tally] = lambda priority, device: Tally(),
     ) -> None:
         """`start` starts tasks of the runtime; `is_pinned`: the application named the devices.
 
-        `on_drop` is called on the loop when the network was collected without being closed; `tally`
-        gives what counts the calls, by the names of the devices.
+        `on_drop` is called on the loop when the network was collected without being closed. Calls
+        have `priority` unless they say otherwise; `tally` gives what counts them, by priority and
+        names of the devices.
         """
         self._ports = ports = ports_of(compilation.model)
         self._slots = Slots(compilation.model, ports)
         self._omitting: FlexibleCalls | None = None
         self._fell_back: tuple[Fallback, ...] = ()
+        self._priority = priority
         self._tally_of = tally
         self._use(compilation)
         self._wakeup = Wakeup.current()
@@ -148,6 +152,11 @@ class Net:
         """Names, shapes and dtypes of the outputs; states are not among them."""
         return self._ports.outputs
 
+    @property
+    def priority(self) -> Priority:
+        """The priority of calls that do not say another one."""
+        return self._priority
+
     def input_role(self, which: str | int = 0) -> buffer.Role:
         """An input, by name or number, as a use of a buffer that `rt.allocate` makes."""
         return self._role("input", self._ports.inputs, which)
@@ -169,7 +178,13 @@ class Net:
     def _note_report(self, report: Report) -> None:
         """Note that another plan has taken over."""
         self._report = report
-        self._tally = self._tally_of(devices_of(report))
+        self._tally = self._tally_of(self._priority, devices_of(report))
+
+    def _tally_at(self, priority: Priority | None) -> Tally:
+        """What counts calls of this priority; what is none is counted as usual, where it fails."""
+        if priority.__class__ is not Priority:
+            return self._tally
+        return self._tally_of(priority, devices_of(self._report))
 
     def _take_over(self, compilation: Compilation) -> bool:
         """Run calls from now on by another compilation of the same model.
@@ -186,6 +201,7 @@ class Net:
         *arrays: Any,
         deadline: Deadline | None = None,
         out: Any = None,
+        priority: Priority | None = None,
         _measure: bool = False,
     ) -> Array | Any:
         """Run once: an array, or a tuple of arrays if there are several outputs.
@@ -194,20 +210,22 @@ class Net:
         images (`memory.Pool.image`), which are read in place. `out`, arrays and buffers, is written
         instead of fresh arrays: one per output, None for a fresh one, or some by name. None omits
         an optional input. Where the model leaves shapes open, the inputs bring theirs along. States
-        start from zero. Raises InvalidArgument, BadState, MissedDeadline, ResourceExhausted,
-        DeviceError.
+        start from zero. Without `priority` it has that of the network. Raises InvalidArgument,
+        BadState, MissedDeadline, ResourceExhausted, DeviceError.
         """
-        tally = self._tally
+        tally = self._tally if priority is None else self._tally_at(priority)
         tally.calls += 1
         try:
             self._check(deadline)
             if cancellation_pending():
                 await checkpoint_if_cancelled()
             config = DEFAULT_CONFIG
-            if _measure or deadline is not None:
-                config = config_of(deadline, measure=_measure)
+            if _measure or deadline is not None or priority is not None:
+                config = config_of(deadline, priority, measure=_measure)
             slots, given = self._slots, None
-            slot = slots.filled(arrays) if out is None or out.__class__ is np.ndarray else None
+            slot = None
+            if out is None or out.__class__ is np.ndarray:
+                slot = slots.filled(arrays, priority)
             if slot is not None:
                 outs = None if out is None else check_out(self._ports.outputs, out)
                 request = slot.request
@@ -222,7 +240,7 @@ class Net:
                     tally.completed += 1
                     return (value, result.timing) if _measure else value
                 outs = None if out is None else out_in_order(self._ports.outputs, out)
-                slot, pieces = placed(slots, values, outs, self._ports, self._prepared)
+                slot, pieces = placed(slots, values, outs, self._ports, self._prepared, priority)
                 request = slot.request_with(pieces)
             done: ExecutionResult | None = None
             if self._inline is not None:
@@ -240,10 +258,16 @@ class Net:
             raise
 
     async def measured(
-        self, *arrays: Any, deadline: Deadline | None = None, out: Any = None
+        self,
+        *arrays: Any,
+        deadline: Deadline | None = None,
+        out: Any = None,
+        priority: Priority | None = None,
     ) -> Measured:
         """Run once: the result as of a call, and its Timing."""
-        return Measured(*await self(*arrays, deadline=deadline, out=out, _measure=True))
+        return Measured(
+            *await self(*arrays, deadline=deadline, out=out, priority=priority, _measure=True)
+        )
 
     def as_dict(self, result: Array | Any) -> dict[str, Array | Any]:
         """The result of a call by the names of the outputs."""
@@ -258,6 +282,7 @@ class Net:
         deadline: Deadline | None = None,
         duration_s: float | None = None,
         loop_timeout_s: float | None = None,
+        priority: Priority | None = None,
         measure: bool = False,
         **old: float,
     ) -> Execution:
@@ -266,9 +291,10 @@ class Net:
         Takes arrays, which are copied, and regions, buffers and images, which are read in place
         when the fences are signaled; `launch(first.outputs, wait_for=[first.fence])` chains. `out`
         names buffers for outputs, as in a call. `duration_s` limits the time after the last fence,
-        `loop_timeout_s` each WHILE loop. Raises CallerError and Refused only.
+        `loop_timeout_s` each WHILE loop; `priority` is as of a call. Raises CallerError and Refused
+        only.
         """
-        tally = self._tally
+        tally = self._tally if priority is None else self._tally_at(priority)
         tally.calls += 1
         try:
             self._check(deadline)
@@ -279,10 +305,12 @@ class Net:
             if old:
                 duration_s, loop_timeout_s = by_old_names(old, duration_s, loop_timeout_s)
             if out is None is duration_s is loop_timeout_s:
-                config = config_of(deadline, measure=measure)
+                config = config_of(deadline, priority, measure=measure)
                 execution = self._launch_now(arrays, fences, config)
             if execution is None:
-                config = launch_config(deadline, duration_s, loop_timeout_s, measure=measure)
+                config = launch_config(
+                    deadline, duration_s, loop_timeout_s, priority, measure=measure
+                )
                 execution = await self._launch_in_full(arrays, out, fences, config)
         except BaseException as error:
             tally.ended(error, deadline)
@@ -307,7 +335,7 @@ class Net:
         # Both as they are now: another compilation may take over while the loop turns.
         inline, prepared = self._inline, self._prepared
         is_ready = all_met(fences)
-        slot = self._slots.take() if is_ready else self._slots.take_ahead()
+        slot = self._slots.take(config.priority) if is_ready else self._slots.take_ahead()
         peer = None if inline is not None else self._compilation.device
         pieces, sources, copies = place(
             slot, values, outs, self._ports, prepared, is_launch=True, peer=peer
@@ -345,7 +373,7 @@ class Net:
             return None
         if self._workers.turns.here.is_half_spent():
             return None
-        slot = self._slots.filled(arrays)
+        slot = self._slots.filled(arrays, config.priority)
         if slot is None:
             return None
         launched = self._inline.launch_now(slot.request, config)
@@ -354,11 +382,18 @@ class Net:
             return None
         return Execution(launched, Lease(self._slots, slot, launched.fence), self._ports.outputs)
 
-    def burst(self, *, depth: int = DEFAULT_DEPTH, on_full: OnFull = "wait") -> Burst:
+    def burst(
+        self,
+        *,
+        depth: int = DEFAULT_DEPTH,
+        on_full: OnFull = "wait",
+        priority: Priority | None = None,
+    ) -> Burst:
         """A stream of executions, to be used with `async with`; at most `depth` in flight.
 
         A call beyond that waits for its turn; with `on_full="refuse"` it raises
-        ResourceExhaustedTransient.
+        ResourceExhaustedTransient. Its calls have `priority`, or that of the network, unless they
+        say otherwise.
         """
         self._check(None)
         make: Callable[..., Burst] = bursts.Burst
@@ -372,7 +407,8 @@ class Net:
             depth=depth,
             on_full=on_full,
             owner=self,
-            tally=self._tally,
+            priority=priority,
+            tally=lambda each: self._tally if each is None else self._tally_at(each),
             device=None if self._inline else self._compilation.device,
             memory=private_memory if self._inline else own_memory,
         )
@@ -400,7 +436,7 @@ class Net:
             for _ in range(times):
                 await self(*arrays, deadline=deadline)
 
-        tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda _: Tally()
+        tally_of, self._tally, self._tally_of = self._tally_of, Tally(), lambda *_: Tally()
         try:
             last = await self._inline.warm_up_calls(calls, until)
             forget = self._workers.inline.warming_up()

@@ -15,11 +15,10 @@ import numpy as np
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
 from nnasync._core.execution.flexible import FlexibleCalls
-from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.ports import in_order
 from nnasync._core.execution.room import Room
 from nnasync.errors import DeviceUnavailable, because
-from nnasync.hal import ExecutionConfig
+from nnasync.hal import ExecutionConfig, Priority
 
 __all__ = ["FlexibleBurst"]
 
@@ -37,16 +36,21 @@ class FlexibleBurst(Burst):
         *arrays: Any,
         deadline: Deadline | None = None,
         out: Any = None,
+        priority: Priority | None = None,
         _measure: bool = False,
     ) -> Any:
         """Run once; arguments and results as of a network's call."""
-        self._tally.calls += 1
+        tally = self._tally if priority is None else self._tally_of(priority)
+        tally.calls += 1
         try:
             await self._let_in(deadline)
-            return await self._in_turn(arrays, out, config_of(deadline, measure=_measure))
+            config = self._config_of(deadline, priority, measure=_measure)
+            value = await self._in_turn(arrays, out, config)
         except BaseException as error:
-            self._tally.ended(error, deadline)
+            tally.ended(error, deadline)
             raise
+        tally.completed += 1
+        return value
 
     async def _in_turn(self, arrays: Sequence[Any], out: Any, config: ExecutionConfig) -> Any:
         """The answer to one call, after those before it."""
@@ -71,7 +75,6 @@ class FlexibleBurst(Burst):
         finally:
             self._room.leave()
         self._succeeded += 1
-        self._tally.completed += 1
         return (value, result.timing) if config.measure else value
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from nnasync._core.execution.ports import Ports, check_target, copy_in
 from nnasync._core.execution.slots import IdleSlots, OutputRegion, Piece, Slot
 from nnasync.device import PreparedModel
 from nnasync.errors import CallerError
-from nnasync.hal import Array
+from nnasync.hal import Array, Priority
 from nnasync.memory import Pool, Region
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ def placed(
     outs: Sequence[Any] | None,
     ports: Ports,
     prepared: PreparedModel,
+    priority: Priority | None = None,
 ) -> tuple[_SlotT, list[tuple[int, Piece]]]:
     """A slot with the arrays of a call in it, and what lies elsewhere; raises as `place`."""
-    slot = slots.take()
+    slot = slots.take(priority)
     try:
         return slot, place(slot, values, outs, ports, prepared)[0]
     except CallerError:

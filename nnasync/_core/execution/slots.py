@@ -25,7 +25,16 @@ import numpy as np
 
 from nnasync._core.execution.ports import Port, Ports
 from nnasync.fences import Fence
-from nnasync.hal import Array, DataLocation, Memory, Model, Request, RequestArgument, byte_size
+from nnasync.hal import (
+    Array,
+    DataLocation,
+    Memory,
+    Model,
+    Priority,
+    Request,
+    RequestArgument,
+    byte_size,
+)
 from nnasync.memory import Pool, Region, SharedArena, layout
 
 __all__ = [
@@ -215,10 +224,10 @@ class IdleSlots(ABC, Generic[_SlotT]):
         self._idle: list[_SlotT] = []
 
     @abstractmethod
-    def _another(self) -> _SlotT:
-        """Make a slot where none is idle."""
+    def _another(self, priority: Priority | None) -> _SlotT:
+        """Make a slot where none is idle, for a call of a priority."""
 
-    def filled(self, arrays: Sequence[Any]) -> _SlotT | None:
+    def filled(self, arrays: Sequence[Any], priority: Priority | None = None) -> _SlotT | None:
         """A slot with the inputs in it if they are one array that fits: most calls; else None.
 
         It is not copied where it is read in place.
@@ -233,14 +242,14 @@ class IdleSlots(ABC, Generic[_SlotT]):
             or array.shape != port.shape
         ):
             return None
-        slot = self._idle.pop() if self._idle else self._another()
+        slot = self._idle.pop() if self._idle else self._another(priority)
         if not self.reads_in_place:
             slot.inputs[0][...] = array
         return slot
 
-    def take(self) -> _SlotT:
+    def take(self, priority: Priority | None = None) -> _SlotT:
         """An idle slot, the last one used, or a new one."""
-        return self._idle.pop() if self._idle else self._another()
+        return self._idle.pop() if self._idle else self._another(priority)
 
     def give_back(self, slot: _SlotT) -> None:
         """Recycle a slot that no device uses."""
@@ -259,7 +268,7 @@ class Slots(IdleSlots[Slot]):
         self._model = model
         self._era: object = object()
         self._peer: object = ANY_PROCESS
-        self._admit: Callable[[], object] | None = None
+        self._admit: Callable[[Priority | None], object] | None = None
         self._shared: MemorySource = own_memory
         self._own: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._most_own = 0
@@ -269,7 +278,7 @@ class Slots(IdleSlots[Slot]):
             and math.prod(self._port.shape) * self._port.dtype.itemsize >= _LARGE_BYTES
         )
 
-    def serve(self, peer: object, admit: Callable[[], object] | None = None) -> None:
+    def serve(self, peer: object, admit: Callable[[Priority | None], object] | None = None) -> None:
         """Make slots for the device `peer` from now on; None: for a device of this process.
 
         `admit` is called before a slot is made, and raises where an execution would be refused.
@@ -311,9 +320,9 @@ class Slots(IdleSlots[Slot]):
         self._era = object()
         self._idle.clear()
 
-    def _another(self) -> Slot:
+    def _another(self, priority: Priority | None) -> Slot:
         if self._admit is not None:
-            self._admit()
+            self._admit(priority)
         return self._new()
 
     def _new(self) -> Slot:

@@ -379,7 +379,8 @@ class Runtime:
                 on_drop=functools.partial(self._dropped, upkeep),
                 start=self._tasks.start,
                 is_pinned=is_pinned,
-                tally=functools.partial(self.calls.of, spec.name or "", spec.priority),
+                priority=spec.priority,
+                tally=functools.partial(self.calls.of, spec.name or ""),
             )
         self._nets.add(weakref.ref(net, self._nets.discard))
         if compilation.later is not None:

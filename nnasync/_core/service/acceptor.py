@@ -19,6 +19,7 @@ from nnasync._core.service.process_resources import most_descriptors
 from nnasync._core.service.rate_limit import ClientBuckets
 from nnasync._core.wire.connection import peer_pid, peer_uid
 from nnasync.device import Device
+from nnasync.hal import Priority
 
 logger = logging.getLogger(__name__)
 
@@ -31,18 +32,20 @@ async def serve_at(
     device: Device,
     path: str | os.PathLike[str],
     *,
+    max_priority: Priority = Priority.HIGH,
     task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a device at a Unix socket to processes of this user, until cancelled.
 
     They have it by `nn.connect(path)`. With `await tasks.start(nn.serve, device, path)` the socket
-    is there when that returns. The folder of the path is made if it is missing. Raises
+    is there when that returns. The folder of the path is made if it is missing. No execution of a
+    client gets a priority above `max_priority`, whatever the client asks for. Raises
     InvalidArgument for a path that cannot be a socket or a folder that others may enter,
     DeviceUnavailable where another service listens.
     """
     with listening(Path(path)) as listener:
         task_status.started()
-        await serve(device, listener, Limits())
+        await serve(device, listener, Limits(priority=max_priority))
 
 
 async def serve(device: Device, listener: socket.socket, limits: Limits) -> None:

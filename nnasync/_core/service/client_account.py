@@ -37,6 +37,7 @@ class ClientAccount:
         self._lock = threading.Lock()
         self._compilations = TokenBucket(now_ns(), COMPILING_CREDIT_NS)
         self._preparing = anyio.CapacityLimiter(limits.preparing)
+        self._most_urgent = limits.priority
         self.client = 0
         self._compiles_from_ns = 0
         self._owed_ns = 0.0
@@ -46,9 +47,10 @@ class ClientAccount:
             self.client = self._workers.open_client(queue_limit=limits.queued)
 
     def own(self, prepared: PreparedModel) -> None:
-        """Have the executions of a prepared model count to this client's share."""
+        """Have the executions of a prepared model count to this client's share, and limit them."""
         if isinstance(prepared, EnginePreparedModel):
             prepared.client = self.client
+            prepared.limit(self._most_urgent)
 
     def active(self) -> None:
         """Note that the client does something that is paid for elsewhere."""

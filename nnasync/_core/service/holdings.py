@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import msgspec
 
 from nnasync._core.clock import Deadline
 from nnasync._core.engine_device.reasons import explained, first_of
@@ -54,7 +53,7 @@ from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.device import Buffer, Device, FencedExecution, Lowering, LoweringDevice, PreparedModel
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.fences import Fence
-from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Model, Request
+from nnasync.hal import Model, Request
 from nnasync.scheduler import NEVER_NS
 
 logger = logging.getLogger(__name__)
@@ -241,7 +240,7 @@ class Holdings:
                 lambda: prepare(
                     model,
                     message.preference,
-                    message.priority,
+                    min(message.priority, self._limits.priority),
                     _deadline(message.deadline_ns),
                     model_cache=files[0],
                     data_cache=files[1],
@@ -311,7 +310,7 @@ class Holdings:
 
         async def launch() -> FencedExecution:
             try:
-                config = _bounded(message.config)
+                config = self._limits.bounded(message.config)
                 launched = await prepared.execute_fenced(request, fences, config)
             except BaseException:
                 self._launches.pop(message.launch, None)
@@ -375,6 +374,7 @@ class Holdings:
                 self._account,
                 polls=message.polls,
                 ordered=message.ordered,
+                most_urgent=self._limits.priority,
                 check_tokens=self._check_tokens,
             )
         except BaseException:
@@ -503,9 +503,3 @@ def _fences(frame: Frame, count: int) -> list[Fence]:
 
 def _deadline(at_ns: int) -> Deadline | None:
     return None if at_ns == NEVER_NS else Deadline(at_ns)
-
-
-def _bounded(wanted: ExecutionConfig) -> ExecutionConfig:
-    """What a client wants, with loops that end."""
-    loop_timeout_ns = min(max(wanted.loop_timeout_ns, 0), MAXIMUM_LOOP_TIMEOUT_NS)
-    return msgspec.structs.replace(wanted, loop_timeout_ns=loop_timeout_ns)

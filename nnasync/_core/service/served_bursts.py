@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.message_queue import Handover, QueueReader, QueueWriter
@@ -13,7 +16,8 @@ from nnasync._core.service.client_account import ClientAccount, Stopwatch
 from nnasync._core.service.served_memories import Memories
 from nnasync._core.wire.connection import close_all
 from nnasync._core.wire.placement import SHORT_NS, Placement
-from nnasync.burst import BurstContext
+from nnasync.burst import BurstContext, BurstRequest
+from nnasync.burst.packets import UNDECODABLE, decode_request, encode
 from nnasync.device import Device
 from nnasync.errors import (
     BadState,
@@ -21,7 +25,7 @@ from nnasync.errors import (
     NNError,
     ResourceExhaustedTransient,
 )
-from nnasync.hal import Memory
+from nnasync.hal import Memory, Priority
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +47,16 @@ class ServedBurst:
         *,
         polls: bool,
         ordered: bool,
+        most_urgent: Priority,
         check_tokens: Callable[[Sequence[int]], object],
     ) -> None:
         """Takes the descriptors over; raises InvalidArgument for what are no queues.
 
-        Unless it is `ordered`, its requests are plain executions. `check_tokens` raises
-        InvalidArgument for tokens that are not of the client's buffers.
+        Unless it is `ordered`, its requests are plain executions. None gets a priority above
+        `most_urgent`. `check_tokens` raises InvalidArgument for tokens that are not of the client's
+        buffers.
         """
+        self._most_urgent = most_urgent
         self.ordered = ordered
         if len(fds) != 2 * Handover.COUNT:
             close_all(fds)
@@ -137,7 +144,16 @@ class ServedBurst:
             raise BadState("the burst is closed")
         while self._forgotten:
             context.free_memory(self._forgotten.popleft())
-        receive(packet)
+        receive(packet if self._most_urgent is Priority.HIGH else self._limited(packet))
+
+    def _limited(self, packet: bytes) -> bytes:
+        """A packet that asks for no higher priority than the client may have."""
+        with contextlib.suppress(*UNDECODABLE):
+            message = decode_request(packet)
+            wanted = message.priority if isinstance(message, BurstRequest) else None
+            if wanted is not None and wanted > self._most_urgent:
+                return encode(msgspec.structs.replace(message, priority=self._most_urgent))
+        return packet
 
     def forget(self, memory: int) -> None:
         """Let go of a memory that no later request names."""

@@ -65,7 +65,7 @@ class Running:
         """Raise ResourceExhaustedTransient where the device holds too many threads already."""
         if not self.lost:
             return
-        mine = (worker.lost for each, worker in self.pairs() if each.estimate is task.estimate)
+        mine = (worker.lost for each, worker in self.pairs() if each.owner is task.owner)
         if sum(mine) >= MOST_HANGING:
             text = (
                 f"{MOST_HANGING} executions of {task.name} hang on the device already; retry when "

@@ -23,15 +23,24 @@ GO, YIELD, ABORT = 0, 1, 2
 class StopFlag:
     """The flag that a running execution checks between operations: continue, yield or abort.
 
-    `loop_timeout_ns` limits each WHILE loop of the execution. `falls_back` is whether another
-    device may repeat a run that failed: not where that would hold up a loop, and not in a trial.
-    An engine that cannot look at the flag while it runs, but can be told to stop from another
-    thread, arms an interrupt for the time of the run. `demoted` is whether there may soon be more
-    urgent work: an engine with threads that never hold the interpreter lock may run it on one of
-    the lowest OS priority.
+    `loop_timeout_ns` limits each WHILE loop of the execution. `priority` is for parts of it that a
+    device in another process runs; None leaves it to that. `falls_back` is whether another device
+    may repeat a run that failed: not where that would hold up a loop, and not in a trial. An engine
+    that cannot look at the flag while it runs, but can be told to stop from another thread, arms an
+    interrupt for the time of the run. `demoted` is whether there may soon be more urgent work: an
+    engine with threads that never hold the interpreter lock may run it on one of the lowest OS
+    priority.
     """
 
-    __slots__ = ("_interrupt", "_lock", "demoted", "falls_back", "loop_timeout_ns", "raised")
+    __slots__ = (
+        "_interrupt",
+        "_lock",
+        "demoted",
+        "falls_back",
+        "loop_timeout_ns",
+        "priority",
+        "raised",
+    )
 
     def __init__(
         self, loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS, *, falls_back: bool = True
@@ -40,6 +49,7 @@ class StopFlag:
         self.demoted = False
         self.falls_back = falls_back
         self.loop_timeout_ns = loop_timeout_ns
+        self.priority: Priority | None = None
         self._interrupt: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
@@ -111,7 +121,10 @@ def contained(error: BaseException, who: str) -> NNError:
 
 
 class Task(Job):
-    """One execution on its way: queued, running, preempted, settled, released."""
+    """One execution on its way: queued, running, preempted, settled, released.
+
+    `owner` is the same object for all executions of one prepared model.
+    """
 
     __slots__ = (
         "_release",
@@ -125,6 +138,7 @@ class Task(Job):
         "is_counted",
         "launched_ns",
         "name",
+        "owner",
         "ready_ns",
         "started_ns",
         "stop",
@@ -141,6 +155,7 @@ class Task(Job):
         super().__init__(priority, estimate, deadline_ns)
         self.call = call
         self.name = name
+        self.owner: object = estimate
         self.stop = StopFlag()
         self.fence = Fence()
         self.alarm: Alarm | None = None

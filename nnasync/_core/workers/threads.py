@@ -28,7 +28,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.scheduler import AGING_NS, NEVER_NS, Estimate, Job, Scheduler, displaced
+from nnasync.scheduler import AGING_NS, NEVER_NS, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
 
@@ -260,10 +260,10 @@ class Workers:
         with self._lock:
             self._demotion.expect_no_more(model)
 
-    def dismiss(self, estimate: Estimate, error: NNError) -> None:
-        """Answer what is in flight of the prepared model of this estimate with an error."""
+    def dismiss(self, owner: object, error: NNError) -> None:
+        """Answer what is in flight of the prepared model of this owner with an error."""
         with self._lock:
-            live = [task for task in self._live if task.estimate is estimate]
+            live = [task for task in self._live if task.owner is owner]
         for task in live:
             self.settle(task, error)
 

@@ -172,4 +172,5 @@ def _sendable(config: ExecutionConfig) -> ExecutionConfig:
         min(max(config.deadline_ns, -NEVER_NS), NEVER_NS),
         min(max(config.loop_timeout_ns, 0), NEVER_NS),
         None if duration_ns is None else min(max(duration_ns, 0), NEVER_NS),
+        config.priority,
     )

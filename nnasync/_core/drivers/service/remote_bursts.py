@@ -41,6 +41,7 @@ from nnasync.burst import (
     ResultDecoder,
     result_of,
 )
+from nnasync.burst.packets import request_of
 from nnasync.errors import (
     BadState,
     DeviceDied,
@@ -239,7 +240,9 @@ class RemoteBurst:
         if message is None:
             self._send_unread(packet)
             return
-        config = ExecutionConfig(message.measure, message.deadline_ns, message.loop_timeout_ns)
+        config = ExecutionConfig(
+            message.measure, message.deadline_ns, message.loop_timeout_ns, None, message.priority
+        )
         try:
             answer = self.exchange(serial, message.arguments, config)
         except (DeviceDied, ResourceExhausted):
@@ -267,10 +270,7 @@ class RemoteBurst:
         if self._callback is not None:
             known = self._known.get(arguments)
             arguments = self._numbered(arguments) if known is None else known[0]
-        request = BurstRequest(
-            serial, arguments, config.measure, config.deadline_ns, config.loop_timeout_ns
-        )
-        self._send(serial, encode(request))
+        self._send(serial, encode(request_of(serial, arguments, config)))
         return self._look(serial)
 
     def _send(self, serial: int | None, packet: bytes) -> None:
