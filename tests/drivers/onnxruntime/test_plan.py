@@ -19,6 +19,7 @@ from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSi
 from nnasync.extensions import ONNX, GraphOperation
 from nnasync.hal import Array, ExecutionPreference, Model
 from tests.importers.onnx.files import (
+    BOOL,
     DOUBLE,
     FLOAT,
     INT64,
@@ -255,6 +256,26 @@ def test_a_long_loop_of_the_real_engine_is_terminated(tmp_path: Path) -> None:
     thread.join()
     assert results == [False]
     assert call.run(StopFlag())
+
+
+def test_a_loop_that_zeros_never_end_can_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnasync._core.drivers.onnxruntime.plan._MOST_WARM_S", 0.05)
+    body = message(
+        [node("Mul", ["s", "two"], ["s2"]), node("Less", ["s2", "limit"], ["c2"])],
+        [("i", INT64, ()), ("c", BOOL, ()), ("s", FLOAT, (1,))],
+        [("c2", BOOL, (1,)), ("s2", FLOAT, (1,))],
+        {"two": np.float32(2), "limit": np.float32(40)},
+    ).graph
+    graph = message(
+        [node("Loop", ["", "go", "x"], ["y"], body=body)],
+        [("x", FLOAT, (1,))],
+        [("y", FLOAT, (1,))],
+        {"go": np.array(True)},
+    )
+    (result,) = run(OnnxRuntimeEngine(), wrap(written(tmp_path, graph)), [np.ones(1, np.float32)])
+    assert result == [64]
 
 
 def test_short_runs_are_not_armed(tmp_path: Path) -> None:

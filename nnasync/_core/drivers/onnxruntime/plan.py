@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array, Shape, Struct
 
 _WARM_RUNS = 2
+_MOST_WARM_S = 5.0
+"""A warm-up that takes longer is terminated."""
 
 
 class SessionPort(Struct, frozen=True):
@@ -93,7 +96,8 @@ class OnnxPlan(Plan):
     def warm_up(self) -> None:
         """Run, if all shapes are known, so that the first execution is as fast as others.
 
-        The first run finds out how memory is used, the second uses it so.
+        The first run finds out how memory is used, the second uses it so. A loop that zeros never
+        end is given up after a while.
         """
         if not all(port.is_settled for port in self._inputs):
             return
@@ -104,11 +108,16 @@ class OnnxPlan(Plan):
         for port in self._outputs:
             binding.bind_output(port.name, "cpu")
         options = package().RunOptions()
+        limit = threading.Timer(_MOST_WARM_S, setattr, (options, "terminate", True))
+        limit.start()
         try:
             for _ in range(_WARM_RUNS):
                 self._session.run_with_iobinding(binding, options)
         except Exception:  # what zeros cannot do, the caller's numbers may
             return
+        finally:
+            limit.cancel()
+            limit.join()
 
     def _bind_inputs(self, binding: Any, inputs: Sequence[Array | None]) -> list[Move]:
         """Binds the inputs; returns the copies to make before each run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nnasync._core.importers.onnx import (
+    control_flow,
     dense_layers,
     elementwise,
     movement,
@@ -16,22 +17,13 @@ from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 from nnasync._core.importers.onnx.preparation import Step, prepare
 from nnasync._core.importers.onnx.quantized_forms import with_floats
 from nnasync._core.importers.onnx.scope import OnnxScope
+from nnasync._core.model import ModelBuilder
 from nnasync.errors import ModelError
 from nnasync.hal import Model
 
 __all__ = ["CONVERTERS", "convert"]
 
 _OLDEST_OPSET = 11
-
-CONVERTERS: dict[str, Convert] = {
-    **elementwise.CONVERTERS,
-    **dense_layers.CONVERTERS,
-    **movement.CONVERTERS,
-    **quantization.CONVERTERS,
-    **recurrent.CONVERTERS,
-    **windows.CONVERTERS,
-}
-"""How each operator becomes operations."""
 
 
 def convert(graph: OnnxGraph, name: str) -> Model:
@@ -40,20 +32,25 @@ def convert(graph: OnnxGraph, name: str) -> Model:
         raise ModelError(f"has opset {graph.opset}, the oldest that is translated is 11")
     graph = with_floats(with_constants(graph))
     _check_known(graph)
-    scope = OnnxScope(graph, name)
+    builder = ModelBuilder(name)
+    scope = OnnxScope(graph, builder)
     for port in graph.inputs:
         scope.add_input(port)
-    for step in prepare(graph):
-        _convert(scope, step)
+    _convert_all(scope)
     for port in graph.outputs:
         scope.add_output(port)
-    return scope.builder.build()
+    return builder.build()
+
+
+def _convert_all(scope: OnnxScope) -> None:
+    for step in prepare(scope.graph):
+        _convert(scope, step)
 
 
 def _check_known(graph: OnnxGraph) -> None:
     found: dict[str, list[OnnxNode]] = {}
     for node in graph.nodes:
-        if (node.type not in CONVERTERS and node.type not in FOLDED) or node.has_subgraph:
+        if node.type not in CONVERTERS and node.type not in FOLDED:
             found.setdefault(node.type, []).append(node)
     if found:
         told = [
@@ -85,3 +82,15 @@ def _fold(scope: OnnxScope, node: OnnxNode) -> bool:
         return False
     scope.define(node.outputs[0], fold(node, [array for array in arrays if array is not None]))
     return True
+
+
+CONVERTERS: dict[str, Convert] = {
+    **elementwise.CONVERTERS,
+    **dense_layers.CONVERTERS,
+    **movement.CONVERTERS,
+    **quantization.CONVERTERS,
+    **recurrent.CONVERTERS,
+    **windows.CONVERTERS,
+    **control_flow.converters(_convert_all),
+}
+"""How each operator becomes operations."""

@@ -20,7 +20,15 @@ from nnasync._core.formats.onnx import MAX_FILE_BYTES
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Array, Struct
 
-__all__ = ["OnnxGraph", "OnnxNode", "OnnxPort", "parse", "read_bytes", "read_graph"]
+__all__ = [
+    "OnnxGraph",
+    "OnnxNode",
+    "OnnxPort",
+    "parse",
+    "read_bytes",
+    "read_graph",
+    "reads_of",
+]
 
 _STANDARD = ("", "ai.onnx")
 _EXTERNAL = 1
@@ -41,14 +49,20 @@ class OnnxPort(Struct, frozen=True):
 
 
 class OnnxNode(msgspec.Struct, frozen=True, eq=False):
-    """One operator; an input that is left out is "". Subgraphs of attributes are not read."""
+    """One operator; an input that is left out is "". Subgraphs of attributes stand apart."""
 
     index: int
     type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
-    has_subgraph: bool = False
+    graphs: dict[str, OnnxGraph] = msgspec.field(default_factory=dict)
+
+    @property
+    def reads(self) -> set[str]:
+        """The names that it reads, and its subgraphs from around them."""
+        found = {name for graph in self.graphs.values() for name in reads_of(graph)}
+        return found.union(self.inputs)
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute, or its default."""
@@ -63,6 +77,15 @@ class OnnxGraph(msgspec.Struct, frozen=True, eq=False):
     constants: dict[str, Array]
     nodes: tuple[OnnxNode, ...]
     opset: int
+
+
+def reads_of(graph: OnnxGraph) -> set[str]:
+    """The names that a subgraph reads from around it."""
+    made = {*graph.constants, *(port.name for port in graph.inputs)}
+    made.update(name for node in graph.nodes for name in node.outputs)
+    read = {name for node in graph.nodes for name in node.reads}
+    read.update(port.name for port in graph.outputs)
+    return read - made - {""}
 
 
 def package() -> Any:
@@ -139,22 +162,30 @@ def _check_sizes(tensors: list[Any]) -> None:
 
 
 def _graph(message: Any) -> OnnxGraph:
-    graph = message.graph
     opset = max((o.version for o in message.opset_import if o.domain in _STANDARD), default=0)
+    found = _graph_of(message.graph, opset)
+    for port in (*found.inputs, *found.outputs):
+        if not port.element:
+            raise ModelError(f'"{port.name}" is no tensor')
+    return found
+
+
+def _graph_of(graph: Any, opset: int) -> OnnxGraph:
     to_array = package().numpy_helper.to_array
     constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     return OnnxGraph(
         inputs=tuple(_port(value) for value in graph.input if value.name not in constants),
         outputs=tuple(_port(value) for value in graph.output),
         constants=constants,
-        nodes=tuple(_node(index, node) for index, node in enumerate(graph.node)),
+        nodes=tuple(_node(index, node, opset) for index, node in enumerate(graph.node)),
         opset=opset,
     )
 
 
 def _port(value: Any) -> OnnxPort:
+    """A port; what is no tensor, or in a subgraph has no type, has element type 0."""
     if not value.type.HasField("tensor_type"):
-        raise ModelError(f'"{value.name}" is no tensor')
+        return OnnxPort(value.name, 0, None)
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return OnnxPort(value.name, tensor.elem_type, None)
@@ -166,12 +197,15 @@ def _port(value: Any) -> OnnxPort:
     return OnnxPort(value.name, tensor.elem_type, shape, labels)
 
 
-def _node(index: int, node: Any) -> OnnxNode:
+def _node(index: int, node: Any, opset: int) -> OnnxNode:
     to_value = package().helper.get_attribute_value
     to_array = package().numpy_helper.to_array
     attributes: dict[str, Any] = {}
+    graphs: dict[str, OnnxGraph] = {}
     for attribute in node.attribute:
         if attribute.type in _SUBGRAPHS:
+            if attribute.type == _SUBGRAPHS[0]:
+                graphs[attribute.name] = _graph_of(attribute.g, opset)
             continue
         value = to_value(attribute)
         if attribute.type == 4:
@@ -184,5 +218,5 @@ def _node(index: int, node: Any) -> OnnxNode:
         inputs=tuple(node.input),
         outputs=tuple(node.output),
         attributes=attributes,
-        has_subgraph=any(attribute.type in _SUBGRAPHS for attribute in node.attribute),
+        graphs=graphs,
     )

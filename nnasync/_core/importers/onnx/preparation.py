@@ -40,9 +40,9 @@ class Step(msgspec.Struct, frozen=True, eq=False):
 
 def prepare(graph: OnnxGraph) -> list[Step]:
     """The steps of a graph, in order."""
-    uses = Counter(name for node in graph.nodes for name in set(node.inputs))
+    uses = Counter(name for node in graph.nodes for name in node.reads)
     uses.update(port.name for port in graph.outputs)
-    followers = {name: node for node in graph.nodes for name in node.inputs}
+    followers = {name: node for node in graph.nodes for name in node.reads}
     done: set[int] = set()
     steps = []
     for node in graph.nodes:

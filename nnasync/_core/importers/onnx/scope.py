@@ -16,7 +16,8 @@ import numpy as np
 from nnasync._core.formats.onnx import element_of
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync._core.importers.onnx.preparation import Step
-from nnasync._core.model import ModelBuilder, Value
+from nnasync._core.model import Value
+from nnasync._core.model.control_flow import ControlFlow
 from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, Shape
@@ -72,17 +73,17 @@ class Target(msgspec.Struct, frozen=True, eq=False):
 class OnnxScope:
     """Finds or makes the value of each name; converters read from it and write to it."""
 
-    def __init__(self, graph: OnnxGraph, name: str) -> None:
+    def __init__(self, graph: OnnxGraph, builder: ControlFlow) -> None:
         self.graph = graph
-        self.builder = ModelBuilder(name)
+        self.builder = builder
         self.done: set[int] = set()
         self._values: dict[str, Value | Array | QuantizedView | QuantizedConstant] = dict(
             graph.constants
         )
         self._made: dict[str, Value] = {}
-        self._uses = Counter(name for node in graph.nodes for name in set(node.inputs))
+        self._uses = Counter(name for node in graph.nodes for name in node.reads)
         self._uses.update(port.name for port in graph.outputs)
-        self._followers = {name: node for node in graph.nodes for name in node.inputs}
+        self._followers = {name: node for node in graph.nodes for name in node.reads}
 
     # -- the model's border
 
@@ -171,6 +172,18 @@ class OnnxScope:
             raise ModelError(f"input {position} is missing")
         return self.value(node.inputs[position])
 
+    def operand(self, name: str) -> Value | None:
+        """The operand behind a name as it is; None for a constant.
+
+        Raises ModelError where the name is not known.
+        """
+        found = self._values.get(name)
+        if found is None:
+            raise ModelError(f'"{name}" is used before an operator writes it')
+        if isinstance(found, QuantizedView):
+            return found.value
+        return found if isinstance(found, Value) else None
+
     def quantized(self, name: str) -> Value | None:
         """The integers behind a name, if it is a view of some or a constant of one scale."""
         found = self._values.get(name)
@@ -238,6 +251,20 @@ class OnnxScope:
         if other not in self._values:
             raise ModelError(f'"{other}" is used before an operator writes it')
         self.define(name, self._values[other])
+
+    def borrow(
+        self, other: OnnxScope, name: str, operand: Value | None = None, as_name: str = ""
+    ) -> None:
+        """Give a name the value that it has in another scope.
+
+        There `operand` stands for the one of that scope, where it is of another subgraph.
+        """
+        found = other._values.get(name)
+        if found is None:
+            raise ModelError(f'"{name}" is used before an operator writes it')
+        if operand is not None:
+            found = QuantizedView(operand) if isinstance(found, QuantizedView) else operand
+        self.define(as_name or name, found)
 
     def emit(self, step: Step, type: OperationType, *inputs: Input) -> Value:
         """Add a float operation whose result is the step's."""
