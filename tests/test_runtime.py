@@ -101,6 +101,17 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         nn.Options(**options)
 
 
+def test_the_old_name_of_aging_ms_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="ageing_ms is called aging_ms now"):
+        options = nn.Options(ageing_ms=700)
+    assert options == nn.Options(aging_ms=700)
+    with (
+        pytest.warns(DeprecationWarning, match="ageing_ms"),
+        pytest.raises(InvalidArgument, match="aging_ms must be 1 or more, got 0"),
+    ):
+        nn.Options(ageing_ms=0)
+
+
 async def test_an_error_of_the_body_comes_out_as_it_is() -> None:
     class Mine(Exception):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Literal
 
 import msgspec
@@ -48,7 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
     folder of the user's. hang_after_s: an isolated device whose process gives no sign of life for
     so many seconds, while something is awaited of it, is killed (0: never). revive: networks whose
-    isolated device died are compiled again, in the background.
+    isolated device died are compiled again, in the background. ageing_ms: what aging_ms was called
+    before; it warns.
     """
 
     cores: int = msgspec.field(default_factory=_cores)
@@ -68,8 +70,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str | os.PathLike[str] | None = None
     hang_after_s: float = 10
     revive: bool = False
+    ageing_ms: float | None = None
 
     def __post_init__(self) -> None:
+        if self.ageing_ms is not None:
+            warnings.warn("ageing_ms is called aging_ms now", DeprecationWarning, stacklevel=2)
+            msgspec.structs.force_setattr(self, "aging_ms", self.ageing_ms)
+            msgspec.structs.force_setattr(self, "ageing_ms", None)
         counts: tuple[object, ...] = (self.cores, self.queue_limit)
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InvalidArgument(f"cores and queue_limit must be 1 or more: {counts}")
