@@ -151,18 +151,13 @@ class JustInTimeEngine(EngineBase):
     name = "just-in-time"
     version = "1.0"
     type = hal.DeviceType.CPU
-    extensions: tuple[hal.Extension, ...] = ()
-    concurrency = 0
     cache_files = (1, 1)
     caches_late = True
     capabilities = hal.Capabilities(
-        relaxed_float32_to_float16_performance_scalar=hal.PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=hal.PerformanceInfo(0.9, 0.9),
         operand_performance=hal.uniform_performance(
             hal.PerformanceInfo(0.9, 0.9), [hal.OperandType.TENSOR_FLOAT32]
         ),
-        if_performance=hal.PerformanceInfo(),
-        while_performance=hal.PerformanceInfo(),
     )
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Make `tests/vectors`: small cases of every operation and type, and outputs of two networks.
+"""Make small cases of every operation and type, and outputs of two networks.
 
 The cases are drawn at random, and their expected outputs are those of the reference device, which
 has to give the same bytes with and without a plan. Each is then put to every engine that is
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 import nnasync as nn
-from nnasync.conformance import Runner
+from nnasync.conformance import OWN_CASES, Runner
 from nnasync.conformance.cases import Case, case_files, parse_case, read_cases
 from nnasync.conformance.results import CaseOutcome
 from nnasync.devices import REFERENCE, installed
@@ -119,7 +119,7 @@ async def official_counts(judge: Judge, folder: Path) -> dict[str, int]:
 def write_lines(lines: Sequence[bytes]) -> None:
     """The case file; the same lines make the same bytes."""
     text = b"".join(line + b"\n" for line in lines)
-    (FOLDER / "operations.jsonl.gz").write_bytes(gzip.compress(text, 9, mtime=0))
+    OWN_CASES.write_bytes(gzip.compress(text, 9, mtime=0))
 
 
 def write_networks() -> None:

@@ -221,7 +221,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         modules = sorted({each.nodeid.split("::")[0] for each in missing})
         terminalreporter.write_line(
             f"NOT RUN: official cases and networks, without ../shared ({', '.join(modules)});"
-            " the project's own in tests/vectors are in a clone with it",
+            " the project's own are in a clone with it",
             yellow=True,
         )
 

@@ -78,16 +78,11 @@ def test_programs_print_what_the_page_says(number: int, capsys: pytest.CaptureFi
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_succeed(
-    command: str, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [
-        word.replace("CASES_DIR", str(shared / "cts" / "V1_0.jsonl.gz"))
-        for word in shlex.split(command)[1:]
-    ]
+def test_commands_succeed(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command)[1:]
     quick = {
         "devices": [],
-        "conformance": ["--spec", "fully_connected_float*", "--jobs", "1"],
+        "conformance": ["--spec", "fully_connected*", "--jobs", "1"],
         "conformance hal": ["--only", "caching/*offset*"],
         "randomgraph": ["--jobs", "1", "--save", str(tmp_path)],
     }

@@ -113,16 +113,11 @@ class DenseEngine(EngineBase):
     name = "dense-cpu"
     version = "1.0"
     type = hal.DeviceType.CPU
-    extensions: tuple[hal.Extension, ...] = ()
-    concurrency = 0
     capabilities = hal.Capabilities(
-        relaxed_float32_to_float16_performance_scalar=hal.PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=hal.PerformanceInfo(0.7, 0.7),
         operand_performance=hal.uniform_performance(
             hal.PerformanceInfo(0.7, 0.7), [hal.OperandType.TENSOR_FLOAT32]
         ),
-        if_performance=hal.PerformanceInfo(),
-        while_performance=hal.PerformanceInfo(),
     )
 
     def supported_operations(self, model: hal.Model) -> list[bool]:

@@ -17,7 +17,7 @@ from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
 from nnasync.cli.text import table
-from nnasync.conformance import CaseResult, Path, Plan, Report, Selection, driver_facts
+from nnasync.conformance import OWN_CASES, CaseResult, Path, Plan, Report, Selection, driver_facts
 from nnasync.conformance.parallel import run_parallel
 from nnasync.conformance.result_counts import Counts, Failure
 from nnasync.errors import InvalidArgument
@@ -26,6 +26,7 @@ from nnasync.hal import HalVersion
 __all__ = ["add_parser"]
 
 _EXAMPLES = """examples:
+  nnasync conformance --device litert-cpu
   nnasync conformance cases/ --device nnasync-reference
   nnasync conformance cases/ --device nnasync-reference --spec 'conv2d*' --path all --timing
   nnasync conformance V1_2.jsonl.gz --device nnasync-reference --version 1.2 --json result.json
@@ -40,6 +41,7 @@ _SHOWN_PER_OPERATION = 3
 _SHOWN = 60
 _SHOWN_REASONS = 20
 _REASON_WIDTH = 240
+_LINE_WIDTH = 100
 _TOLD_EVERY = 500
 
 
@@ -57,7 +59,10 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "place", metavar="CASES_DIR", nargs="?", help="folder of case files, or one file"
+        "place",
+        metavar="CASES_DIR",
+        nargs="?",
+        help="folder of case files, or one file (the cases that come with nnasync)",
     )
     parser.add_argument(
         "--suite",
@@ -130,8 +135,6 @@ def _version(text: str) -> str:
 def _command(arguments: argparse.Namespace) -> int:
     wants_hal = arguments.suite == _HAL
     _check_options(arguments, _CASES_OPTIONS if wants_hal else _HAL_OPTIONS)
-    if not wants_hal and arguments.place is None:
-        raise InvalidArgument("say where the cases are: nnasync conformance CASES_DIR")
 
     async def main() -> int:
         return await (run_hal_suite(arguments) if wants_hal else _run(arguments))
@@ -153,9 +156,9 @@ def _check_options(arguments: argparse.Namespace, foreign: Sequence[str]) -> Non
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    path = arguments.path or Path.SYNC.value
+    path, place = arguments.path or Path.SYNC.value, arguments.place or str(OWN_CASES)
     plan = Plan(
-        place=arguments.place,
+        place=place,
         device=arguments.device,
         selection=Selection(spec=arguments.spec or "*", version=arguments.version),
         paths=_paths(path, arguments.lowering),
@@ -180,7 +183,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     progress.close()
     duration_s = time.monotonic() - started_s
     if not progress.done and not interruption.signal:
-        raise InvalidArgument(f"no case in {arguments.place} is of these specs and this version")
+        raise InvalidArgument(f"no case in {place} is of these specs and this version")
     if arguments.json:
         data = {"device": plan.device, "duration_s": round(duration_s, 1), **report.as_data()}
         encoded = msgspec.json.format(msgspec.json.encode(data))
@@ -203,7 +206,11 @@ def _paths(path: str, lowering: str | None) -> tuple[Path, ...]:
 
 
 def _text(report: Report, device: str, duration_s: float) -> str:
-    operations = [(name, *_cells(counts)) for name, counts in report.operations().items()]
+    by_name = report.operations()
+    taken = {
+        name: each for name, each in by_name.items() if each.passed + each.failed + each.known_gaps
+    }
+    operations = [(name, *_cells(counts)) for name, counts in taken.items()]
     operations.append(("all cases", *_cells(report.counts)))
     runs = [
         (
@@ -220,6 +227,9 @@ def _text(report: Report, device: str, duration_s: float) -> str:
         table(("operation", "passed", "failed", "unsupported", "known gaps"), operations),
         table(("runs", "passed", "failed", "unsupported"), runs),
     ]
+    if len(taken) < len(by_name):
+        others = sorted(by_name.keys() - taken.keys())
+        parts.insert(1, textwrap.fill(f"no case is taken of: {', '.join(others)}", _LINE_WIDTH))
     if report.failures:
         parts.append("\n".join(_failure_lines(report.failures)))
     parts += [f"known gap: {gap.name}: {gap.gap}" for gap in report.gaps[:_SHOWN]]

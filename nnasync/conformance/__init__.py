@@ -8,6 +8,7 @@ processes, `report` counts.
 from __future__ import annotations
 
 from nnasync._core.drivers import driver_facts as driver_facts
+from nnasync.conformance.cases import OWN_CASES as OWN_CASES
 from nnasync.conformance.cases import Case as Case
 from nnasync.conformance.cases import Selection as Selection
 from nnasync.conformance.cases import case_files as case_files
@@ -23,6 +24,7 @@ from nnasync.conformance.results import Variant as Variant
 from nnasync.conformance.runner import Runner as Runner
 
 __all__ = [
+    "OWN_CASES",
     "Case",
     "CaseResult",
     "CaseOutcome",

@@ -49,6 +49,7 @@ from nnasync.memory import Pool
 
 __all__ = [
     "EVERYTHING",
+    "OWN_CASES",
     "Case",
     "Expected",
     "Selection",
@@ -105,6 +106,10 @@ class Selection(Struct, frozen=True):
 
 
 EVERYTHING = Selection()
+
+
+OWN_CASES = Path(__file__).with_name("operations.jsonl.gz")
+"""The cases that come with nnasync: two and more of each operation and type."""
 
 
 def case_files(place: Path) -> list[Path]:

@@ -224,6 +224,10 @@ class Engine(Protocol):
 class EngineBase:
     """The members of `Engine` that an engine may leave out; engines inherit it."""
 
+    extensions: tuple[Extension, ...] = ()
+    """Vendor extensions that are supported in full."""
+    concurrency: int = 0
+    """How many executions of one plan may run at once; 0 means any number."""
     tries_ahead: bool = False
     """Whether plans may be run on arbitrary inputs before their first execution."""
     caches_late: bool = False

@@ -102,13 +102,16 @@ class OperandPerformance(Struct, gc=False):
 
 
 class Capabilities(Struct):
-    """Performance figures of a device; `operand_performance` is sorted by type."""
+    """Performance figures of a device; `operand_performance` is sorted by type.
 
-    relaxed_float32_to_float16_performance_scalar: PerformanceInfo
-    relaxed_float32_to_float16_performance_tensor: PerformanceInfo
-    operand_performance: tuple[OperandPerformance, ...]
-    if_performance: PerformanceInfo
-    while_performance: PerformanceInfo
+    What is not stated is infinite: the device does not compute it.
+    """
+
+    relaxed_float32_to_float16_performance_scalar: PerformanceInfo = PerformanceInfo()
+    relaxed_float32_to_float16_performance_tensor: PerformanceInfo = PerformanceInfo()
+    operand_performance: tuple[OperandPerformance, ...] = ()
+    if_performance: PerformanceInfo = PerformanceInfo()
+    while_performance: PerformanceInfo = PerformanceInfo()
 
 
 class DataLocation(Struct, gc=False):

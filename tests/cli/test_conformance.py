@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from nnasync._core import validation
 from nnasync._core.drivers import DRIVERS
 from nnasync.cli import conformance, main
 from tests.conformance.small_cases import addition, impossible, quantized_sum, rectified, write
+from tests.installing import install, installing
 
 REFERENCE = "nnasync-reference"
 
@@ -25,6 +27,21 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "a.jsonl", [addition(), quantized_sum(), impossible()])
     write(tmp_path / "b.jsonl.gz", [rectified(version="V1_2")])
     return tmp_path
+
+
+ONLY_ADD = """
+from nnasync.devices import ReferenceEngine
+from nnasync.hal import OperationType
+
+class OnlyAdd(ReferenceEngine):
+    name = "only-add"
+
+    def supported_operations(self, model):
+        return [each.type == OperationType.ADD for each in model.main.operations]
+
+def make():
+    return OnlyAdd()
+"""
 
 
 def call(folder: Path, *options: str, device: str = REFERENCE) -> int:
@@ -99,6 +116,19 @@ def test_known_gaps_do_not_fail(
 def test_a_device_that_computes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "--jobs", "1", device="null") == 1
     assert rows(capsys.readouterr().out)["RELU"][:2] == ["0", "1"]
+
+
+def test_operations_of_which_no_case_is_taken_are_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "package"
+    install(source, {"only-add": "only:make"}, {"only": ONLY_ADD})
+    with installing(source):
+        assert call(folder, "--jobs", "1", device="only-add") == 0
+    told = capsys.readouterr().out
+    assert rows(told)["ADD"] == ["3", "0", "0", "0"]
+    assert "RELU" not in rows(told)
+    assert "no case is taken of: RELU" in told.splitlines()
 
 
 def test_selection(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,5 +296,10 @@ def test_cases_take_no_options_of_the_hal_suite(
 ) -> None:
     assert call(folder, "--only", "basics") == 1
     assert "--only is not for --suite cases" in capsys.readouterr().err
-    assert main(["conformance", "--device", REFERENCE]) == 1
-    assert "say where the cases are" in capsys.readouterr().err
+
+
+def test_the_cases_that_come_with_nnasync_are_the_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["conformance", "--device", REFERENCE, "--spec", "abs", "--jobs", "1"]) == 0
+    assert re.search(r"[1-9]\d* passed, 0 failed, 0 unsupported", capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The project's own cases and networks in `tests/vectors`, which a clone has with it."""
+"""The project's own cases, which come with the package, and networks in `tests/vectors`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync.cli import demo_data
-from nnasync.conformance import Report, Runner, driver_facts
+from nnasync.conformance import OWN_CASES, Report, Runner, driver_facts
 from nnasync.conformance.cases import Case, parse_case, read_cases
 from nnasync.hal import Array, OperandLifeTime, OperationType
 from nnasync.kernels import OPERATIONS
@@ -29,7 +29,7 @@ CONTROL_FLOW = {OperationType.IF, OperationType.WHILE}
 
 @functools.cache
 def cases() -> tuple[Case, ...]:
-    return tuple(read_cases(FOLDER / "operations.jsonl.gz"))
+    return tuple(read_cases(OWN_CASES))
 
 
 @functools.cache

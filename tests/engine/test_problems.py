@@ -9,9 +9,17 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
-from nnasync.engine import EngineBase, problems
+from nnasync.engine import EngineBase, Plan, problems
 from nnasync.errors import GeneralFailure, InvalidArgument
-from tests.rigs import REFERENCE, ROW, doubler, runtime
+from nnasync.hal import (
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    Model,
+    PerformanceInfo,
+    lookup,
+)
+from tests.rigs import REFERENCE, ROW, double, doubler, runtime
 
 pytestmark = [
     pytest.mark.one_loop("Problems are the same on every loop."),
@@ -25,10 +33,19 @@ MEMBERS = (
     "version",
     "type",
     "capabilities",
-    "extensions",
-    "concurrency",
     "supported_operations",
     "compile",
+)
+
+
+OPTIONAL = (
+    "caches_late",
+    "concurrency",
+    "extensions",
+    "get_ready",
+    "loading_ns",
+    "tries_ahead",
+    "why_not",
 )
 
 
@@ -64,15 +81,14 @@ def test_what_is_missing_is_named(name: str) -> None:
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:
-    found = problems(engine_without("capabilities", "concurrency"))
-    assert found == ("it has no `capabilities`", "it has no `concurrency`")
+    found = problems(engine_without("capabilities", "version"))
+    assert found == ("it has no `capabilities`", "it has no `version`")
 
 
 def test_what_an_engine_would_inherit_is_named() -> None:
     whole = Part(NullEngine(), *MEMBERS)
     assert problems(whole) == tuple(
-        f"it has no `{name}` (engines inherit it from EngineBase)"
-        for name in ("caches_late", "get_ready", "loading_ns", "tries_ahead", "why_not")
+        f"it has no `{name}` (engines inherit it from EngineBase)" for name in OPTIONAL
     )
 
 
@@ -114,7 +130,7 @@ def test_lowerings_need_cores() -> None:
     assert problems(engine) == ("it has no `cores` (an engine with `lowerings` needs it)",)
 
 
-@pytest.mark.parametrize("missing", ["capabilities", "concurrency", "compile"])
+@pytest.mark.parametrize("missing", ["capabilities", "version", "compile"])
 async def test_opening_a_runtime_tells(missing: str) -> None:
     with pytest.raises(InvalidArgument, match=rf"PartEngine is no Engine: it has no `{missing}`"):
         async with runtime(engine_without(missing)):
@@ -191,3 +207,22 @@ async def test_beside_the_reference_nothing_incomplete_costs_an_answer() -> None
             told = [each.reason for each in report.rejections]
             told += [each.reason for each in report.fallbacks]
             assert any("it has no `" in each for each in told)
+
+
+async def test_six_members_are_an_engine() -> None:
+    class Least(EngineBase):
+        name, version, type = "least", "1", DeviceType.CPU
+        capabilities = Capabilities()
+
+        def supported_operations(self, model: Model) -> list[bool]:
+            return [True] * len(model.main.operations)
+
+        def compile(self, model: Model, preference: ExecutionPreference) -> Plan:
+            return NullEngine(compute=double).compile(model, preference)
+
+    assert problems(Least()) == ()
+    async with runtime(Least()) as rt:
+        net = await rt.compile(doubler())
+        assert (await net(ROW) == 2 * ROW).all()
+        capabilities = await rt.device("least").get_capabilities()
+        assert lookup(capabilities.operand_performance, 3) == PerformanceInfo()
