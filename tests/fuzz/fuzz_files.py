@@ -5,9 +5,10 @@
     python -m tests.fuzz.fuzz_files --seed 0 --only 4711 FILE ...      one of them, with its trace
 
 Each run takes a file, changes some of its bytes, and loads it: that gives a model or a typed error,
-takes at most 4 times the file and 512 MiB of memory, and ends. With `--run` what is loaded is
-compiled by LiteRT and the reference besides, and run once. Run `n` of a seed and of some files is
-always the same. Processes that do it can be lost, as those of `fuzz_models`, which this uses.
+takes at most 4 times the file and 512 MiB of memory, and ends. With `--run` what is loaded, and
+the file as a whole besides, is compiled by LiteRT and the reference, and run once.
+Run `n` of a seed and of some files is always the same. Processes
+that do it can be lost, as those of `fuzz_models`, which this uses.
 """
 
 from __future__ import annotations
@@ -101,29 +102,43 @@ def attempt(path: Path, *, runs: bool) -> Outcome:
     taken = peak_bytes() - before
     if taken > SHARE * path.stat().st_size + SLACK_BYTES:
         raise Finding(f"took {taken >> 20} MiB of memory ({outcome.value})")
-    return run(model) if runs and outcome is Outcome.RAN else outcome
+    if not runs or outcome is not Outcome.RAN:
+        return outcome
+    try:
+        run(load(path, form="whole"))
+    except NNError:
+        pass
+    return run(model)
 
 
 def run(model: Model) -> Outcome:
     """Compile and run a model on the engines that take it."""
     outcome = Outcome.NOT_PREPARED
+    ends = (*model.main.input_indexes, *model.main.output_indexes)
+    if any(nbytes(model, index) > MOST_INPUT_BYTES for index in ends):
+        return Outcome.NOT_RUN
     for engine in (LiteRTEngine(), ReferenceEngine()):
         if not all(engine.supported_operations(model)):
             continue
         try:
             plan = engine.compile(model, FAST)
-            inputs = [random_input(model, index) for index in model.main.input_indexes]
+            inputs = [some_input(model, index) for index in model.main.input_indexes]
             outputs = [output_of(model, index) for index in model.main.output_indexes]
-            if all(array.nbytes < MOST_INPUT_BYTES for array in inputs):
-                plan.bind(inputs, outputs).run(StopFlag())
-                outcome = Outcome.RAN
+            plan.bind(inputs, outputs).run(StopFlag())
+            outcome = Outcome.RAN
         except NNError:
             outcome = Outcome.FAILED if outcome is not Outcome.RAN else outcome
     return outcome
 
 
-def random_input(model: Model, index: int) -> Any:
-    """Numbers for an input; of open dimensions 1."""
+def nbytes(model: Model, index: int) -> int:
+    """The size of an input or output; of open dimensions 1."""
+    operand = model.main.operands[index]
+    return hal.byte_size(operand.type, [size or 1 for size in operand.dimensions])
+
+
+def some_input(model: Model, index: int) -> Any:
+    """Numbers for an input."""
     operand = model.main.operands[index]
     shape = [size or 1 for size in operand.dimensions]
     return np.ones(shape, hal.dtype_of(operand.type))

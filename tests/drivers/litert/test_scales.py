@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from nnasync._core.drivers.litert.flatbuffer import FileTensor
-from nnasync._core.drivers.litert.node import LiteRTUnsupported
-from nnasync._core.drivers.litert.scales import check_multipliers, check_scales
+from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_multipliers, check_scales
 from tests.drivers.litert.hostile import killers
 from tests.drivers.litert.rig import need_litert
 

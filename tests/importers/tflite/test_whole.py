@@ -108,6 +108,16 @@ def test_integers_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
         run(model, [np.array([1], np.int32)])
 
 
+@pytest.mark.parametrize("scale", [-0.001, 0.0, 1e-42, float("nan")])
+def test_words_whose_scale_would_end_the_process_are_refused(tmp_path: Path, scale: float) -> None:
+    x, y = (T("INT16", (1, 4), None, (each,), (0,)) for each in (0.001, scale))
+    op = Op("ADD", (0, 0), (1,), "AddOptions", {"PotScaleInt16": False})
+    path = tmp_path / "words.tflite"
+    path.write_bytes(tflite_file([x, y], [op], [0], [1]))
+    with pytest.raises(ModelError, match=r"operator 0 \(ADD\): a"):
+        load(path)
+
+
 @pytest.mark.parametrize("type", ["FLOAT32", "INT64"])
 def test_tensors_of_rank_0_are_taken_and_given(tmp_path: Path, type: str) -> None:
     number = T(type, ())

@@ -14,9 +14,9 @@ import numpy as np
 
 from nnasync._core.drivers.litert.flatbuffer import NO_OPTIONS, FileTensor, FileWriter, Options
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, ShapeRule
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node, is_final
+from nnasync._core.drivers.litert.node import Node, is_final
 from nnasync._core.drivers.litert.operands import HALVES, file_tensor, reshaped
-from nnasync._core.drivers.litert.scales import check_multipliers
+from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_multipliers
 from nnasync.hal import Array, Model, OperandLifeTime, OperandType, Shape, Subgraph
 from nnasync.kernels import Tensor
 

@@ -7,7 +7,8 @@ from nnasync._core.drivers.litert.caching import why_open
 from nnasync._core.drivers.litert.graph import LiteRTGraph
 from nnasync._core.drivers.litert.litert_program import LiteRTProgram, Shapes
 from nnasync._core.drivers.litert.lowering import EXTENSION_LOWERINGS, LOWERINGS, PRODUCTS, Lower
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node, nodes_of
+from nnasync._core.drivers.litert.node import Node, nodes_of
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.errors import ModelError
 from nnasync.extensions import extension_of, operation_label
 from nnasync.hal import Model

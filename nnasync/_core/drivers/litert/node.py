@@ -8,14 +8,11 @@ import msgspec
 
 from nnasync import hal
 from nnasync._core.drivers.litert.litert_program import Shapes
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync._core.validation import find_operation, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType, Shape, combine_dimensions
 from nnasync.kernels import Arguments, Operation, Signature, Tensor
-
-
-class LiteRTUnsupported(Exception):
-    """An operation cannot be lowered; the message says why."""
 
 
 class Node:

@@ -9,8 +9,7 @@ import numpy as np
 
 from nnasync import hal
 from nnasync._core.drivers.litert.flatbuffer import FileTensor
-from nnasync._core.drivers.litert.node import LiteRTUnsupported
-from nnasync._core.drivers.litert.scales import check_scales
+from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_scales
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
 

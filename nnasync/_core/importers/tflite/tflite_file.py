@@ -74,6 +74,11 @@ class TensorInfo(Struct, frozen=True):
     open_shape: Shape = ()
     is_sparse: bool = False
 
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Its scales, none where it is not quantized."""
+        return self.quantization.scales
+
 
 class OperatorInfo(Struct, frozen=True):
     """One operator; inputs that are left out are -1.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
 from nnasync._core.formats.whole import State, WholePort, whole
 from nnasync._core.importers.tflite.interface import Interface
 from nnasync._core.importers.tflite.tensor_values import labeled
@@ -77,12 +78,26 @@ def _check_operators(file: File) -> None:
                 found.setdefault(name, []).append(where)
             elif operator.name in _VARIABLES or _overruns(graph, operator):
                 found.setdefault(operator.name, []).append(f"{operator.index}")
+            else:
+                _check_limits(graph, operator)
     if found:
         lines = [
             f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name)}"
             for name, places in found.items()
         ]
         raise ModelError(f"has operators that neither devices nor LiteRT run: {'; '.join(lines)}")
+
+
+def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
+    """Raise ModelError for an operator that LiteRT does not refuse, but that ends the process."""
+    inputs, outputs = (
+        [graph.tensors[index] for index in indexes if index >= 0]
+        for indexes in (operator.inputs, operator.outputs)
+    )
+    try:
+        check_operator(operator.name, inputs, outputs)
+    except LiteRTUnsupported as error:
+        raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
 
 
 def _overruns(graph: Graph, operator: OperatorInfo) -> bool:

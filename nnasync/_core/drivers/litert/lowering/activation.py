@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import OperationType, is_quantized
 
 _NAMES = {

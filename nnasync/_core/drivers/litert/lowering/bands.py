@@ -24,8 +24,9 @@ from nnasync._core.drivers.litert.lowering.windows import (
     result_of,
     scaled_bias,
 )
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import reshaped, retyped
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import Array, ChannelQuant, OperationType
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import Axis, Window, read_axes

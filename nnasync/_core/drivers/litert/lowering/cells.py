@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import Array, OperandType, OperationType, Shape
 from nnasync.kernels import Tensor
 

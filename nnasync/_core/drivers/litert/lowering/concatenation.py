@@ -8,7 +8,8 @@ import numpy as np
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.lowering.elementwise import in_scale_of_result
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import OperandType, OperationType
 
 

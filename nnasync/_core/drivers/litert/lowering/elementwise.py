@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import rescaled, reshaped, retyped
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
 

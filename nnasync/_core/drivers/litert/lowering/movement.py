@@ -9,7 +9,8 @@ import numpy as np
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.lowering.channel_order import channels_last
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Tensor
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.litert_program import Copy
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import OperationType
 
 _NONE, _SIGMOID = 0, 6

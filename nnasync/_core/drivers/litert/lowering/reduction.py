@@ -8,8 +8,9 @@ import numpy as np
 
 from nnasync._core.drivers.litert.flatbuffer import Options
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
+from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import retyped
+from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels import Tensor
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from nnasync._core.drivers.litert.flatbuffer import FileTensor
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.litert_program import Copy
-from nnasync._core.drivers.litert.node import LiteRTUnsupported, Node
-from nnasync._core.drivers.litert.scales import check_scales
+from nnasync._core.drivers.litert.node import Node
+from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_scales
 from nnasync.extensions import TfliteOperation
 from nnasync.hal import OperandType
 

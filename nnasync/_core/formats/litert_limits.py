@@ -1,4 +1,4 @@
-"""Scales that the engine survives.
+"""What LiteRT survives of the scales in a file, whether we wrote it or somebody else did.
 
 A scale comes from a file, and any positive float32 is legal. The engine's arithmetic is narrower,
 and where it ends it ends the process instead of refusing the model:
@@ -10,23 +10,40 @@ and where it ends it ends the process instead of refusing the model:
 * Sums are computed in units of twice the larger scale over 2 to the power of 20 (of 15 for words).
   A result with a finer scale than that is a failed check of the kernel, which aborts; so is twice a
   scale, or a scale times that power, which is no float32 any more.
+* Sums, differences and comparisons of bytes and words take their scales to be there, and positive.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from nnasync._core.drivers.litert.flatbuffer import FileTensor
-from nnasync._core.drivers.litert.node import LiteRTUnsupported
+
+class LiteRTUnsupported(Exception):
+    """An operation cannot be lowered; the message says why."""
+
+
+class Quantized(Protocol):
+    """A tensor of a file: its type by the schema's name, and its scales, none if it has none."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def scales(self) -> tuple[float, ...]: ...
+
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_SHIFT = 31
 _SHIFTS_OF_SUMS = {"INT16": 15}
 _SHIFT_OF_SUMS = 20
+_NARROW = ("INT8", "UINT8", "INT16")
+_SUMS = ("ADD", "SUB", "SQUARED_DIFFERENCE")
+_COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 
 
 def check_scales(scales: Sequence[float]) -> None:
@@ -38,29 +55,48 @@ def check_scales(scales: Sequence[float]) -> None:
             )
 
 
-def check_multipliers(
-    name: str, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
-) -> None:
+def check_operator(name: str, inputs: Sequence[Quantized], outputs: Sequence[Quantized]) -> None:
+    """Raise Unsupported for an operator of anybody's file that ends the process.
+
+    What LiteRT refuses by itself, with an error, passes.
+    """
+    compared = [*inputs, *outputs] if name in _SUMS else list(inputs)
+    for tensor in (*inputs, *outputs):
+        if tensor.type in _NARROW:
+            check_scales([scale for scale in tensor.scales if scale])
+    if not any(tensor.type in _NARROW for tensor in compared):
+        return
+    if name in (*_SUMS, *_COMPARISONS, "RSQRT"):
+        plain = name in ("ADD", "SUB") and all(each.type == "INT16" for each in compared)
+        if plain and not any(tensor.scales for tensor in compared):
+            return
+        if not all(tensor.scales and min(tensor.scales) > 0 for tensor in compared):
+            raise LiteRTUnsupported("a tensor of integers without a scale")
+    if name in _SUMS:
+        _check_sum(inputs, outputs[0])
+
+
+def check_multipliers(name: str, inputs: Sequence[Quantized], outputs: Sequence[Quantized]) -> None:
     """Raise Unsupported where the kernel of an operator cannot encode the ratio of its scales."""
     for output in outputs[:1]:
         if output.scales:
             _CHECKS.get(name, _check_each)(inputs, output)
 
 
-def _check_each(inputs: Sequence[FileTensor], output: FileTensor) -> None:
+def _check_each(inputs: Sequence[Quantized], output: Quantized) -> None:
     """Each input is brought to the scale of the output."""
     for tensor in inputs:
         if tensor.scales and tensor.type != "INT32":
             _check_multiplier(max(tensor.scales), output)
 
 
-def _check_product(inputs: Sequence[FileTensor], output: FileTensor) -> None:
+def _check_product(inputs: Sequence[Quantized], output: Quantized) -> None:
     """Products have the product of both scales."""
     quantized = [max(each.scales) for each in inputs if each.scales and each.type != "INT32"]
     _check_multiplier(math.prod(quantized), output)
 
 
-def _check_sum(inputs: Sequence[FileTensor], output: FileTensor) -> None:
+def _check_sum(inputs: Sequence[Quantized], output: Quantized) -> None:
     """Sums are computed in common units and brought to the scale of the output."""
     twice = 2 * max((max(each.scales) for each in inputs if each.scales), default=0.0)
     shift = _SHIFTS_OF_SUMS.get(output.type, _SHIFT_OF_SUMS)
@@ -72,7 +108,7 @@ def _check_sum(inputs: Sequence[FileTensor], output: FileTensor) -> None:
         )
 
 
-def _check_multiplier(scale: float, output: FileTensor) -> None:
+def _check_multiplier(scale: float, output: Quantized) -> None:
     least = min(output.scales)
     if not scale < math.ldexp(least, _MOST_SHIFT) or scale > _LARGEST:
         raise LiteRTUnsupported(
@@ -81,7 +117,7 @@ def _check_multiplier(scale: float, output: FileTensor) -> None:
         )
 
 
-_Check = Callable[[Sequence[FileTensor], FileTensor], None]
+_Check = Callable[[Sequence[Quantized], Quantized], None]
 
 _CHECKS: Mapping[str, _Check] = {
     **dict.fromkeys(("ADD", "SUB"), _check_sum),
