@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -94,21 +93,6 @@ def test_a_deadline_tells_whether_it_has_passed() -> None:
     assert before.passed is True
     assert after.passed is False
     assert before.remaining_ns() < 0 < after.remaining_ns() <= 60 * 10**9
-
-
-def test_a_manual_clock_stands_still() -> None:
-    manual: clock.Clock = clock.ManualClock(7)
-    assert manual.now_ns() == manual.now_ns() == 7
-    assert isinstance(manual, clock.ManualClock)
-    assert manual.advance(5) == manual.now_ns() == 12
-    with pytest.raises(errors.InvalidArgument):
-        manual.advance(-1)
-
-
-def test_the_system_clock_is_monotonic_time() -> None:
-    system: clock.Clock = clock.SystemClock()
-    before = time.monotonic_ns()
-    assert before <= system.now_ns() <= time.monotonic_ns()
 
 
 def test_alarms_never_fire_before_their_time(watchdog: clock.Watchdog) -> None:

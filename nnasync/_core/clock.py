@@ -16,7 +16,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from nnasync import errors, hal
 
@@ -76,41 +75,6 @@ def within(*, s: float = 0, ms: float = 0, us: float = 0) -> Deadline:
         )
     at_ns = time.monotonic_ns() + int(delta_ns)
     return Deadline(max(-_FURTHEST_NS, min(at_ns, _FURTHEST_NS)))
-
-
-class Clock(Protocol):
-    """Where a component takes the time from."""
-
-    def now_ns(self) -> int:
-        """Now, in nanoseconds."""
-
-
-class SystemClock:
-    """CLOCK_MONOTONIC."""
-
-    __slots__ = ()
-
-    now_ns = staticmethod(time.monotonic_ns)
-
-
-class ManualClock:
-    """A clock that stands still until it is advanced."""
-
-    __slots__ = ("_now_ns",)
-
-    def __init__(self, start_ns: int = 0) -> None:
-        self._now_ns = start_ns
-
-    def now_ns(self) -> int:
-        """The time it was advanced to."""
-        return self._now_ns
-
-    def advance(self, delta_ns: int) -> int:
-        """Move on by `delta_ns` and return the new time; raises InvalidArgument if negative."""
-        if delta_ns < 0:
-            raise errors.InvalidArgument(f"time does not run backwards: advance by {delta_ns} ns")
-        self._now_ns += delta_ns
-        return self._now_ns
 
 
 class Alarm:

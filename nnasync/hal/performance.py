@@ -30,8 +30,10 @@ __all__ = [
     "Capabilities10",
     "Capabilities11",
     "Capabilities12",
+    "inner_first",
     "lookup",
     "operation_performance",
+    "referred",
     "subgraph_performance",
     "type_performance",
     "uniform_performance",
@@ -119,7 +121,7 @@ def operation_performance(
     """
     place = subgraph or model.main
     known: dict[int, PerformanceInfo] = {}
-    for index in _in_order(model, _referred(place, operation)):
+    for index in inner_first(model, referred(place, operation)):
         inner = model.referenced[index]
         known[index] = _sum(
             _rate(capabilities, model, inner, operation, known) for operation in inner.operations
@@ -155,23 +157,23 @@ def _referring() -> dict[int, tuple[int, int]]:
     return {known.IF: (1, 2), known.WHILE: (0, 1)}
 
 
-def _referred(subgraph: Subgraph, operation: Operation) -> list[int]:
+def referred(subgraph: Subgraph, operation: Operation) -> list[int]:
     """Indices of the two subgraphs that an IF or a WHILE runs; none of other operations."""
     positions = _referring().get(operation.type, ())
     return [subgraph.operands[operation.inputs[p]].location.offset for p in positions]
 
 
-def _in_order(model: Model, roots: Sequence[int]) -> list[int]:
-    """The subgraphs reached from `roots`, each after those that it refers to; iterative."""
+def inner_first(model: Model, roots: Iterable[int] | None = None) -> list[int]:
+    """The referenced subgraphs, or those reached from `roots`, each after those it refers to."""
     order: dict[int, None] = {}
-    path = list(roots)
+    path = list(range(len(model.referenced)) if roots is None else roots)
     while path:
         index = path[-1]
         inner = model.referenced[index]
         missing = [
             target
             for operation in inner.operations
-            for target in _referred(inner, operation)
+            for target in referred(inner, operation)
             if target not in order
         ]
         if missing:
@@ -188,13 +190,13 @@ def _rate(
     operation: Operation,
     known: dict[int, PerformanceInfo],
 ) -> PerformanceInfo:
-    referred = [known[index] for index in _referred(subgraph, operation)]
+    inner = [known[index] for index in referred(subgraph, operation)]
     if operation.type == operations.OperationType.IF:
-        both = _sum(referred)
+        both = _sum(inner)
         mean = PerformanceInfo(both.exec_time / 2, both.power_usage / 2)
         return _sum([capabilities.if_performance, mean])
     if operation.type == operations.OperationType.WHILE:
-        return _sum([capabilities.while_performance, *referred])
+        return _sum([capabilities.while_performance, *inner])
     if not operation.inputs:
         return PerformanceInfo(1.0, 1.0)
     type = subgraph.operands[operation.inputs[0]].type

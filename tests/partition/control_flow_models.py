@@ -14,7 +14,6 @@ from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.model.graph import Value
 from nnasync._core.partition import (
     Assignment,
-    Border,
     PartitionedModel,
     Support,
     all_steps,
@@ -22,6 +21,7 @@ from nnasync._core.partition import (
     find_control_flow,
     split,
 )
+from nnasync._core.partition.assignment import Border
 from nnasync._core.partition.control_flow import view
 from nnasync.conformance.random_graphs import RandomGraph, model_of
 from nnasync.hal import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import TypeVar
 
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nnasync._core.partition import Border, assign, crossing_bytes
+from nnasync._core.partition.assignment import ORDINARY, Border, cheapest_way
+from nnasync._core.partition.crossing import crossing_bytes
 from nnasync.errors import GeneralFailure, InvalidArgument
+from nnasync.hal import Model
 from tests.partition.models import chain
 
 T = TypeVar("T")
@@ -21,6 +24,15 @@ ALL = [True] * 4
 
 def table(*rows: str) -> list[list[bool]]:
     return [[sign == "x" for sign in row] for row in rows]
+
+
+def assign(
+    model: Model,
+    support: Sequence[Sequence[bool]],
+    costs: Sequence[Sequence[float]],
+    border: Border = ORDINARY,
+) -> tuple[int, ...]:
+    return cheapest_way(model, support, costs, border)[0]
 
 
 def test_without_borders_each_operation_goes_where_it_is_cheapest() -> None:

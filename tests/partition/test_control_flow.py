@@ -16,7 +16,6 @@ from nnasync._core.model.graph import Value
 from nnasync._core.partition import (
     INTERPRETER,
     Assignment,
-    Border,
     CompositeEngine,
     Group,
     Support,
@@ -32,6 +31,7 @@ from nnasync._core.partition import (
     reported_costs,
     split,
 )
+from nnasync._core.partition.assignment import Border
 from nnasync._core.validation import validate_model
 from nnasync.engine import Engine, Lowering, Plan
 from nnasync.errors import GeneralFailure, InvalidArgument

@@ -16,17 +16,16 @@ import pytest
 from nnasync import hal
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.partition import (
-    Border,
     CompositeEngine,
     Group,
     PartitionedModel,
-    assign,
     cut,
     grouped,
     operation_weights_ns,
     segments,
     split,
 )
+from nnasync._core.partition.assignment import Border, cheapest_way
 from nnasync._core.validation import validate_model
 from nnasync.conformance.random_graphs import RandomGraph, Size, generate, model_of
 from nnasync.conformance.random_graphs.equivalents import Form, in_form
@@ -59,7 +58,7 @@ def partitioned(model: Model, seed: int) -> PartitionedModel:
     ]
     costs = [[numbers.random() for _ in range(count)] for _ in range(devices)]
     border = Border(numbers.choice([0, 0.1, 1]), 0)
-    return split(model, assign(model, support, costs, border))
+    return split(model, cheapest_way(model, support, costs, border)[0])
 
 
 def compiled(parts: PartitionedModel) -> Plan:

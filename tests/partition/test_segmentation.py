@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
-from nnasync._core.partition import crossing_bytes, cut, segments
+from nnasync._core.partition import cut, segments
+from nnasync._core.partition.crossing import crossing_bytes
 from nnasync._core.partition.segmentation import _BORDER_BYTES, _best_starts
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync._core.partition import Group, PartitionedModel, cut, split, with_inferred_shapes
+from nnasync._core.partition import Group, PartitionedModel, cut, split
+from nnasync._core.partition.shapes import with_inferred_shapes
 from nnasync._core.plans.composite import Wire, WireEnd
 from nnasync._core.validation import validate_model
 from nnasync.errors import InvalidArgument

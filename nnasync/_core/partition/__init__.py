@@ -1,37 +1,29 @@
 """A model split over several devices, or into segments on one: pure functions, and their engine.
 
-`assign` chooses a device for each operation by cost, with an advantage for staying on the same
+`distribute` chooses a device for each operation by cost, with an advantage for staying on the same
 device. `grouped` cuts the operations into steps, as few as it finds, `segments` into runs of
 operations that are each expected to end within a quantum. `split` and `cut` make a model of each
 step, and say where its inputs come from and its outputs go. `CompositeEngine` compiles such steps,
 each with its own engine, into one plan: `EngineDevice` makes an ordinary device of it.
 
-    costs = reported_costs(model, [engine.capabilities for engine in engines])
-    assignment = assign(model, [engine.supported_operations(model) for engine in engines], costs)
-    engine = CompositeEngine(split(model, assignment), engines)
-
-IF and WHILE are assigned too, with the subgraphs that they run: `distribute` does what `assign`
-does at all depths, and `split` makes of an operation that the control-flow interpreter runs a step
-whose bodies are in steps again.
-
     support = [Support(device.main, {number: answers for its subgraphs}) for device in devices]
     assignment = distribute(model, support, rate, reference=number_of_the_reference)
+    engine = CompositeEngine(split(model, assignment), engines)
+
+IF and WHILE are assigned too, with the subgraphs that they run: `split` makes of an operation that
+the control-flow interpreter runs a step whose bodies are in steps again.
 """
 
 from __future__ import annotations
 
-from nnasync._core.partition.assignment import Border as Border
-from nnasync._core.partition.assignment import assign as assign
 from nnasync._core.partition.composite_engine import CompositeEngine as CompositeEngine
 from nnasync._core.partition.control_flow import INTERPRETER as INTERPRETER
 from nnasync._core.partition.control_flow import ROLES as ROLES
-from nnasync._core.partition.control_flow import InterpretableOperations as InterpretableOperations
 from nnasync._core.partition.control_flow import body_model as body_model
 from nnasync._core.partition.control_flow import find_control_flow as find_control_flow
 from nnasync._core.partition.costs import multiply_adds as multiply_adds
 from nnasync._core.partition.costs import operation_weights_ns as operation_weights_ns
 from nnasync._core.partition.costs import reported_costs as reported_costs
-from nnasync._core.partition.crossing import crossing_bytes as crossing_bytes
 from nnasync._core.partition.distribution import Assignment as Assignment
 from nnasync._core.partition.distribution import Support as Support
 from nnasync._core.partition.distribution import as_much_as_possible as as_much_as_possible
@@ -39,7 +31,6 @@ from nnasync._core.partition.distribution import distribute as distribute
 from nnasync._core.partition.grouping import Group as Group
 from nnasync._core.partition.grouping import grouped as grouped
 from nnasync._core.partition.segmentation import segments as segments
-from nnasync._core.partition.shapes import with_inferred_shapes as with_inferred_shapes
 from nnasync._core.partition.splitting import PartitionedModel as PartitionedModel
 from nnasync._core.partition.splitting import PartitionStep as PartitionStep
 from nnasync._core.partition.splitting import all_bodies as all_bodies
@@ -52,9 +43,7 @@ __all__ = [
     "INTERPRETER",
     "ROLES",
     "Assignment",
-    "Border",
     "CompositeEngine",
-    "InterpretableOperations",
     "Group",
     "PartitionStep",
     "PartitionedModel",
@@ -62,10 +51,8 @@ __all__ = [
     "all_bodies",
     "all_steps",
     "as_much_as_possible",
-    "assign",
     "assignment_of",
     "body_model",
-    "crossing_bytes",
     "cut",
     "distribute",
     "find_control_flow",
@@ -75,5 +62,4 @@ __all__ = [
     "reported_costs",
     "segments",
     "split",
-    "with_inferred_shapes",
 ]

@@ -35,28 +35,18 @@ class Border(Struct, frozen=True):
 ORDINARY = Border()
 
 
-def assign(
-    model: Model,
-    support: Sequence[Sequence[bool]],
-    costs: Sequence[Sequence[float]],
-    border: Border = ORDINARY,
-) -> tuple[int, ...]:
-    """For each operation of the main subgraph the number of the device that runs it.
-
-    `support` and `costs` have a row for each device with an entry for each operation. A cost is at
-    least 0; infinity is one that nobody stated. Raises GeneralFailure naming an operation that no
-    device supports, InvalidArgument for tables of another size and costs that are none.
-    """
-    return cheapest_way(model, support, costs, border)[0]
-
-
 def cheapest_way(
     model: Model,
     support: Sequence[Sequence[bool]],
     costs: Sequence[Sequence[float]],
     border: Border = ORDINARY,
 ) -> tuple[tuple[int, ...], float]:
-    """The devices as `assign` finds them, and what the way costs, borders included."""
+    """The device of each operation of the main subgraph, and what the way costs with its borders.
+
+    `support` and `costs` have a row for each device with an entry for each operation. A cost is at
+    least 0; infinity is one that nobody stated. Raises GeneralFailure naming an operation that no
+    device supports, InvalidArgument for tables of another size and costs that are none.
+    """
     _check_tables(model, support, costs)
     count, crossing = len(model.main.operations), crossing_bytes(model)
     totals = [0.0] * len(support)

@@ -17,6 +17,7 @@ from nnasync import hal
 from nnasync._core.partition.shapes import with_inferred_shapes
 from nnasync._core.partition.submodel import compact
 from nnasync.hal import Model, OperandLifeTime, Operation, OperationType, Struct, Subgraph
+from nnasync.hal.performance import inner_first, referred
 
 INTERPRETER = -1
 """Number of the control-flow interpreter, among those of devices."""
@@ -27,7 +28,6 @@ ROLES: Mapping[int, tuple[str, str]] = {
 }
 """What the two subgraphs of an operation are to it."""
 
-_POSITIONS = {OperationType.IF: (1, 2), OperationType.WHILE: (0, 1)}
 _BINDINGS = {OperationType.IF: 1, OperationType.WHILE: 2}
 _MAX_BINDINGS = 1000
 _MAX_DEPTH = 16
@@ -49,15 +49,6 @@ class _BindingCost(Struct, frozen=True):
 
     bindings: int
     depth: int
-
-
-def referred(subgraph: Subgraph, operation: Operation) -> tuple[int, ...]:
-    """The numbers of the subgraphs that an IF or a WHILE runs, by their ROLES; else none."""
-    positions = _POSITIONS.get(OperationType(operation.type)) if operation.type in ROLES else None
-    return tuple(
-        subgraph.operands[operation.inputs[position]].location.offset
-        for position in positions or ()
-    )
 
 
 def view(model: Model, number: int) -> Model:
@@ -103,25 +94,6 @@ def _reach(
             if number not in reached:
                 reached[number] = None
                 _reach(model.referenced[number], known[number][0], model, known, reached)
-
-
-def inner_first(model: Model) -> list[int]:
-    """The referenced subgraphs, each after those that it refers to; iterative."""
-    order: dict[int, None] = {}
-    path = list(range(len(model.referenced)))
-    while path:
-        subgraph = model.referenced[path[-1]]
-        missing = [
-            number
-            for operation in subgraph.operations
-            for number in referred(subgraph, operation)
-            if number not in order
-        ]
-        if missing:
-            path += missing
-        else:
-            order[path.pop()] = None
-    return list(order)
 
 
 def _examined(

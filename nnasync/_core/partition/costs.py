@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from nnasync import hal
-from nnasync._core.partition.control_flow import ROLES, inner_first, referred
+from nnasync._core.partition.control_flow import ROLES
 from nnasync._core.validation import find_operation
 from nnasync.hal import (
     Capabilities,
@@ -23,6 +23,7 @@ from nnasync.hal import (
     PerformanceInfo,
     Subgraph,
 )
+from nnasync.hal.performance import inner_first, referred
 
 _NS_PER_UNIT = 0.05
 """Of work: 20 multiply-adds a nanosecond."""
@@ -59,7 +60,7 @@ def reported_costs(
     capabilities: Sequence[Capabilities],
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
 ) -> tuple[tuple[float, ...], ...]:
-    """Costs for `assign` by what devices report: a row for each, an entry for each operation.
+    """Costs for `cheapest_way` by what devices report: a row for each, an entry for each operation.
 
     They are nanoseconds as a device of figures 1.0 would take; with LOW_POWER the figures are those
     of power. A figure that is not stated is infinity. Of an IF or a WHILE it is the cost of the

@@ -17,7 +17,6 @@ from nnasync._core.partition.control_flow import (
     INTERPRETER,
     ROLES,
     find_control_flow,
-    referred,
     view,
 )
 from nnasync._core.partition.costs import control_flow_cost
@@ -25,6 +24,7 @@ from nnasync._core.partition.submodel import compact
 from nnasync.errors import GeneralFailure
 from nnasync.extensions import operation_label
 from nnasync.hal import Model, Struct
+from nnasync.hal.performance import referred
 
 Rate = Callable[[Model], Sequence[Sequence[float]]]
 """The costs of the operations of a main subgraph, a row for each device."""

@@ -18,7 +18,6 @@ from nnasync._core.partition.control_flow import (
     INTERPRETER,
     body_model,
     find_control_flow,
-    referred,
     view,
 )
 from nnasync._core.partition.distribution import Assignment
@@ -29,6 +28,7 @@ from nnasync._core.plans.arena import Block, lay_out
 from nnasync._core.plans.composite import Boundary, Wire, WireEnd
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Model, OperandLifeTime, Struct
+from nnasync.hal.performance import referred
 
 
 class PartitionStep(Struct, frozen=True):

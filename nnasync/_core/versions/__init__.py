@@ -16,7 +16,7 @@ from nnasync._core.versions.device import Versioned
 from nnasync._core.versions.discovery import Discovered, admit
 from nnasync._core.versions.errands import Errand, Errands
 from nnasync._core.versions.interfaces import OlderDevice
-from nnasync._core.versions.model_slices import Slice, View, slice_of, view_of
+from nnasync._core.versions.model_slices import Slice, view_of
 
 __all__ = [
     "Answers",
@@ -26,9 +26,7 @@ __all__ = [
     "OlderDevice",
     "Slice",
     "Versioned",
-    "View",
     "admit",
     "examine",
-    "slice_of",
     "view_of",
 ]

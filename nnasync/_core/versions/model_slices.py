@@ -75,11 +75,6 @@ def view_of(model: Model, version: HalVersion) -> View:
     return view
 
 
-def slice_of(model: Model, version: HalVersion) -> Slice | None:
-    """The slice of a legal model for a HAL version, or None."""
-    return _sliced(model, version, noncompliance(version, model).operations)
-
-
 def _views(model: Model) -> _Kept:
     entry = _kept.get(id(model))
     if entry is not None and entry[0]() is model:
