@@ -80,7 +80,8 @@ def test_it_is_named_after_its_engines() -> None:
     assert engine.version == ReferenceEngine().version
     assert engine.type == DeviceType.OTHER
     assert engine.concurrency == 2
-    assert {each.name for each in engine.extensions} == {"org.nnasync.tflite", "com.acme.x"}
+    extensions = {each.name for each in engine.extensions}
+    assert extensions == {"org.nnasync.common", "org.nnasync.tflite", "com.acme.x"}
 
 
 def test_engines_that_have_no_step_do_not_count() -> None:
