@@ -30,7 +30,7 @@ from nnasync.fences import Fence
 
 MODEL = "hello_world_float.tflite"
 CHAIN = 8
-FEW, MORE = 100, 300
+FEW, MORE = 100, 1_100
 """Calls of the two runs; what is done once in a while is spread over their difference."""
 SLOWED_DOWN_US = 1_000_000
 """An inline budget so large that a call under valgrind still runs on the loop's thread."""

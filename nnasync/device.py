@@ -37,7 +37,7 @@ from nnasync.hal import (
 )
 
 if TYPE_CHECKING:
-    from nnasync.burst import BurstCallback, BurstContext, Channel
+    from nnasync.burst import BurstCallback, BurstContext, BurstLine, Channel
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -197,6 +197,9 @@ class InlinePreparedModel(PreparedModel, Protocol):
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> FencedExecution | None:
         """Launch what waits for nothing, if it is so cheap that it has run on return, else None."""
+
+    def open_burst(self) -> BurstLine:
+        """Begin a burst that takes requests as they are, without messages; raises if closed."""
 
 
 @runtime_checkable

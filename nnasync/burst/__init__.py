@@ -20,12 +20,12 @@ from nnasync.burst.packets import BurstRequest as BurstRequest
 from nnasync.burst.packets import BurstResult as BurstResult
 from nnasync.burst.packets import ResultDecoder as ResultDecoder
 from nnasync.burst.packets import result_of as result_of
+from nnasync.burst.protocols import Awaited as Awaited
 from nnasync.burst.protocols import Begin as Begin
 from nnasync.burst.protocols import BurstCallback as BurstCallback
 from nnasync.burst.protocols import BurstContext as BurstContext
+from nnasync.burst.protocols import BurstLine as BurstLine
 from nnasync.burst.protocols import Channel as Channel
-from nnasync.burst.protocols import FastBurstContext as FastBurstContext
-from nnasync.burst.protocols import InlineBurstContext as InlineBurstContext
 from nnasync.burst.protocols import LocalChannel as LocalChannel
 from nnasync.burst.protocols import Outcome as Outcome
 from nnasync.burst.protocols import PromptBurstContext as PromptBurstContext
@@ -33,18 +33,18 @@ from nnasync.burst.protocols import RunNow as RunNow
 from nnasync.burst.server import BurstServer as BurstServer
 
 __all__ = [
+    "Awaited",
     "BurstArguments",
     "Begin",
     "BurstCallback",
     "BurstCancel",
     "BurstContext",
     "BurstController",
+    "BurstLine",
     "BurstRequest",
     "BurstResult",
     "BurstServer",
     "Channel",
-    "FastBurstContext",
-    "InlineBurstContext",
     "LocalChannel",
     "Outcome",
     "PromptBurstContext",

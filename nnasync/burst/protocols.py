@@ -11,13 +11,13 @@ from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
 
 __all__ = [
+    "Awaited",
     "Begin",
     "BurstCallback",
     "BurstContext",
+    "BurstLine",
     "Channel",
     "GuardingCallback",
-    "FastBurstContext",
-    "InlineBurstContext",
     "LocalChannel",
     "Outcome",
     "PromptBurstContext",
@@ -90,18 +90,6 @@ class BurstContext(Protocol):
 
 
 @runtime_checkable
-class InlineBurstContext(BurstContext, Protocol):
-    """The context of a device in this process, which may run a request on the client's thread."""
-
-    def run_now(self, request: Request, config: ExecutionConfig) -> ExecutionResult | None:
-        """Run at once, past the channel, or return None where that is not the thing to do.
-
-        It is where nothing of the burst is under way and a hop to a worker would cost more. Raises
-        what an execution raises.
-        """
-
-
-@runtime_checkable
 class PromptBurstContext(BurstContext, Protocol):
     """The context of a device in another process, whose answer may come while the client polls."""
 
@@ -115,13 +103,47 @@ class PromptBurstContext(BurstContext, Protocol):
         """
 
 
-@runtime_checkable
-class FastBurstContext(BurstContext, Protocol):
-    """The context of a device that reports its fast state."""
+class Awaited(Protocol):
+    """A request that was sent, and whose answer comes later."""
+
+    def follow(self, done: Callable[[Outcome], None]) -> None:
+        """Pass the outcome to `done` once, possibly at once."""
+
+    def cancel(self) -> object:
+        """Cancel it on the device; its answer still comes."""
+
+
+class BurstLine(Protocol):
+    """How a client's requests reach the device of its burst, wherever that is."""
 
     @property
     def is_hot(self) -> bool:
         """Whether the device is in its fast state for this burst."""
+
+    @property
+    def may_hang(self) -> bool:
+        """Whether the device may give no answer, so that deadlines must be watched here."""
+
+    def ask(self, request: Request, config: ExecutionConfig) -> Outcome | Awaited | None:
+        """Have it executed at once where nothing is under way; None: it is to be sent.
+
+        An error that is raised left the memory to the caller; one that is returned may not have.
+        """
+
+    def send(
+        self, request: Request, config: ExecutionConfig, done: Callable[[Outcome], None]
+    ) -> Callable[[], object]:
+        """Send it, from any thread; returns how to cancel it on the device.
+
+        `done` hears of the outcome once, perhaps before this returns. Raises what keeps it from
+        being sent.
+        """
+
+    def free(self, memory: Memory) -> None:
+        """Forget memory of requests; it lives on until the device lets go of it."""
+
+    def close(self, error: NNError) -> None:
+        """End the burst: what is under way is answered with the error."""
 
 
 class Begin(Protocol):

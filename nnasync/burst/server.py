@@ -118,11 +118,6 @@ class BurstServer:
             text = f"a burst request failed: {type(error).__name__}: {error}"
             self.answer(serial, GeneralFailure(text))
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the device has let go of all requests, and the burst is open."""
-        return not (self._held or self._cancels or self._closed)
-
     def free_memory(self, slot: int) -> None:
         """Drop the mapping of a slot, and every request that was bound to it."""
         with self._lock:

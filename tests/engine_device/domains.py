@@ -9,7 +9,7 @@ import numpy as np
 from nnasync._core.clock import now_ns
 from nnasync._core.engine_device import EnginePreparedModel
 from nnasync._core.engine_device.engine_buffer import EngineBuffer
-from nnasync.burst import LocalChannel
+from nnasync.errors import Cancelled
 from nnasync.hal import (
     BufferDesc,
     BufferRole,
@@ -83,13 +83,10 @@ async def execute(rig: Rig, prepared: Any, path: str, request: Request) -> None:
         )
         assert result is not None
     elif path == "burst":
-        channels = LocalChannel(), LocalChannel()
-        context: Any = await prepared.configure_execution_burst(None, *channels)
+        burst = prepared.open_burst()
         look_cheap(prepared)
-        result = context.run_now(
-            request, ExecutionConfig(measure=False, deadline_ns=now_ns() + 10**12)
-        )
+        result = burst.ask(request, ExecutionConfig(measure=False, deadline_ns=now_ns() + 10**12))
         assert result is not None
-        context.close()
+        burst.close(Cancelled("the burst ended"))
     else:
         await getattr(prepared, path)(request)

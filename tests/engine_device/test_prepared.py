@@ -381,7 +381,7 @@ async def test_ten_threads_each_with_its_own_loop(rigs: Rigs, engine: str, path:
 
 
 class Client:
-    """A burst on a prepared model."""
+    """A burst on a prepared model, over channels."""
 
     def __init__(self) -> None:
         self.requests, self.results = LocalChannel(), LocalChannel()
@@ -397,7 +397,8 @@ class Client:
         sent = Sent()
         at_ns = NEVER_NS if deadline is None else deadline.at_ns
         arguments = self.controller.encode(row.request)
-        sent.serial = self.controller.send(arguments, sent.take, ExecutionConfig(deadline_ns=at_ns))
+        serial = self.controller.send(arguments, sent.take, ExecutionConfig(deadline_ns=at_ns))
+        sent.cancel = lambda: self.controller.cancel(serial)
         return sent
 
     def close(self) -> None:
@@ -408,7 +409,7 @@ class Sent:
     """A request of a burst and its outcomes."""
 
     def __init__(self) -> None:
-        self.serial = 0
+        self.cancel: Callable[[], object] = bool
         self.outcomes: list[Outcome] = []
         self.done = Fence()
 
@@ -422,9 +423,30 @@ class Sent:
         return self.outcomes[0]
 
 
-@pytest.fixture
-def client() -> Client:
-    return Client()
+class DirectClient(Client):
+    """One that takes requests as they are."""
+
+    async def open(self, prepared: EnginePreparedModel) -> None:
+        self.burst = prepared.open_burst()
+
+    def send(self, row: Row, deadline: Deadline | None = None) -> Sent:
+        sent = Sent()
+        at_ns = NEVER_NS if deadline is None else deadline.at_ns
+        config = ExecutionConfig(deadline_ns=at_ns)
+        try:
+            sent.cancel = self.burst.send(row.request, config, sent.take)
+        except NNError as error:
+            sent.take(error)
+        return sent
+
+    def close(self) -> None:
+        self.burst.close(Cancelled("the burst ended"))
+
+
+@pytest.fixture(params=[Client, DirectClient])
+def client(request: Any) -> Client:
+    made: Client = request.param()
+    return made
 
 
 async def test_burst_gives_what_a_call_gives(rigs: Rigs, client: Client) -> None:
@@ -521,7 +543,7 @@ async def test_cancelling_a_call_of_a_burst(rigs: Rigs, client: Client) -> None:
     await client.open(prepared)
     first, second = (client.send(row) for row in rows)
     await reached(engine, lambda now: now.waiting == 1)
-    client.controller.cancel(first.serial)
+    first.cancel()
     assert isinstance(await first.outcome(), Cancelled)
     assert engine.gate is not None
     engine.gate.open_wide()

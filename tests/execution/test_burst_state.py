@@ -290,8 +290,8 @@ async def test_a_call_that_was_built_on_is_not_taken_back() -> None:
             call = await attempt(group, lambda: burst(ROW))
             await engine.when(lambda c: c.waiting == 1)
             engine.gate.open_wide()
-            server: Any = burst._inline
-            while burst._running is not None or not server._server.is_idle:
+            line: Any = burst._line
+            while burst._running is not None or line._held:
                 pass
             # The first one took as long as its gate was closed.
             look_cheap(net._prepared)  # type: ignore[arg-type]  # a device of this process

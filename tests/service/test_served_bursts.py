@@ -234,14 +234,13 @@ async def test_an_answer_that_meets_the_deadline_is_not_seen_and_leaves_the_stat
         late = await attempt(group, lambda: burst(ONES, deadline=nn.Deadline(2**60)))
         await engine.when(lambda c: c.hanging == 1)
         call: Any = burst._running
-        controller: Any = burst._controller
-        cancel = controller.cancel
+        line: Any = burst._line
+        (cancel,) = call.cancels
 
-        def succeed(serial: int) -> None:
-            controller.cancel = cancel
-            controller._receive(encode(BurstResult(serial)))
+        def succeed() -> None:
+            line._controller._receive(encode(BurstResult(cancel.__self__._serial)))
 
-        controller.cancel = succeed
+        call.cancels = [succeed]
         burst._expire(call)
         assert isinstance(await late.failure(), errors.MissedDeadlineTransient)
         engine.release()

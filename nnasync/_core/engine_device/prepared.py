@@ -12,7 +12,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.device_helpers import begun_at
 from nnasync._core.engine_device.binding import Binding, SizedCall, array_of, target_of
-from nnasync._core.engine_device.burst_context import EngineBurstContext
+from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstContext
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync._core.engine_device.launched import Done, Launched, timing_of
@@ -319,10 +319,17 @@ class EnginePreparedModel:
             ordered=ordered,
         )
         request_channel.listen(server.receive)
-        context = EngineBurstContext(server, self.run_now, fast_state)
-        fast_state.belongs_to(context)
+        context = EngineBurstContext(server, fast_state)
         self._fast_states.append(fast_state)
         return context
+
+    def open_burst(self) -> EngineBurst:
+        """A burst of who has this in its process: it takes requests as they are."""
+        self._open_plan()
+        fast_state = FastState(self._workers)
+        burst = EngineBurst(self.run_now, self.begin, fast_state)
+        self._fast_states.append(fast_state)
+        return burst
 
     @property
     def fast_states(self) -> list[FastState]:

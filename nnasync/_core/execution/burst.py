@@ -20,26 +20,21 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
-from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstSlots, BurstStatistics, Ways
+from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstSlots, BurstStatistics
 from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.order import OrderedCalls
 from nnasync._core.execution.placing import placed
 from nnasync._core.execution.ports import Measured, Ports, in_order, out_in_order
+from nnasync._core.execution.remote_line import RemoteLine
 from nnasync._core.execution.room import OnFull, Room
 from nnasync._core.execution.slots import MemorySource, own_memory
 from nnasync._core.execution.stream_state import StreamState
 from nnasync._core.wakeup import Waiter, Wakeup, cancellation_pending, checkpoint_if_cancelled
 from nnasync._core.workers import Workers, contained
-from nnasync.burst import (
-    BurstController,
-    FastBurstContext,
-    InlineBurstContext,
-    LocalChannel,
-    Outcome,
-)
-from nnasync.device import Device, PreparedModel, RepeatingPreparedModel
+from nnasync.burst import Awaited, BurstLine, Outcome
+from nnasync.device import Device, InlinePreparedModel, PreparedModel, RepeatingPreparedModel
 from nnasync.errors import (
     BadState,
     Cancelled,
@@ -107,10 +102,7 @@ class Burst(OrderedCalls):
         self._device = device
         self._wakeup = Wakeup.current()
         self._turn = workers.turns.here  # All calls are made on this loop.
-        self._controller: BurstController | None = None
-        self._inline: InlineBurstContext | None = None
-        self._fast_context: FastBurstContext | None = None
-        self._prompt: BurstController | None = None
+        self._line: BurstLine | None = None
         self._standby = prepared if isinstance(prepared, RepeatingPreparedModel) else None
         self._broken: NNError | None = None
         self._open = False
@@ -118,31 +110,28 @@ class Burst(OrderedCalls):
         self._submitted = self._succeeded = self._failed = 0
 
     async def __aenter__(self) -> Self:
-        if self._controller is not None:
+        if self._line is not None:
             raise BadState("a burst can be entered once; open another with net.burst()")
         if self._state is not None and self._device is not None:
             self._state = self._slots.state = await distant.moved_away(
                 self._state, self._ports, self._device, self._prepared, self._workers.watchdog
             )
-        requests, results = LocalChannel(), LocalChannel()
-        controller = BurstController(requests, results)
-        standby = self._standby
+        self._line = await self._opened_line()
+        self._open = True
+        return self
+
+    async def _opened_line(self) -> BurstLine:
+        if isinstance(self._prepared, InlinePreparedModel):
+            return self._prepared.open_burst()
+        line, standby = RemoteLine(self._turn), self._standby
         try:
-            context = await self._prepared.configure_execution_burst(controller, requests, results)
+            await line.open(self._prepared)
         except Exception as error:
             # What stands by for the device does all of it.
             self._broken = None if standby is None else standby.failed(error)
             if self._broken is None:
                 raise
-        else:
-            controller.attach(context)
-            if standby is None and isinstance(context, InlineBurstContext):
-                self._inline = context
-            self._fast_context = context if isinstance(context, FastBurstContext) else None
-            self._prompt = controller if controller.is_prompt else None
-        self._controller = controller
-        self._open = True
-        return self
+        return line
 
     async def __aexit__(self, *exception: object) -> None:
         self.close()
@@ -172,24 +161,21 @@ class Burst(OrderedCalls):
             outs: Sequence[Any] | None = None
             slot = self._slots.filled(arrays) if out is None else None
             if slot is not None:
-                ways = slot.ways
+                requests = slot.requests
             else:
                 values = in_order(self._ports.inputs, arrays, "input")
                 if out is not None:
                     outs = out_in_order(self._ports.outputs, out)
                 slot, pieces = placed(self._slots, values, outs, self._ports, self._prepared)
-                ways = slot.ways_with(pieces)
-            answer: ExecutionResult | NNError | int | None = None
+                requests = slot.requests_with(pieces)
+            answer: Outcome | Awaited | None = None
             if self._running is None and not self._turn.is_half_spent():
-                if self._inline is not None:
-                    answer = self._run_now(self._inline, slot, ways, config)
-                elif self._prompt is not None and not (self._standby and self._standby.suspects):
-                    answer = self._ask(self._prompt, slot, ways, config)
-            if isinstance(answer, ExecutionResult):
+                answer = self._ask(slot, requests, config)
+            if answer.__class__ is ExecutionResult:
                 return self._value(slot, answer, outs, tally, measure=_measure)
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
-            call = BurstCall(slot, ways, config)
+            call = BurstCall(slot, requests, config)
             self._room.enter()
             self._submitted += 1
             try:
@@ -260,7 +246,7 @@ class Burst(OrderedCalls):
             succeeded=self._succeeded,
             failed=self._failed,
             in_flight=self._room.in_flight,
-            hot=self._open and (self._fast_context is None or self._fast_context.is_hot),
+            hot=self._open and self._line is not None and self._line.is_hot,
         )
 
     def close(self) -> None:
@@ -277,10 +263,9 @@ class Burst(OrderedCalls):
         self._room.close(error)
         for call in pending:
             self._withdraw(call, error)
-        if self._controller is not None:
-            self._controller.close(error)
+        if self._line is not None:
+            self._line.close(error)
         self._slots.close()
-        self._inline = self._fast_context = self._prompt = None
 
     def __del__(self) -> None:
         # On whatever thread collects, amidst anything: closing is left to the loop. What is posted
@@ -288,9 +273,9 @@ class Burst(OrderedCalls):
         if not getattr(self, "_open", False):
             return
         self._open = False
-        if self._controller is not None:
+        if self._line is not None:
             error = DeviceUnavailable("the burst was dropped while this call was in flight")
-            self._wakeup.post(functools.partial(self._controller.close, error))
+            self._wakeup.post(functools.partial(self._line.close, error))
         warnings.warn(
             f"a burst of network {self._model.name!r} was dropped without being closed: use it "
             "with `async with`, or call close()",
@@ -326,74 +311,45 @@ class Burst(OrderedCalls):
             self._slots.give_back(slot)
             raise
 
-    def _run_now(
-        self,
-        inline: InlineBurstContext,
-        slot: BurstSlot,
-        ways: Ways,
-        config: ExecutionConfig,
-    ) -> ExecutionResult | None:
-        """Run on this thread where nothing is under way: no other thread looks at the stream."""
-        state = self._state
-        request = ways.requests[0 if state is None else state.current]
+    def _ask(
+        self, slot: BurstSlot, requests: Sequence[Request], config: ExecutionConfig
+    ) -> Outcome | Awaited | None:
+        """Have a call executed at once where nothing is under way.
+
+        No other thread looks at the stream then. An error is returned where something stands by
+        that may make up for it.
+        """
+        line, state, standby = self._line, self._state, self._standby
+        if line is None or (standby is not None and standby.suspects):
+            return None
         try:
-            result = inline.run_now(request, config)
+            answer = line.ask(requests[0 if state is None else state.current], config)
         except NNError:
             self._submitted += 1
             self._failed += 1
             self._slots.give_back(slot)
             raise
-        if result is not None:
+        if isinstance(answer, ExecutionResult):
             self._submitted += 1
             if state is not None:
                 state.advance()
                 self._last = None
-        return result
-
-    def _ask(
-        self,
-        prompt: BurstController,
-        slot: BurstSlot,
-        ways: Ways,
-        config: ExecutionConfig,
-    ) -> ExecutionResult | NNError | int:
-        """Ask a device next door where nothing is under way; a serial number: it answers later.
-
-        An error is returned where something stands by that may make up for it.
-        """
-        began_ns = now_ns()
-        try:
-            outcome = prompt.ask(self._arguments(prompt, ways), config)
-        except NNError as error:
-            if self._standby is not None:
-                return error
+        elif isinstance(answer, NNError) and standby is None:
             self._submitted += 1
             self._failed += 1
             self._discard(slot)
-            raise
-        self._turn.spend(now_ns() - began_ns)
-        if isinstance(outcome, int) or (self._standby is not None and isinstance(outcome, NNError)):
-            return outcome
-        self._submitted += 1
-        if isinstance(outcome, NNError):
-            self._failed += 1
-            self._discard(slot)
-            raise outcome
-        if self._state is not None:
-            self._state.advance()
-        self._last = None
-        return outcome
+            raise answer
+        return answer
 
-    def _follow(self, call: BurstCall, answer: NNError | int) -> None:
+    def _follow(self, call: BurstCall, answer: Outcome | Awaited) -> None:
         """Have a call that was asked, and has no result yet, end as one that was sent."""
         with self._lock:
             self._running, self._last = call, None
-        if isinstance(answer, NNError):
+        if isinstance(answer, ExecutionResult | NNError):
             self._answered(call, answer)
             return
-        call.serial = answer
-        if self._prompt is not None:
-            self._prompt.follow(answer, lambda outcome: self._answered(call, outcome))
+        call.cancels.append(answer.cancel)
+        answer.follow(lambda outcome: self._answered(call, outcome))
         self._watch(call)
 
     async def _turn_of(self, call: BurstCall) -> None:
@@ -418,9 +374,9 @@ class Burst(OrderedCalls):
             sending = following
 
     def _send_one(self, call: BurstCall) -> None:
-        controller = self._controller
+        line = self._line
         try:
-            if controller is None or not self._open:
+            if line is None or not self._open:
                 raise because("closing", DeviceUnavailable("the burst is closed"))
             failure = self._broken
             if failure is None and self._standby is not None:
@@ -428,17 +384,14 @@ class Burst(OrderedCalls):
             if failure is not None:
                 self._repeat(call, failure)
                 return
-            call.serial = controller.send(
-                self._arguments(controller, call.ways),
-                lambda outcome: self._answered(call, outcome),
-                call.config,
-            )
+            request, answered = self._request(call), lambda outcome: self._answered(call, outcome)
+            call.cancels.append(line.send(request, call.config, answered))
         except Exception as error:
             self._answered(call, contained(error, "the device").with_traceback(None))
             return
         if call.given_up and call.outcome is None:
-            # It was given up on the loop before its serial number was there to cancel it by.
-            controller.cancel(call.serial)
+            # It was given up on the loop before there was a way to cancel it.
+            call.cancel()
         self._watch(call)
 
     def _answered(self, call: BurstCall, outcome: Outcome) -> None:
@@ -446,7 +399,7 @@ class Burst(OrderedCalls):
         standby, failure = self._standby, None
         if standby is not None and self._open and not call.given_up:
             if isinstance(outcome, NNError):
-                failure = standby.failed(outcome, self._request(call.ways))
+                failure = standby.failed(outcome, self._request(call))
             else:
                 standby.succeeded()
         if failure is None:
@@ -457,28 +410,23 @@ class Burst(OrderedCalls):
     def _repeat(self, call: BurstCall, failure: NNError) -> None:
         standby = self._standby
         if standby is not None:
-            request = self._request(call.ways)
-            call.cancel = standby.repeat(
+            request = self._request(call)
+            cancel = standby.repeat(
                 request, call.config, failure, lambda outcome: self._ended(call, outcome)
             )
-            if call.given_up and call.cancel is not None:
-                call.cancel()
+            if cancel is not None:
+                call.cancels.append(cancel)
+                if call.given_up:
+                    cancel()
 
-    def _request(self, ways: Ways) -> Request:
+    def _request(self, call: BurstCall) -> Request:
         """The request on the side of the state that counts now."""
-        return ways.requests[0 if self._state is None else self._state.current]
-
-    def _arguments(self, controller: BurstController, ways: Ways) -> bytes:
-        """A request on the side of the state that counts now, encoded once."""
-        side = 0 if self._state is None else self._state.current
-        arguments = ways.encoded[side]
-        if arguments is None:
-            arguments = ways.encoded[side] = controller.encode(ways.requests[side])
-        return arguments
+        return call.requests[0 if self._state is None else self._state.current]
 
     def _watch(self, call: BurstCall) -> None:
         """Answer a call at its deadline for a device in another process, which may hang."""
-        if self._prompt is None or call.config.deadline_ns == NEVER_NS:
+        line = self._line
+        if line is None or not line.may_hang or call.config.deadline_ns == NEVER_NS:
             return
         try:
             call.alarm = self._alarm(call.config.deadline_ns + _LATE_NS, lambda: self._expire(call))
@@ -498,10 +446,7 @@ class Burst(OrderedCalls):
             if error is None:
                 error = MissedDeadlineTransient("the device did not answer by the deadline")
             call.answer(error)
-        if self._controller is not None:
-            self._controller.cancel(call.serial)
-            if call.cancel is not None:
-                call.cancel()
+        call.cancel()
         call.settle(error)
 
     async def _wait(self, call: BurstCall) -> None:
@@ -524,10 +469,8 @@ class Burst(OrderedCalls):
                 self._last = None
         if call.alarm is not None:
             call.alarm.disarm()
-        if sent and self._controller is not None:
-            self._controller.cancel(call.serial)
-            if call.cancel is not None:
-                call.cancel()
+        if sent:
+            call.cancel()
         self._discard(call.slot)
         self._failed += 1
 
@@ -558,5 +501,5 @@ class Burst(OrderedCalls):
 
     def _discard(self, slot: BurstSlot) -> None:
         """Forget a slot that the device may still use; its memory goes when the device lets go."""
-        if self._controller is not None:
-            self._controller.free(slot.pool)
+        if self._line is not None:
+            self._line.free(slot.pool)

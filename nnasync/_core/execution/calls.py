@@ -14,7 +14,7 @@ from nnasync._core.wakeup import Waiter
 from nnasync.burst import Outcome
 from nnasync.hal import ExecutionConfig, Model, Priority, Request
 
-__all__ = ["BurstSlot", "BurstSlots", "BurstStatistics", "BurstCall", "Ways"]
+__all__ = ["BurstSlot", "BurstSlots", "BurstStatistics", "BurstCall"]
 
 
 class BurstStatistics(msgspec.Struct, frozen=True):
@@ -32,36 +32,42 @@ class BurstCall:
 
     __slots__ = (
         "alarm",
-        "cancel",
+        "cancels",
         "config",
         "following",
         "given_up",
         "outcome",
+        "requests",
         "sender",
-        "serial",
         "slot",
         "waiter",
-        "ways",
     )
 
-    def __init__(self, slot: BurstSlot, ways: Ways, config: ExecutionConfig) -> None:
+    def __init__(
+        self, slot: BurstSlot, requests: Sequence[Request], config: ExecutionConfig
+    ) -> None:
+        """`requests` has one for each side of the state."""
         self.slot = slot
-        self.ways = ways
+        self.requests = requests
         self.config = config
         self.outcome: Outcome | None = None
         self.given_up = False
-        self.serial = 0
         self.sender = 0
         self.following: BurstCall | None = None
         self.waiter: Waiter | None = None
         self.alarm: Alarm | None = None
-        self.cancel: Callable[[], object] | None = None
-        """How to end it where it is repeated."""
+        self.cancels: list[Callable[[], object]] = []
+        """How to end it on the device, and where it is repeated."""
 
     def answer(self, outcome: Outcome) -> None:
         """The first answer counts: a device may later finish a call that missed its deadline."""
         if self.outcome is None:
             self.outcome = outcome
+
+    def cancel(self) -> None:
+        """End it wherever it was sent."""
+        for cancel in tuple(self.cancels):
+            cancel()
 
     def settle(self, outcome: Outcome) -> None:
         """Answer it and wake its waiter."""
@@ -73,20 +79,10 @@ class BurstCall:
             waiter.wake()
 
 
-class Ways:
-    """Requests that differ in the side of the state that they read, and how they are encoded."""
-
-    __slots__ = ("encoded", "requests")
-
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self.requests = requests
-        self.encoded: list[bytes | None] = [None] * len(requests)
-
-
 class BurstSlot(Slot):
     """A slot whose requests read and write the state of a stream."""
 
-    __slots__ = ("_state", "ways")
+    __slots__ = ("_state", "requests")
 
     def __init__(
         self,
@@ -97,24 +93,22 @@ class BurstSlot(Slot):
     ) -> None:
         super().__init__(model, ports, memory)
         self._state = state
-        self.ways = self._made(())
+        self.requests = self._made(())
 
-    def ways_with(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
-        """Requests with these inputs and outputs elsewhere."""
-        ways: Ways = self._remembered(pieces) if pieces else self.ways
-        return ways
+    def requests_with(self, pieces: Sequence[tuple[int, Piece]]) -> Sequence[Request]:
+        """A request for each side of the state, with these inputs and outputs elsewhere."""
+        requests: Sequence[Request] = self._remembered(pieces) if pieces else self.requests
+        return requests
 
-    def _made(self, pieces: Sequence[tuple[int, Piece]]) -> Ways:
+    def _made(self, pieces: Sequence[tuple[int, Piece]]) -> Sequence[Request]:
         state = self._state
         if state is None:
-            return Ways([moved(self.request, pieces) if pieces else self.request])
+            return [moved(self.request, pieces) if pieces else self.request]
         count = len(self.request.inputs)
-        return Ways(
-            [
-                moved(self.request, [*pieces, *state.pieces(side, count)])
-                for side in range(len(state.places))
-            ]
-        )
+        return [
+            moved(self.request, [*pieces, *state.pieces(side, count)])
+            for side in range(len(state.places))
+        ]
 
 
 class BurstSlots(IdleSlots[BurstSlot]):
