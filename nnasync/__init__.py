@@ -1,9 +1,9 @@
 """nnasync: neural networks on live streams, awaited.
 
 Public are the names of this module and the modules conformance, device, devices, dump, engine,
-errors, extensions, fences, hal, memory, streaming and tracing; `burst`, `kernels` and `scheduler`
-may be imported too, but change more often. Everything in `nnasync._core` is internal; the command
-line is a program like others: it imports public modules only.
+errors, extensions, fences, hal, machine, memory, streaming and tracing; `burst`, `kernels` and
+`scheduler` may be imported too, but change more often. Everything in `nnasync._core` is internal;
+the command line is a program like others: it imports public modules only.
 
 The layers, top to bottom; a module imports only from rows below its own:
 
@@ -26,7 +26,7 @@ The layers, top to bottom; a module imports only from rows below its own:
     extensions, accuracy                       operations of vendors; tolerances
     burst                                      the burst protocol
     message_queue, workers                     rings; threads and their cores
-    fences, memory, cache, scheduler           sync fences; pools; kept files; what runs next
+    fences, memory, cache, scheduler, machine    sync fences; pools; kept files; who is next; costs
     wakeup                                     from threads into loops
     tracing, clock, lag, timeslice, os_threads, packages, state_files    hooks; time; the system
     errors, callbacks                          the exception tree; callbacks that raise

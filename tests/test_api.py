@@ -96,7 +96,7 @@ def test_options() -> None:
     )
     assert options.queue_limit == 3
     plain = nn.Options()
-    assert (plain.inline_budget_us, plain.stall_budget_us) == (500, 1000)
+    assert (plain.inline_budget_us, plain.stall_budget_us) == (None, 1000)
     assert plain.low_os_priority is False
     assert plain.cores >= 1
 
@@ -142,6 +142,7 @@ MODULES = [
     "extensions",
     "fences",
     "hal",
+    "machine",
     "memory",
     "streaming",
     "tracing",

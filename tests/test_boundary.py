@@ -27,6 +27,7 @@ PUBLIC = {
     "extensions",
     "fences",
     "hal",
+    "machine",
     "memory",
     "streaming",
     "tracing",

@@ -36,7 +36,7 @@ LAYERS = [  # from the top; a module may import modules of the rows below its ow
     {"extensions", "accuracy"},
     {"burst"},
     {"message_queue", "workers"},
-    {"fences", "memory", "cache", "scheduler"},
+    {"fences", "memory", "cache", "scheduler", "machine"},
     {"wakeup"},
     {"tracing", "clock", "lag", "timeslice", "os_threads", "packages", "state_files"},
     {"errors", "callbacks"},

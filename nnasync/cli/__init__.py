@@ -19,6 +19,7 @@ from nnasync.cli import (
     conformance,
     demo,
     devices,
+    doctor,
     dump,
     randomgraph,
     run,
@@ -31,6 +32,7 @@ __all__ = ["main"]
 
 _COMMANDS = (
     devices,
+    doctor,
     run,
     trace,
     bench,

@@ -10,29 +10,26 @@ import msgspec
 
 from nnasync._core.cache import DEFAULT_LIMIT_BYTES
 from nnasync.errors import InvalidArgument
+from nnasync.machine.facts import cores_allowed
 from nnasync.scheduler import AGING_NS
 
 __all__ = ["Options"]
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a runtime; times in microseconds.
 
-    cores: how many executions run at once. inline_budget_us: an execution that takes at most this
-    long may run on the thread of the loop (0: never). stall_budget_us: inline work per turn of the
-    loop. queue_limit: executions that may wait, for a thread or for fences; where so many do, the
-    newest of a lower priority gives its place up. low_os_priority: LOW worker threads get the
-    lowest OS priority, always or "alone", while nothing of higher priority is prepared (beside
-    foreign busy processes such a thread may stall all others of its process, also the loop).
-    low_engine_priority: while something of higher priority is prepared, LOW executions may run on
-    threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
-    busy processes they do not). Neither needs privileges.
+    cores: how many executions run at once, by default the cores that this process may use, by its
+    affinity and by the quota of its container. inline_budget_us: an execution that takes at most
+    this long may run on the thread of the loop (0: never); None takes eight times what a hop to a
+    worker costs on this machine, and 500 until that was measured. stall_budget_us: inline work per
+    turn of the loop. queue_limit: executions that may wait, for a thread or for fences; where so
+    many do, the newest of a lower priority gives its place up. low_os_priority: LOW worker threads
+    get the lowest OS priority, always or "alone", while nothing of higher priority is prepared
+    (beside foreign busy processes such a thread may stall all others of its process, also the
+    loop). low_engine_priority: while something of higher priority is prepared, LOW executions may
+    run on threads of their engine that have the lowest OS priority (which stall nobody; beside
+    foreign busy processes they do not). Neither needs privileges.
     switch_interval_us: how often the interpreter lock is offered while the runtime is open, in the
     whole process (0: as it is).
     blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
@@ -53,8 +50,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     before; it warns.
     """
 
-    cores: int = msgspec.field(default_factory=_cores)
-    inline_budget_us: float = 500
+    cores: int = msgspec.field(default_factory=cores_allowed)
+    inline_budget_us: float | None = None
     stall_budget_us: float = 1000
     queue_limit: int = 1024
     low_os_priority: bool | Literal["alone"] = False
@@ -81,7 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InvalidArgument(f"cores and queue_limit must be 1 or more: {counts}")
         times: tuple[object, ...] = (
-            self.inline_budget_us,
+            0 if self.inline_budget_us is None else self.inline_budget_us,
             self.stall_budget_us,
             self.switch_interval_us,
             self.time_slice_us,

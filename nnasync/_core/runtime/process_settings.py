@@ -12,13 +12,22 @@ from nnasync._core.runtime.options import Options
 from nnasync._core.timeslice import PROMPTNESS, set_time_slice
 from nnasync._core.workers import Worker
 from nnasync.hal import Priority
+from nnasync.machine.decisions import decide
+from nnasync.machine.kept import kept_costs
 
-__all__ = ["SETTINGS", "ProcessSettings", "settle_in", "slice_ns"]
+__all__ = ["SETTINGS", "ProcessSettings", "inline_budget_ns", "settle_in", "slice_ns"]
 
 
 def slice_ns(options: Options) -> int:
     """The time slice that is asked for."""
     return int(options.time_slice_us * 1000)
+
+
+def inline_budget_ns(options: Options, folder: str) -> int:
+    """How long an execution on the loop's thread may take, by the options or by the machine."""
+    if options.inline_budget_us is not None:
+        return int(options.inline_budget_us * 1000)
+    return decide(kept_costs(folder), int(options.stall_budget_us * 1000)).inline_budget_ns
 
 
 def settle_in(options: Options, worker: Worker) -> None:

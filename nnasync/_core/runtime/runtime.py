@@ -40,7 +40,7 @@ from nnasync._core.runtime.device_list import Devices
 from nnasync._core.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync._core.runtime.options import Options
 from nnasync._core.runtime.pending import pending
-from nnasync._core.runtime.process_settings import SETTINGS, settle_in, slice_ns
+from nnasync._core.runtime.process_settings import SETTINGS, inline_budget_ns, settle_in, slice_ns
 from nnasync._core.runtime.shutdown import (
     close_device,
     close_prepared,
@@ -168,7 +168,7 @@ class Runtime:
         options = self.options
         self._workers = Workers(
             cores=options.cores,
-            inline_budget_ns=int(options.inline_budget_us * 1000),
+            inline_budget_ns=inline_budget_ns(options, self._folder),
             stall_budget_ns=int(options.stall_budget_us * 1000),
             queue_limit=options.queue_limit,
             watchdog=self._watchdog,

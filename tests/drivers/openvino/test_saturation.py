@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-import io
 import json
 import os
 import platform
@@ -20,6 +18,7 @@ from nnasync._core.drivers.openvino.lowering import products
 from nnasync._core.drivers.openvino.saturation import fits_16_bits
 from nnasync.engine import Lowering
 from nnasync.hal import Array
+from nnasync.machine import facts
 from tests.drivers.openvino.rig import FAST
 from tests.drivers.openvino.saturating import layer
 from tests.rigs import GUARD_S
@@ -77,21 +76,14 @@ def test_weights_that_fit_cannot_saturate() -> None:
 
 def with_flags(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
     """Let the processor have these flags."""
-    opened = builtins.open
-
-    def open_(path: Any, *arguments: Any, **options: Any) -> Any:
-        if path == "/proc/cpuinfo":
-            return io.StringIO(f"processor : 0\nflags\t\t: fpu {flags}\n")
-        return opened(path, *arguments, **options)
-
-    monkeypatch.setattr(package, "open", open_, raising=False)
+    monkeypatch.setattr(facts, "_processor", lambda root: ("", frozenset(flags.split())))
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     forget_the_processor()
 
 
 def forget_the_processor() -> None:
     """Have the processor's flags looked up anew."""
-    for asked in (package.processor_flags, package.has_bfloat16, saturation.lacks_wide_sums):
+    for asked in (facts.processor_flags, package.has_bfloat16, saturation.lacks_wide_sums):
         asked.cache_clear()
 
 

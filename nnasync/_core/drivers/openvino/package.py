@@ -9,7 +9,6 @@ import gc
 import glob
 import importlib.util
 import os
-import platform
 import sys
 import threading
 import time
@@ -19,10 +18,10 @@ from typing import Any, cast
 
 from nnasync._core.packages import imported, version_of
 from nnasync.errors import GeneralFailure
+from nnasync.machine.facts import processor_flags
 
 PACKAGE = "openvino"
 _OPSET = "openvino.opset15"
-_CPU_INFO = "/proc/cpuinfo"
 _WIDE_BFLOAT16 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 """With these it has instructions for it, or imitates them."""
 _NARROW_BFLOAT16 = frozenset(("avx_ne_convert", "avx_vnni_int8"))
@@ -141,21 +140,6 @@ def has_bfloat16() -> bool:
         return flags.issuperset(_WIDE_BFLOAT16) or flags.issuperset(_NARROW_BFLOAT16)
     with faults("asking the processor"):
         return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-
-
-@functools.cache
-def processor_flags() -> frozenset[str]:
-    """What a processor of x86 says that it has; empty for others and where it is not told."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return frozenset()
-    try:
-        with open(_CPU_INFO, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(
-        word for line in lines if line.startswith("flags") for word in line.split()[2:]
-    )
 
 
 @functools.cache

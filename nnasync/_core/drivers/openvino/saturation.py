@@ -29,10 +29,10 @@ from nnasync._core.drivers.openvino.package import (
     faults,
     module,
     opset,
-    processor_flags,
 )
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
+from nnasync.machine.facts import processor_flags
 
 _MOST = 128
 """Times 255 this is within 16 bits, and one more is not."""

@@ -1,0 +1,225 @@
+"""What the system says of the machine: processor, cores, limits of the container, other load.
+
+Everything is read from files of Linux below a root, so that any machine can be put before the code
+as a folder. What a system does not tell is empty, 0 or None: unknown, never a guess.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import platform
+import sys
+from collections.abc import Iterator
+
+from nnasync.hal import Struct
+
+__all__ = ["MachineFacts", "cores_allowed", "processor_flags", "read_facts"]
+
+_ROOT = "/"
+_PROCESSORS = "sys/devices/system/cpu"
+_CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+_GROUPS = "sys/fs/cgroup"
+_NO_LIMIT = 1 << 60
+"""Where there is no limit of memory the first version of groups states about 2**63 bytes."""
+
+
+class MachineFacts(Struct, frozen=True):
+    """A machine as its system tells of it, for this process.
+
+    processor: its name. flags: instructions it has, by Linux's names. cores: logical processors
+    that this process may run on. physical_cores: how many of these are not two threads of one core;
+    0 where that is unknown. quota_cores: processor time a second that the container may use, None
+    without a limit. throttled: how often the container was stopped for that. memory_limit_bytes:
+    of the container, None without a limit. governor: how the frequency is chosen. clock: what the
+    kernel takes the time from. stolen: share of the busy time since the start that the hypervisor
+    gave to others. load: runnable threads on average over a minute.
+    """
+
+    system: str
+    kernel: tuple[int, ...]
+    python: str
+    processor: str
+    flags: frozenset[str]
+    cores: int
+    physical_cores: int = 0
+    quota_cores: float | None = None
+    throttled: int = 0
+    memory_limit_bytes: int | None = None
+    governor: str = ""
+    clock: str = ""
+    is_virtual: bool = False
+    stolen: float = 0.0
+    load: float = 0.0
+    descriptors: int = 0
+
+
+def read_facts(root: str = _ROOT) -> MachineFacts:
+    """The facts of this machine, or of the one whose files lie below a folder."""
+    name, flags = _processor(root)
+    cores = affinity()
+    groups = list(_groups(root))
+    limits = [limit for group in groups if (limit := _memory_limit(group)) is not None]
+    return MachineFacts(
+        system=f"{platform.system()} {platform.release()}",
+        kernel=_version(platform.release()),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        processor=name or platform.processor() or platform.machine(),
+        flags=flags,
+        cores=len(cores) or os.cpu_count() or 1,
+        physical_cores=_physical(root, cores),
+        quota_cores=_quota(groups),
+        throttled=sum(map(_throttled, groups)),
+        memory_limit_bytes=min(limits, default=None),
+        governor=_text(root, _PROCESSORS, "cpu0", "cpufreq", "scaling_governor"),
+        clock=_text(root, _CLOCK),
+        is_virtual="hypervisor" in flags,
+        stolen=_stolen(_text(root, "proc", "stat")),
+        load=_number(_text(root, "proc", "loadavg").split(" ")[0]) or 0.0,
+        descriptors=_descriptors(),
+    )
+
+
+def cores_allowed(root: str = _ROOT) -> int:
+    """How many executions can run at once: the processors of this process, as far as its quota."""
+    count = len(affinity()) or os.cpu_count() or 1
+    quota = _quota_at(root)
+    return count if quota is None else max(1, min(count, math.ceil(quota)))
+
+
+def affinity() -> frozenset[int]:
+    """The numbers of the processors that this process may run on; empty where that is not told."""
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset()
+    return frozenset(os.sched_getaffinity(0))
+
+
+@functools.cache
+def processor_flags() -> frozenset[str]:
+    """What a processor of x86 says that it has; empty for others and where it is not told."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return frozenset()
+    return _processor(_ROOT)[1]
+
+
+def _processor(root: str) -> tuple[str, frozenset[str]]:
+    name, flags = "", frozenset[str]()
+    for line in _text(root, "proc", "cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            name = value.strip()
+        elif key.strip() in ("flags", "Features"):
+            flags |= frozenset(value.split())
+    return name, flags
+
+
+def _physical(root: str, cores: frozenset[int]) -> int:
+    """How many different cores these processors are, by who shares one with whom."""
+    siblings = set()
+    for core in cores:
+        told = _text(root, _PROCESSORS, f"cpu{core}", "topology", "thread_siblings_list")
+        if not told:
+            return 0
+        siblings.add(told)
+    return len(siblings)
+
+
+# -- limits of the container: groups of either version, this process's own and those around it
+
+
+def _groups(root: str) -> Iterator[str]:
+    """The folders of the groups that this process is in, as far as they can be seen."""
+    for line in _text(root, "proc", "self", "cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for hierarchy in [""] if number == "0" else controllers.split(","):
+            folder = os.path.join(root, _GROUPS, hierarchy)
+            yield folder
+            # In a namespace of groups the path may lead outside of what is mounted.
+            for name in path.strip("/").split("/"):
+                if name in ("", ".", ".."):
+                    break
+                folder = os.path.join(folder, name)
+                yield folder
+
+
+@functools.cache
+def _quota_at(root: str) -> float | None:
+    """The quota of this process as it was first found: dozens of files say it."""
+    return _quota(list(_groups(root)))
+
+
+def _quota(groups: list[str]) -> float | None:
+    """The least quota of processor time of these groups, in cores."""
+    quotas = []
+    for group in groups:
+        wanted, _, period = _text(group, "cpu.max").partition(" ")
+        if not wanted:
+            wanted = _text(group, "cpu.cfs_quota_us")
+            period = _text(group, "cpu.cfs_period_us")
+        quota, within = _number(wanted), _number(period)
+        if quota is not None and within and quota > 0:
+            quotas.append(quota / within)
+    return min(quotas, default=None)
+
+
+def _throttled(group: str) -> int:
+    for line in _text(group, "cpu.stat").splitlines():
+        if line.startswith("nr_throttled "):
+            return int(_number(line.split()[1]) or 0)
+    return 0
+
+
+def _memory_limit(group: str) -> int | None:
+    told = _text(group, "memory.max") or _text(group, "memory.limit_in_bytes")
+    limit = _number(told)
+    return None if limit is None or limit >= _NO_LIMIT else int(limit)
+
+
+# -- the system
+
+
+def _stolen(statistics: str) -> float:
+    """Time that was stolen, of all that somebody wanted to compute."""
+    fields = [_number(word) or 0.0 for word in statistics.partition("\n")[0].split()[1:9]]
+    if len(fields) < 8:
+        return 0.0
+    user, nice, system, _, _, interrupts, softirqs, steal = fields
+    wanted = user + nice + system + interrupts + softirqs + steal
+    return steal / wanted if wanted else 0.0
+
+
+def _descriptors() -> int:
+    """How many files this process may have open; 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.split("-")[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _text(*parts: str) -> str:
+    try:
+        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

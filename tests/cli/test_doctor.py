@@ -1,0 +1,46 @@
+"""`nnasync doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nnasync.cli import main
+from nnasync.machine import kept
+from tests.machine.rig import costs
+
+
+@pytest.fixture(autouse=True)
+def _measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNASYNC_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(kept, "measured", lambda: costs(hop_us=17, cold_hop_us=44))
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    for part in ("machine\n", "what follows\n", "devices\n", "in the way\n", "nnasync-reference"):
+        assert part in told
+    assert "17.0" in told
+    assert "executions of up to 352 us run on the thread of the loop" in told
+
+
+def test_json_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    told = msgspec.json.decode(capsys.readouterr().out)
+    assert told["costs"]["cold_hop"]["low_ns"] == 44_000
+    assert told["decisions"] == {"inline_budget_ns": 352_000}
+    assert told["facts"]["cores"] >= told["cores"] >= 1
+
+
+def test_again_measures_anew(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["doctor"])
+    monkeypatch.setattr(kept, "measured", lambda: costs(hop_us=33))
+    main(["doctor"])
+    assert "33.0" not in capsys.readouterr().out
+    main(["doctor", "--again"])
+    assert "33.0" in capsys.readouterr().out

@@ -1,0 +1,54 @@
+"""What moving work costs: the probes end, and their figures are in order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnasync.machine import Spread
+from nnasync.machine.costs import measured
+from nnasync.machine.decisions import USUAL_INLINE_BUDGET_NS, decide
+from tests.machine.rig import US, costs
+
+MS = 1000 * US
+
+
+def test_what_is_measured_is_plausible() -> None:
+    found = measured()
+    for spread in (found.turn, found.hop, found.cold_hop, found.switch):
+        assert 0 < spread.low_ns <= spread.high_ns
+    # A hop is two switches and two turns at least, on any machine.
+    assert found.hop.low_ns > found.turn.low_ns
+    assert found.chill >= 1
+
+
+def test_no_thread_is_left() -> None:
+    before = set(threading.enumerate())
+    measured()
+    assert not [
+        each for each in set(threading.enumerate()) - before if each.name != "nnasync-probe"
+    ]
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1))
+def test_a_spread_lies_within_its_samples(samples: list[int]) -> None:
+    spread = Spread.of(samples)
+    assert min(samples) <= spread.low_ns <= spread.high_ns <= max(samples)
+
+
+@pytest.mark.parametrize(
+    ("cold_hop_us", "stall_us", "budget_us"), [(60, 1000, 480), (350, 1000, 1000), (20, 100, 100)]
+)
+def test_a_run_is_moved_where_the_hop_is_an_eighth_of_it(
+    cold_hop_us: int, stall_us: int, budget_us: int
+) -> None:
+    found = decide(costs(cold_hop_us=cold_hop_us), stall_us * US)
+    assert found.inline_budget_ns == budget_us * US
+
+
+def test_a_machine_that_is_not_measured_has_the_usual_budget() -> None:
+    assert decide(None, 1 * MS).inline_budget_ns == USUAL_INLINE_BUDGET_NS
+    assert decide(None, 0).inline_budget_ns == 0
