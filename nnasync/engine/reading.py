@@ -6,13 +6,17 @@ inputs. Here they come by the names of docs/operations.md, whichever form it is.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from nnasync import hal
-from nnasync._core.validation import find_operation, operand_tensor, subgraph_tensors
+from nnasync._core.validation import (
+    find_operation,
+    operand_tensor,
+    read_operation,
+    subgraph_tensors,
+)
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, Operation, Struct
@@ -75,24 +79,9 @@ def resolved(model: Model) -> list[Tensor | None]:
     """
     tensors = subgraph_tensors(model, model.main)
     for operation in model.main.operations:
-        _infer(model, operation, tensors)
+        with contextlib.suppress(ModelError):
+            read_operation(model, operation, tensors)
     return tensors
-
-
-def _infer(model: Model, operation: Operation, tensors: list[Tensor | None]) -> None:
-    """Complete `tensors` with what the rule of an operation says of its outputs."""
-    rule = find_operation(model, operation.type)
-    outputs = [tensor.type for n in operation.outputs if (tensor := tensors[n]) is not None]
-    if rule is None or len(outputs) != len(operation.outputs):
-        return
-    try:
-        inferred = rule.infer([tensors[number] for number in operation.inputs], outputs)
-    except ModelError:
-        return
-    for number, found in zip(operation.outputs, inferred, strict=True):
-        given = tensors[number]
-        if given is not None and not given.is_known and found.is_known:
-            tensors[number] = msgspec.structs.replace(given, shape=found.shape, exact=found.exact)
 
 
 def _type(operand: hal.Operand) -> int | None:

@@ -121,6 +121,12 @@ class Operation:
                 return signature
         raise ModelError(f"{self.name}: {mismatch(self.signatures, inputs, outputs)}")
 
+    def arguments(
+        self, inputs: Sequence[Tensor | None], output_types: Sequence[int] = ()
+    ) -> Arguments:
+        """The inputs, to be read by the signature of their types and known ranks; or ModelError."""
+        return self._arguments(inputs, self._signature(inputs, output_types))
+
     @np.errstate(all="ignore")
     def minimum_version(
         self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nnasync._core.validation.conversion import older_model as older_model
     from nnasync._core.validation.model import validate_model as validate_model
     from nnasync._core.validation.operations import find_operation as find_operation
+    from nnasync._core.validation.operations import read_operation as read_operation
     from nnasync._core.validation.pools import check_constants as check_constants
     from nnasync._core.validation.pools import supportable as supportable
     from nnasync._core.validation.request import image_fault as image_fault
@@ -58,6 +59,7 @@ __all__ = [
     "older_model",
     "operand_tensor",
     "operand_value",
+    "read_operation",
     "subgraph_tensors",
     "supportable",
     "validate_buffer_desc",
@@ -83,6 +85,7 @@ __getattr__ = names(
         "older_model": "conversion",
         "operand_tensor": "tensors",
         "operand_value": "tensors",
+        "read_operation": "operations",
         "subgraph_tensors": "tensors",
         "supportable": "pools",
         "validate_buffer_desc": "buffers",

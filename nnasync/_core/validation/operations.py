@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from nnasync import hal, kernels
 from nnasync._core.validation.control_flow import check_if, check_while
 from nnasync._core.validation.place import Place
 from nnasync._core.validation.tensors import subgraph_tensors
 from nnasync.errors import ModelError
-from nnasync.extensions import extension_of
+from nnasync.extensions import extension_of, operation_label
 from nnasync.hal import HalVersion, Model, Operation, OperationType, combine_dimensions
-from nnasync.kernels import Signature, Tensor
+from nnasync.kernels import Arguments, Signature, Tensor
 
 
 def check_operations(place: Place) -> None:
@@ -96,3 +98,30 @@ def _check_shapes(place: Place, operation: Operation, tensors: Sequence[Tensor |
                 f"output {position}, {place.operand(operation.outputs[position])}, has shape "
                 f"{list(operand.dimensions)}; the operation's rule gives {list(expected.shape)}"
             )
+
+
+def read_operation(
+    model: Model, operation: Operation, tensors: list[Tensor | None]
+) -> tuple[Arguments, list[Tensor]]:
+    """What an operation reads and writes; `tensors` gets the shapes that its rule tells.
+
+    Raises ModelError where the operation is not known, or not legal with these operands.
+    """
+    known = find_operation(model, operation.type)
+    if known is None:
+        name = operation_label(model.extension_name_to_prefix, operation.type)
+        raise ModelError(f"{name} is not known here")
+    inputs = [tensors[index] for index in operation.inputs]
+    given = [tensor for index in operation.outputs if (tensor := tensors[index]) is not None]
+    if len(given) < len(operation.outputs):
+        raise ModelError("it has an output that cannot hold a value")
+    types = [tensor.type for tensor in given]
+    outputs = [
+        tensor
+        if tensor.is_known or not rule.is_known
+        else msgspec.structs.replace(tensor, shape=rule.shape, exact=rule.exact)
+        for tensor, rule in zip(given, known.infer(inputs, types), strict=True)
+    ]
+    for index, tensor in zip(operation.outputs, outputs, strict=True):
+        tensors[index] = tensor
+    return known.arguments(inputs, types), outputs

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from nnasync import hal
-from nnasync._core.validation import find_operation, subgraph_tensors
+from nnasync._core.validation import find_operation, read_operation, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Model, OperandLifeTime, OperationType, Subgraph
@@ -48,8 +46,7 @@ def _reasons(
     return [
         _reason_within(model, subgraph, operation, known, limit_bytes)
         if operation.type in _CONTROL_FLOW
-        else _reason(model, subgraph, operation, tensors)
-        or _too_large(tensors, operation, limit_bytes)
+        else _reason(model, operation, tensors) or _too_large(tensors, operation, limit_bytes)
         for operation in subgraph.operations
     ]
 
@@ -81,24 +78,14 @@ def _reason_within(
     return next((reason for target in targets if (reason := known[target]) is not None), None)
 
 
-def _reason(
-    model: Model, subgraph: Subgraph, operation: hal.Operation, tensors: list[Tensor | None]
-) -> str | None:
+def _reason(model: Model, operation: hal.Operation, tensors: list[Tensor | None]) -> str | None:
     """Why an operation cannot run; `tensors` is completed with what its rule infers."""
-    known = find_operation(model, operation.type)
-    if known is None:
+    if find_operation(model, operation.type) is None:
         return "the reference has no kernels for it"
-    types = [subgraph.operands[index].type for index in operation.outputs]
     try:
-        inferred = known.infer([tensors[index] for index in operation.inputs], types)
+        read_operation(model, operation, tensors)
     except ModelError as error:
         return str(error)
-    for index, rule in zip(operation.outputs, inferred, strict=True):
-        given = tensors[index]
-        if given is None:
-            return f"operand {index} is an output that cannot hold a value"
-        if rule.is_known and not given.is_known:
-            tensors[index] = msgspec.structs.replace(given, shape=rule.shape, exact=rule.exact)
     return None
 
 

@@ -12,7 +12,7 @@ from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync._core.validation import find_operation, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.hal import Model, OperationType, Shape, combine_dimensions
-from nnasync.kernels import Arguments, Operation, Signature, Tensor
+from nnasync.kernels import Arguments, Operation, Tensor
 
 
 class Node:
@@ -115,7 +115,7 @@ def _node(model: Model, operation: hal.Operation, tensors: list[Tensor | None]) 
     results = known.infer(inputs, types)
     for index, result in zip(operation.outputs, results, strict=True):
         tensors[index] = _resolved(model, index, tensors[index], result)
-    arguments = Arguments(known.name, inputs, _signature(known, inputs, types))
+    arguments = known.arguments(inputs, types)
     return Node(operation.type, known, operation.inputs, operation.outputs, arguments)
 
 
@@ -158,15 +158,3 @@ def is_final(model: Model, index: int) -> bool:
     """Whether an operand is an output of the model and nothing else."""
     final = index in model.main.output_indexes
     return final and not model.main.operands[index].number_of_consumers
-
-
-def _signature(
-    known: Operation, inputs: Sequence[Tensor | None], output_types: Sequence[int]
-) -> Signature:
-    """The signature of these operands by types and ranks."""
-    types = [None if tensor is None else tensor.type for tensor in inputs]
-    shapes = [None if tensor is None else tensor.shape for tensor in inputs]
-    for signature in known.signatures:
-        if signature.accepts(types, output_types) and signature.takes_ranks(shapes):
-            return signature
-    return known.signature(types, output_types)

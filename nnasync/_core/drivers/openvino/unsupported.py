@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from nnasync._core.drivers.openvino.lowered import Build, OpenVinoUnsupported
 from nnasync._core.drivers.openvino.lowering import RULES
-from nnasync._core.validation import find_operation, subgraph_tensors
+from nnasync._core.validation import find_operation, read_operation, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_key, operation_label
 from nnasync.hal import Model, Operation
@@ -53,9 +51,9 @@ def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> L
     """Infer what an operation writes, complete `tensors` with it, and lower it."""
     name = operation_label(model.extension_name_to_prefix, operation.type)
     try:
-        arguments, outputs = _inferred(model, operation, tensors)
-        for index, tensor in zip(operation.outputs, outputs, strict=True):
-            tensors[index] = tensor
+        if find_operation(model, operation.type) is None:
+            raise _NoRule
+        arguments, outputs = read_operation(model, operation, tensors)
         _check_known(arguments, outputs)
         key = operation_key(model.extension_name_to_prefix, operation.type)
         rule = None if key is None else RULES.get(key)
@@ -69,28 +67,6 @@ def _step(model: Model, operation: Operation, tensors: list[Tensor | None]) -> L
         return LoweringStep(operation, (), reason=f"{name} is not lowered")
     except (OpenVinoUnsupported, ModelError) as error:
         return LoweringStep(operation, (), reason=f"{name}: {error}")
-
-
-def _inferred(
-    model: Model, operation: Operation, tensors: Sequence[Tensor | None]
-) -> tuple[Arguments, list[Tensor]]:
-    known = find_operation(model, operation.type)
-    if known is None:
-        raise _NoRule
-    inputs = [tensors[index] for index in operation.inputs]
-    given = [tensors[index] for index in operation.outputs]
-    types = [tensor.type for tensor in given if tensor is not None]
-    inferred = known.infer(inputs, types)
-    outputs = [
-        tensor if tensor.is_known or not rule.is_known else _shaped(tensor, rule)
-        for tensor, rule in zip((t for t in given if t is not None), inferred, strict=True)
-    ]
-    signature = known.signature([None if t is None else t.type for t in inputs], types)
-    return Arguments(known.name, inputs, signature), outputs
-
-
-def _shaped(tensor: Tensor, rule: Tensor) -> Tensor:
-    return msgspec.structs.replace(tensor, shape=rule.shape, exact=rule.exact)
 
 
 def _check_known(arguments: Arguments, outputs: Sequence[Tensor]) -> None:

@@ -9,9 +9,8 @@ import msgspec
 from nnasync._core.validation import find_operation, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_key
-from nnasync.hal import Array, Model, OperandLifeTime, Operation, Shape, is_quantized
-from nnasync.kernels import Arguments, NotConstant, Signature, Tensor
-from nnasync.kernels import Operation as Kernels
+from nnasync.hal import Array, Model, Operation, Shape, is_quantized
+from nnasync.kernels import Arguments, NotConstant, Tensor
 from nnasync.kernels.windows.window import position
 
 
@@ -107,9 +106,8 @@ def _read(model: Model, operation: Operation, tensors: list[Tensor | None]) -> O
     key = operation_key(model.extension_name_to_prefix, operation.type)
     if known is None or key is None:
         raise OrtUnsupported("is not translated to ONNX")
-    operands = model.main.operands
     inputs = [tensors[index] for index in operation.inputs]
-    types = [operands[index].type for index in operation.outputs]
+    types = [model.main.operands[index].type for index in operation.outputs]
     if not all(tensor is None or tensor.is_known for tensor in inputs):
         raise OrtUnsupported("a shape is not known before the run")
     outputs = []
@@ -123,20 +121,4 @@ def _read(model: Model, operation: Operation, tensors: list[Tensor | None]) -> O
         outputs.append(given)
     if any(0 in t.shape for t in [*inputs, *outputs] if t is not None):
         raise OrtUnsupported("a tensor is empty")
-    omitted = [operands[i].lifetime == OperandLifeTime.NO_VALUE for i in operation.inputs]
-    given_types = [
-        None if gone else operands[i].type
-        for gone, i in zip(omitted, operation.inputs, strict=True)
-    ]
-    signature = _signature(known, given_types, types, inputs)
-    return OperationCall(key, operation, Arguments(known.name, inputs, signature), outputs)
-
-
-def _signature(
-    known: Kernels, types: list[int | None], results: list[int], inputs: list[Tensor | None]
-) -> Signature:
-    shapes = [None if tensor is None else tensor.shape for tensor in inputs]
-    for signature in known.signatures:
-        if signature.accepts(types, results) and signature.takes_ranks(shapes):
-            return signature
-    return known.signature(types, results)
+    return OperationCall(key, operation, known.arguments(inputs, types), outputs)
