@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -33,7 +35,7 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool
 from tests import rigs
-from tests.rigs import ONES, attempt, until
+from tests.rigs import ONES, REFERENCE, Attempt, attempt, until
 from tests.service.executions_rig import (
     check,
     check_past_the_socket,
@@ -50,6 +52,26 @@ pytestmark = pytest.mark.anyio
 
 def within(ms: float) -> ExecutionConfig:
     return ExecutionConfig(deadline_ns=now_ns() + int(ms * 1e6))
+
+
+@asynccontextmanager
+async def at_rest(engine: Any = REFERENCE) -> AsyncIterator[tuple[Served, Any, Slot]]:
+    """A prepared model in a service whose queues are open, and memory that both know."""
+    async with served(engine) as it:
+        slot = Slot()
+        yield it, await opened(it, slot), slot
+
+
+@asynccontextmanager
+async def under_way() -> AsyncIterator[tuple[Served, Any, Slot, Any, Attempt]]:
+    """The same, with an execution that waits at the gate of the engine; free in the end."""
+    engine = rigs.gated()
+    engine.gate.open(1)
+    async with at_rest(engine) as (it, prepared, slot), anyio.create_task_group() as group:
+        call = await attempt(group, lambda: prepared.execute_synchronously(slot.request))
+        await engine.when(lambda c: c.waiting == 1)
+        yield it, prepared, slot, engine, call
+        rigs.set_free(engine)
 
 
 # -- the queues
@@ -95,9 +117,7 @@ async def test_they_run_side_by_side() -> None:
 
 
 async def test_measured_executions_and_those_with_a_deadline() -> None:
-    async with served() as it:
-        slot = Slot()
-        prepared = await opened(it, slot)
+    async with at_rest() as (_it, prepared, slot):
         result = await prepared.execute_synchronously(slot.request, ExecutionConfig(measure=True))
         assert 0 <= result.timing.time_on_device_ns <= result.timing.time_in_driver_ns
         await prepared.execute_synchronously(slot.request, within(ms=3_600_000))
@@ -301,24 +321,15 @@ async def test_what_else_is_under_way_is_answered_over_the_old_queues() -> None:
 
 
 async def test_the_end_of_the_service_in_the_middle() -> None:
-    engine = rigs.gated()
-    engine.gate.open(1)
-    async with served(engine) as it, anyio.create_task_group() as group:
-        slot = Slot()
-        prepared = await opened(it, slot)
-        call = await attempt(group, lambda: prepared.execute_synchronously(slot.request))
-        await engine.when(lambda c: c.waiting == 1)
+    async with under_way() as (it, prepared, slot, _engine, call):
         it.disconnect()
         assert isinstance(await call.failure(), errors.DeviceDied)
         with pytest.raises(errors.DeviceDied, match="prepare it again"):
             await prepared.execute_synchronously(slot.request)
-        rigs.set_free(engine)
 
 
 async def test_the_end_of_the_service_while_nothing_runs() -> None:
-    async with served() as it:
-        slot = Slot()
-        prepared = await opened(it, slot)
+    async with at_rest() as (it, prepared, slot):
         it.disconnect()
         with pytest.raises(errors.DeviceDied):
             while True:
@@ -327,19 +338,12 @@ async def test_the_end_of_the_service_while_nothing_runs() -> None:
 
 
 async def test_closing_the_model_ends_what_is_under_way() -> None:
-    engine = rigs.gated()
-    engine.gate.open(1)
-    async with served(engine) as it, anyio.create_task_group() as group:
-        slot = Slot()
-        prepared = await opened(it, slot)
-        call = await attempt(group, lambda: prepared.execute_synchronously(slot.request))
-        await engine.when(lambda c: c.waiting == 1)
+    async with under_way() as (_it, prepared, slot, _engine, call):
         await prepared.close()
         assert isinstance(await call.failure(), errors.DeviceUnavailable)
         await until(lambda: not queue_threads())
         with pytest.raises(errors.DeviceUnavailable, match="closed"):
             await prepared.execute_synchronously(slot.request)
-        rigs.set_free(engine)
 
 
 # -- queues that end alone
@@ -352,9 +356,7 @@ def end_queues(it: Served, prepared: Any) -> None:
 
 
 async def test_the_first_execution_after_the_end_of_queues_opens_others() -> None:
-    async with served() as it:
-        slot = Slot()
-        prepared = await opened(it, slot)
+    async with at_rest() as (it, prepared, slot):
         for _ in range(3):
             before = controller_of(prepared)
             end_queues(it, prepared)
@@ -366,13 +368,7 @@ async def test_the_first_execution_after_the_end_of_queues_opens_others() -> Non
 
 
 async def test_what_was_under_way_when_queues_ended_is_not_repeated() -> None:
-    engine = rigs.gated()
-    engine.gate.open(1)
-    async with served(engine) as it, anyio.create_task_group() as group:
-        slot = Slot()
-        prepared = await opened(it, slot)
-        call = await attempt(group, lambda: prepared.execute_synchronously(slot.request))
-        await engine.when(lambda c: c.waiting == 1)
+    async with under_way() as (it, prepared, slot, engine, call):
         begun = engine.counters.run
         end_queues(it, prepared)
         error = await call.failure()
@@ -392,9 +388,7 @@ async def test_queues_that_end_before_anything_is_sent(monkeypatch: Any) -> None
         tried.append(serial)
         raise errors.DeviceDied("the queue is closed")
 
-    async with served() as it:
-        slot = Slot()
-        prepared = await opened(it, slot)
+    async with at_rest() as (_it, prepared, slot):
         with monkeypatch.context() as patched:
             patched.setattr(RemoteBurst, "exchange", ended)
             with pytest.raises(errors.DeviceUnavailable, match="as soon as they are open"):
@@ -421,9 +415,7 @@ async def test_a_dropped_request_gives_its_memory_back_though_no_other_call_come
 
 
 async def test_memory_of_two_requests_stays_until_both_are_gone() -> None:
-    async with served() as it:
-        slot = Slot()
-        prepared = await opened(it, slot)
+    async with at_rest() as (it, prepared, slot):
         second = request_on(slot.pool)
         await prepared.execute_synchronously(second)
         del second
