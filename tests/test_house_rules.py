@@ -20,7 +20,7 @@ MAX_FUNCTION_LINES = 60
 WORDS = {"errors.py"}
 """Modules whose every name is public, so that a list of them would only repeat the file."""
 ROOMS = {PACKAGE / "_core", PACKAGE / "kernels"}
-"""Folders of modules that programs do not import; their `__init__` lists what a room hands out."""
+"""Folders of modules that programs do not import."""
 PUT_OFF = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 READS_ENVIRONMENT = {
@@ -139,8 +139,8 @@ def relative_imports(path: Path, source: str, module: ast.Module) -> list[str]:
 def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
     """A public module lists its names: each once, bound, and none of them private.
 
-    In a module inside of an internal room a list would repeat the file: there the underscore says
-    which names are the module's own.
+    Inside of internal rooms a list would repeat the file: there the underscore says which names are
+    a module's own, and what an `__init__` hands out it imports under its own name.
     """
     private = any(
         part.startswith("_") and part not in ("__init__.py", "_core") for part in path.parts
@@ -149,8 +149,7 @@ def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
         return []
     names = public_names(module)
     if names is None:
-        inside = path.name != "__init__.py" and not ROOMS.isdisjoint(path.parents)
-        return [] if inside else ["no __all__"]
+        return ["no __all__"] if ROOMS.isdisjoint(path.parents) else []
     hidden = [name for name in names if name.startswith("_") and name != "__version__"]
     twice = [name for name in names if names.count(name) > 1]
     return [*hidden, *twice, *(set(names) - defined_names(module))]

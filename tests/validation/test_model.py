@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync._core.model import ModelBuilder
-from nnasync._core.validation import combine_dimensions, validate_model
+from nnasync._core.validation import validate_model
 from nnasync.errors import ModelError
 from nnasync.hal import (
     ChannelQuant,
@@ -23,6 +23,7 @@ from nnasync.hal import (
     OperationType,
     StatePair,
     Subgraph,
+    combine_dimensions,
 )
 from tests.validation.models import EXAMPLE, TEMPORARY, changed, find, replace, with_main
 from tests.validation.test_request import Foreign

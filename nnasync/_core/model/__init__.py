@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nnasync._core.model.nnm import save as save
     from nnasync._core.model.nnm import write as write
 
-__all__ = ["ModelBuilder", "Value", "fingerprint", "load_nnm", "save", "write"]
-
 __getattr__ = names(
     __name__,
     {

@@ -38,28 +38,3 @@ from nnasync._core.partition.splitting import all_steps as all_steps
 from nnasync._core.partition.splitting import assignment_of as assignment_of
 from nnasync._core.partition.splitting import cut as cut
 from nnasync._core.partition.splitting import split as split
-
-__all__ = [
-    "INTERPRETER",
-    "ROLES",
-    "Assignment",
-    "CompositeEngine",
-    "Group",
-    "PartitionStep",
-    "PartitionedModel",
-    "Support",
-    "all_bodies",
-    "all_steps",
-    "as_much_as_possible",
-    "assignment_of",
-    "body_model",
-    "cut",
-    "distribute",
-    "find_control_flow",
-    "grouped",
-    "multiply_adds",
-    "operation_weights_ns",
-    "reported_costs",
-    "segments",
-    "split",
-]

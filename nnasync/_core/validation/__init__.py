@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import names
-from nnasync.hal import combine_dimensions
 
 if TYPE_CHECKING:
     from nnasync._core.validation.buffers import validate_buffer_desc as validate_buffer_desc
@@ -45,31 +44,6 @@ if TYPE_CHECKING:
     from nnasync._core.validation.versions import minimum_version as minimum_version
     from nnasync._core.validation.versions import noncompliance as noncompliance
     from nnasync.extensions import validate_extension_name as validate_extension_name
-
-__all__ = [
-    "Noncompliance",
-    "check_constants",
-    "combine_dimensions",
-    "compliant_with",
-    "find_operation",
-    "image_fault",
-    "minimum_version",
-    "newest_capabilities",
-    "noncompliance",
-    "older_model",
-    "operand_tensor",
-    "operand_value",
-    "read_operation",
-    "subgraph_tensors",
-    "supportable",
-    "validate_buffer_desc",
-    "validate_extension",
-    "validate_extension_name",
-    "validate_model",
-    "validate_preference",
-    "validate_priority",
-    "validate_request",
-]
 
 __getattr__ = names(
     __name__,

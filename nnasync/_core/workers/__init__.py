@@ -42,18 +42,3 @@ from nnasync._core.workers.task import contained as contained
 from nnasync._core.workers.threads import Workers as Workers
 from nnasync._core.workers.worker_thread import Worker as Worker
 from nnasync._core.workers.worker_thread import WorkersStatistics as WorkersStatistics
-
-__all__ = [
-    "ABORT",
-    "GO",
-    "YIELD",
-    "HelperThreads",
-    "Call",
-    "Given",
-    "StopFlag",
-    "Task",
-    "Worker",
-    "Workers",
-    "WorkersStatistics",
-    "contained",
-]

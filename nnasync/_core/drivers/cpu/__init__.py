@@ -9,8 +9,4 @@ from nnasync._core.deferred import names
 if TYPE_CHECKING:
     from nnasync._core.drivers.cpu.engine import ReferenceEngine as ReferenceEngine
 
-__all__ = [
-    "ReferenceEngine",
-]
-
 __getattr__ = names(__name__, {"ReferenceEngine": "engine"})
