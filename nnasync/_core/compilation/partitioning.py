@@ -270,6 +270,9 @@ async def propose(field: Field, spec: CompileSpec) -> list[PartitionContender]:
         return []
     found = await _ways(devices, spec, owners, set())
     for device, support in fast if reference else ():
+        rest = reference[0][1].main
+        if not all(taken or left for taken, left in zip(support.main, rest, strict=True)):
+            continue
         # As much as it takes, however small: whether that pays is for the measuring to say.
         forced = await in_helper_thread(as_much_as_possible, spec.model, support)
         known = {other.choice for other in found}

@@ -13,14 +13,14 @@ import numpy as np
 
 from nnasync import hal
 from nnasync._core.model import ModelBuilder, Value
-from nnasync._core.model.graph import Input
+from nnasync._core.model.graph import GraphBuilder, Input
 from nnasync.errors import ModelError
 from nnasync.extensions import GraphOperation, extension_of
 from nnasync.hal import Model, OperandLifeTime, OperandType, Operation, Struct
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
-__all__ = ["WholePort", "State", "file_of", "graph_of", "whole"]
+__all__ = ["State", "WholePort", "add_file", "file_of", "graph_of", "is_file", "whole"]
 
 
 class WholePort(Struct, frozen=True):
@@ -58,19 +58,32 @@ def whole(
     given: list[Input] = [_input(builder, port) for port in inputs]
     kept = [_state(builder, state) for state in states]
     numbers = [np.asarray([state.number for state in states], np.int32)] if states else []
-    values = builder.operation_outputs(
-        builder.extension_type(extension, GraphOperation.GRAPH),
-        *given,
-        *kept,
-        *numbers,
-        _file(builder, file, label),
-        outputs=[*(port.tensor for port in outputs), *(state.tensor for state in states)],
+    values = add_file(
+        builder,
+        extension,
+        [*given, *kept, *numbers],
+        file,
+        label,
+        [*(port.tensor for port in outputs), *(state.tensor for state in states)],
     )
     for port, value in zip(outputs, values, strict=False):
         builder.output(port.name, value)
     for old, new in zip(kept, values[len(outputs) :], strict=True):
         builder.update(old, new)
     return builder.build()
+
+
+def add_file(
+    builder: GraphBuilder,
+    extension: str,
+    inputs: Sequence[Input],
+    file: bytes | Pool,
+    label: str,
+    outputs: Sequence[Tensor],
+) -> tuple[Value, ...]:
+    """Add the operation that runs a file; `label` is the name of the operand with the file."""
+    type = builder.extension_type(extension, GraphOperation.GRAPH)
+    return builder.operation_outputs(type, *inputs, _file(builder, file, label), outputs=outputs)
 
 
 def _input(builder: ModelBuilder, port: WholePort) -> Value:
@@ -95,7 +108,7 @@ def _state(builder: ModelBuilder, state: State) -> Value:
     )
 
 
-def _file(builder: ModelBuilder, file: bytes | Pool, label: str) -> Value:
+def _file(builder: GraphBuilder, file: bytes | Pool, label: str) -> Value:
     type = OperandType.TENSOR_OEM_BYTE
     if isinstance(file, Pool):
         return builder.mapped_constant(file, 0, Tensor(type=type, shape=(file.size,)), label)
@@ -103,27 +116,33 @@ def _file(builder: ModelBuilder, file: bytes | Pool, label: str) -> Value:
 
 
 def graph_of(model: Model, extension: str) -> Operation | None:
-    """The operation of a model that is one file of an extension and nothing else, else None."""
+    """The operation of a model that is one file of an extension and nothing else, else None.
+
+    Its outputs are those of the model, in any order.
+    """
     operations = model.main.operations
     if len(operations) != 1 or not operations[0].inputs:
         return None
     (operation,) = operations
-    if extension_of(model.extension_name_to_prefix, operation.type) != (
-        extension,
-        GraphOperation.GRAPH,
-    ):
+    if not is_file(model, operation, extension):
         return None
     *rest, file = (model.main.operands[index] for index in operation.inputs)
     is_one = (
         file.type == OperandType.TENSOR_OEM_BYTE
         and hal.is_constant(file)
-        and operation.outputs == model.main.output_indexes
+        and sorted(operation.outputs) == sorted(model.main.output_indexes)
         and all(
             hal.is_constant(operand) or operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT
             for operand in rest
         )
     )
     return operation if is_one else None
+
+
+def is_file(model: Model, operation: Operation, extension: str) -> bool:
+    """Whether an operation is a file of an extension."""
+    found = extension_of(model.extension_name_to_prefix, operation.type)
+    return found == (extension, GraphOperation.GRAPH)
 
 
 def file_of(model: Model, operation: Operation) -> bytes:

@@ -50,6 +50,7 @@ class Description(Struct, frozen=True):
     `kept_whole` says why the file is run as it is, and is empty where it is translated. `labels`
     are those of the first list of labels that is packed into a TFLite file. `guessed_states`
     are outputs and the inputs whose next values they seem to be: what `state="guess"` takes.
+    `parts` says for each part of the file that stays as it is, beside what is translated, why.
     """
 
     path: str
@@ -61,10 +62,12 @@ class Description(Struct, frozen=True):
     signatures: tuple[SignatureDescription, ...] = ()
     labels: tuple[str, ...] = ()
     guessed_states: tuple[tuple[str, str], ...] = ()
+    parts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        how = f"kept whole: {self.kept_whole}" if self.kept_whole else "translated"
-        lines = [f"{self.path}: {how}, {self.operations} operations"]
+        lines = [f"{self.path}: {self._form()}, {self.operations} operations"]
+        count = len(self.parts)
+        lines += [f"  part {n} of {count}: {why}" for n, why in enumerate(self.parts, 1)]
         for kind, entries in (
             ("input", self.inputs),
             ("output", self.outputs),
@@ -79,23 +82,34 @@ class Description(Struct, frozen=True):
             lines.append(f"  {len(self.labels)} labels: {shown} ...")
         return "\n".join(lines)
 
+    def _form(self) -> str:
+        if self.kept_whole:
+            return f"kept whole: {self.kept_whole}"
+        count = len(self.parts)
+        if not count:
+            return "translated"
+        kept = "1 part that is" if count == 1 else f"{count} parts that are"
+        return f"translated, but for {kept} kept whole"
+
 
 def described(
     path: str | os.PathLike[str], model: Model, signatures: Sequence[SignatureDescription] = ()
 ) -> Description:
     """What a model that was loaded from a file holds."""
-    main = model.main
+    main, reasons = model.main, _reasons(model)
+    is_whole = bool(reasons) and len(main.operations) == 1
     old, new = ({getattr(pair, side) for pair in model.state} for side in ("input", "output"))
     return Description(
         path=os.fspath(path),
         operations=len(main.operations),
-        kept_whole=_reason(model),
+        kept_whole=reasons[0] if is_whole else "",
         inputs=_ports(model, [n for p, n in enumerate(main.input_indexes) if p not in old]),
         outputs=_ports(model, [n for p, n in enumerate(main.output_indexes) if p not in new]),
         states=_ports(model, [n for p, n in enumerate(main.input_indexes) if p in old]),
         signatures=tuple(signatures),
         labels=_labels(path),
         guessed_states=tuple(guessed_states(model).items()),
+        parts=() if is_whole else reasons,
     )
 
 
@@ -113,12 +127,13 @@ def _port(operand: Operand) -> PortDescription:
     )
 
 
-def _reason(model: Model) -> str:
-    """Why a file is kept whole: a part of the name of the operand that holds it."""
-    for operand in model.main.operands:
-        if operand.type == OperandType.TENSOR_OEM_BYTE and hal.is_constant(operand):
-            return operand.name.partition(", as it is: ")[2] or "it was asked for"
-    return ""
+def _reasons(model: Model) -> tuple[str, ...]:
+    """Why a file, or each of its parts, is kept whole: of the names of the operands with them."""
+    return tuple(
+        operand.name.partition(", as it is: ")[2] or "it was asked for"
+        for operand in model.main.operands
+        if operand.type == OperandType.TENSOR_OEM_BYTE and hal.is_constant(operand)
+    )
 
 
 def _labels(path: str | os.PathLike[str]) -> tuple[str, ...]:

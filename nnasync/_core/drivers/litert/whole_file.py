@@ -24,7 +24,7 @@ from nnasync.hal import Model, OperandType, Shape
 def is_whole(model: Model) -> bool:
     """Whether a model is one TFLite file and nothing else."""
     operation = graph_of(model, LITERT.name)
-    if operation is None:
+    if operation is None or operation.outputs != model.main.output_indexes:
         return False
     inputs = model.main.input_indexes
     rest = len(operation.inputs) - 1 - len(inputs)

@@ -19,7 +19,7 @@ from nnasync._core.drivers.onnxruntime.providers import (
     version,
 )
 from nnasync._core.formats.onnx import ELEMENTS
-from nnasync._core.formats.whole import file_of, graph_of
+from nnasync._core.formats.whole import file_of, graph_of, is_file
 from nnasync.engine import EngineBase, Lowering, Phase, span
 from nnasync.errors import GeneralFailure, ModelError
 from nnasync.extensions import COMMON, ONNX
@@ -46,6 +46,7 @@ _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
 _RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
 """The types of first inputs that it takes, of files and of translated operations."""
 _NAME = "onnx"
+_BESIDE = "is beside parts of an ONNX file that are kept whole: each of those is a run of its own"
 
 
 class OnnxRuntimeEngine(EngineBase):
@@ -74,13 +75,16 @@ class OnnxRuntimeEngine(EngineBase):
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be translated, or is a whole file."""
-        if _graph(model) is not None:
-            return [True]
-        return [reason is None for reason in lowering_of.reasons(model)]
+        return [reason is None for reason in self.why_not(model)]
 
     def why_not(self, model: Model) -> list[str | None]:
         """For each operation of the main subgraph why it is not translated; None if it is."""
-        return [None] if _graph(model) is not None else lowering_of.reasons(model)
+        if _graph(model) is not None:
+            return [None]
+        are_files = [is_file(model, each, ONNX.name) for each in model.main.operations]
+        if any(are_files):
+            return [None if is_one else _BESIDE for is_one in are_files]
+        return lowering_of.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """All cores for one answer, or one core; the numbers differ in rounding at most."""
@@ -100,20 +104,20 @@ class OnnxRuntimeEngine(EngineBase):
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None
     ) -> OnnxPlan:
         threads = (lowering or self.lowerings(model, preference)[0]).threads
-        operation = _graph(model)
+        main, operation = model.main, _graph(model)
+        sources: Sequence[int | Array] = range(len(main.input_indexes))
+        outputs: Sequence[int] = range(len(main.output_indexes))
         if operation is not None:
             session = open_session(file_of(model, operation), self._provider, threads)
-            plan = plans.OnnxPlan(
-                session, [_source(model, index) for index in operation.inputs[:-1]]
-            )
+            sources = [_source(model, index) for index in operation.inputs[:-1]]
+            outputs = [operation.outputs.index(index) for index in main.output_indexes]
         else:
             session = open_session(lowering_of.lower(model), self._provider, threads)
-            plan = plans.OnnxPlan(session, range(len(model.main.input_indexes)))
-        if len(model.main.output_indexes) != len(session.get_outputs()):
+        if len(outputs) != len(session.get_outputs()):
             raise GeneralFailure(
-                f"the graph has {len(session.get_outputs())} outputs, the model"
-                f" {len(model.main.output_indexes)}"
+                f"the graph has {len(session.get_outputs())} outputs, the model {len(outputs)}"
             )
+        plan = plans.OnnxPlan(session, sources, outputs)
         plan.warm_up()
         return plan
 

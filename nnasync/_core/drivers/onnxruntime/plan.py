@@ -58,13 +58,17 @@ def ports_of(nodes: Sequence[Any], kind: str) -> list[SessionPort]:
 class OnnxPlan(Plan):
     """A session and the operands around it; any number of its calls may run at once.
 
-    `sources` says for each input of the session which input of the model it is, or the constant.
+    `sources` says for each input of the session which input of the model it is, or the constant,
+    `outputs` for each output of the model which one of the session it is.
     """
 
-    def __init__(self, session: Any, sources: Sequence[int | Array]) -> None:
+    def __init__(
+        self, session: Any, sources: Sequence[int | Array], outputs: Sequence[int]
+    ) -> None:
         self._session = session
         self._inputs = ports_of(session.get_inputs(), "input")
-        self._outputs = ports_of(session.get_outputs(), "output")
+        ports = ports_of(session.get_outputs(), "output")
+        self._outputs = [ports[index] for index in outputs]
         self._sources = tuple(sources)
         if len(self._inputs) != len(self._sources):
             raise GeneralFailure(

@@ -15,6 +15,7 @@ from typing import Any
 from nnasync._core.importers.onnx.conversion import convert
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, parse, read_bytes, read_graph
 from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
+from nnasync._core.importers.onnx.splitting import convert_in_parts
 from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
@@ -43,6 +44,14 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
         reason = str(error)
     else:
         logger.info("%s: translated to %d operations", os.fspath(path), len(model.main.operations))
+        return model
+    try:
+        model = convert_in_parts(message, graph, name)
+    except ModelError as error:
+        reason = f"{reason}; in parts: {error}"
+    else:
+        count = len(model.main.operations)
+        logger.info("%s: translated in parts to %d operations", os.fspath(path), count)
         return model
     logger.info("%s: not translated, kept as an ONNX file: %s", os.fspath(path), reason)
     return _wrapped(path, message, graph, outside, reason)

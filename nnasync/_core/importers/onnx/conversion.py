@@ -7,6 +7,7 @@ from nnasync._core.importers.onnx import (
     dense_layers,
     elementwise,
     movement,
+    parts,
     quantization,
     recurrent,
     windows,
@@ -21,7 +22,7 @@ from nnasync._core.model import ModelBuilder
 from nnasync.errors import ModelError
 from nnasync.hal import Model
 
-__all__ = ["CONVERTERS", "convert"]
+__all__ = ["CONVERTERS", "convert", "convert_step"]
 
 _OLDEST_OPSET = 11
 
@@ -44,7 +45,7 @@ def convert(graph: OnnxGraph, name: str) -> Model:
 
 def _convert_all(scope: OnnxScope) -> None:
     for step in prepare(scope.graph):
-        _convert(scope, step)
+        convert_step(scope, step)
 
 
 def _check_known(graph: OnnxGraph) -> None:
@@ -54,12 +55,13 @@ def _check_known(graph: OnnxGraph) -> None:
             found.setdefault(node.type, []).append(node)
     if found:
         told = [
-            f"{len(nodes)} x {type}, first node {nodes[0].index}" for type, nodes in found.items()
+            f"{len(nodes)} x {type}, first node {nodes[0].place}" for type, nodes in found.items()
         ]
         raise ModelError(f"has operators that are not translated: {'; '.join(told)}")
 
 
-def _convert(scope: OnnxScope, step: Step) -> None:
+def convert_step(scope: OnnxScope, step: Step) -> None:
+    """Convert an operator with what is part of its operation; raises ModelError that names it."""
     node = step.node
     if node.index in scope.done:
         return
@@ -67,12 +69,13 @@ def _convert(scope: OnnxScope, step: Step) -> None:
         if node.type in FOLDED and _fold(scope, node):
             return
         if node.type not in CONVERTERS:
-            raise ModelError("is translated for constants only")
+            only = "for constants only" if node.type in FOLDED else "by nothing here"
+            raise ModelError(f"is translated {only}")
         CONVERTERS[node.type](scope, step)
     except ModelError as error:
-        raise ModelError(f"node {node.index} ({node.type}): {error}") from error
+        raise ModelError(f"node {node.place} ({node.type}): {error}") from error
     except (ArithmeticError, IndexError, MemoryError, TypeError, ValueError) as error:
-        raise ModelError(f"node {node.index} ({node.type}) is broken: {error}") from error
+        raise ModelError(f"node {node.place} ({node.type}) is broken: {error}") from error
 
 
 def _fold(scope: OnnxScope, node: OnnxNode) -> bool:
@@ -88,6 +91,7 @@ CONVERTERS: dict[str, Convert] = {
     **elementwise.CONVERTERS,
     **dense_layers.CONVERTERS,
     **movement.CONVERTERS,
+    **parts.CONVERTERS,
     **quantization.CONVERTERS,
     **recurrent.CONVERTERS,
     **windows.CONVERTERS,

@@ -24,7 +24,9 @@ __all__ = [
     "OnnxGraph",
     "OnnxNode",
     "OnnxPort",
+    "package",
     "parse",
+    "port_of",
     "read_bytes",
     "read_graph",
     "reads_of",
@@ -49,7 +51,10 @@ class OnnxPort(Struct, frozen=True):
 
 
 class OnnxNode(msgspec.Struct, frozen=True, eq=False):
-    """One operator; an input that is left out is "". Subgraphs of attributes stand apart."""
+    """One operator; an input that is left out is "". Subgraphs of attributes stand apart.
+
+    `origin` is the index in the file of the operator that it was made of, if it is not from there.
+    """
 
     index: int
     type: str
@@ -57,6 +62,12 @@ class OnnxNode(msgspec.Struct, frozen=True, eq=False):
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
     graphs: dict[str, OnnxGraph] = msgspec.field(default_factory=dict)
+    origin: int | None = None
+
+    @property
+    def place(self) -> int:
+        """The index in the file."""
+        return self.index if self.origin is None else self.origin
 
     @property
     def reads(self) -> set[str]:
@@ -174,15 +185,15 @@ def _graph_of(graph: Any, opset: int) -> OnnxGraph:
     to_array = package().numpy_helper.to_array
     constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     return OnnxGraph(
-        inputs=tuple(_port(value) for value in graph.input if value.name not in constants),
-        outputs=tuple(_port(value) for value in graph.output),
+        inputs=tuple(port_of(value) for value in graph.input if value.name not in constants),
+        outputs=tuple(port_of(value) for value in graph.output),
         constants=constants,
         nodes=tuple(_node(index, node, opset) for index, node in enumerate(graph.node)),
         opset=opset,
     )
 
 
-def _port(value: Any) -> OnnxPort:
+def port_of(value: Any) -> OnnxPort:
     """A port; what is no tensor, or in a subgraph has no type, has element type 0."""
     if not value.type.HasField("tensor_type"):
         return OnnxPort(value.name, 0, None)

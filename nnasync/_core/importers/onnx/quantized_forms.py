@@ -27,8 +27,12 @@ _SMALLEST = np.float32(1e-30)
 _VENDOR = "com.microsoft."
 
 
-def with_floats(graph: OnnxGraph) -> OnnxGraph:
-    """The graph without operators of integers that there are others for; raises ModelError."""
+def with_floats(graph: OnnxGraph, failed: dict[int, str] | None = None) -> OnnxGraph:
+    """The graph without operators of integers that there are others for.
+
+    Raises ModelError that says of which operator that is not possible; if there is `failed` the
+    reasons are added there, by index, and these operators are left out.
+    """
     if not any(node.type in QUANTIZED_FORMS for node in graph.nodes):
         return graph
     rewriting = _Rewriting(graph)
@@ -38,11 +42,11 @@ def with_floats(graph: OnnxGraph) -> OnnxGraph:
             rewriting.nodes.append(node)
             continue
         try:
-            form(rewriting, node)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"node {node.index} ({node.type}) is broken: {error}") from error
+            rewriting.rewrite(form, node)
         except ModelError as error:
-            raise ModelError(f"node {node.index} ({node.type}): {error}") from error
+            if failed is None:
+                raise
+            failed[node.index] = str(error)
     return msgspec.structs.replace(
         graph, nodes=tuple(rewriting.nodes), constants=rewriting.constants
     )
@@ -55,11 +59,24 @@ class _Rewriting:
         self.nodes: list[OnnxNode] = []
         self.constants: dict[str, Array] = dict(graph.constants)
         self._next = max((node.index for node in graph.nodes), default=0) + 1
+        self._origin = 0
         self.readers: dict[str, list[OnnxNode]] = {}
         for node in graph.nodes:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.outputs = {port.name for port in graph.outputs}
+
+    def rewrite(self, form: Form, node: OnnxNode) -> None:
+        """Replace an operator; raises ModelError, and leaves nothing of it then."""
+        before, self._origin = len(self.nodes), node.place
+        try:
+            form(self, node)
+        except ModelError as error:
+            del self.nodes[before:]
+            raise ModelError(f"node {node.index} ({node.type}): {error}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            del self.nodes[before:]
+            raise ModelError(f"node {node.index} ({node.type}) is broken: {error}") from error
 
     def add(
         self,
@@ -71,7 +88,14 @@ class _Rewriting:
         """Add a node of one output; returns its name."""
         output = output or f"{type}~{self._next}"
         self.nodes.append(
-            OnnxNode(self._next, type, tuple(inputs), (output,), dict(attributes or {}))
+            OnnxNode(
+                self._next,
+                type,
+                tuple(inputs),
+                (output,),
+                dict(attributes or {}),
+                origin=self._origin,
+            )
         )
         self._next += 1
         return output
@@ -261,7 +285,7 @@ def _standard(type: str) -> Form:
     """An operator of the vendor that is the standard one under another name."""
 
     def rewrite(graph: _Rewriting, node: OnnxNode) -> None:
-        graph.nodes.append(msgspec.structs.replace(node, type=type))
+        graph.nodes.append(msgspec.structs.replace(node, type=type, origin=node.place))
 
     return rewrite
 

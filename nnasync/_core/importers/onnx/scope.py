@@ -172,6 +172,10 @@ class OnnxScope:
             raise ModelError(f"input {position} is missing")
         return self.value(node.inputs[position])
 
+    def knows(self, name: str) -> bool:
+        """Whether a name has its value."""
+        return name in self._values
+
     def operand(self, name: str) -> Value | None:
         """The operand behind a name as it is; None for a constant.
 
