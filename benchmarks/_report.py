@@ -15,7 +15,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnasync import CompileOptions
+
 __all__ = [
+    "BEST",
     "arguments",
     "cores",
     "foreign_load",
@@ -27,6 +30,9 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
+
+BEST = CompileOptions(wait="best")
+"""What is measured is what a contest chose, not who answers first."""
 
 BUSY = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end:\n    pass\n"
 

@@ -30,7 +30,7 @@ import anyio
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import arguments, median, publish, table
+from benchmarks._report import BEST, arguments, median, publish, table
 from nnasync import connect
 from nnasync._core.engine_device.caching import library_version
 from nnasync._core.message_queue import QueueReader, QueueWriter
@@ -76,7 +76,7 @@ async def behave(path: str, number: int, seconds: float) -> None:
     counts = {"runs": 0, "wrong": 0, "refused": 0}
     async with nn.open_runtime(devices=[device]) as rt, contextlib.AsyncExitStack() as stack:
         priority = Priority.HIGH if number % 4 < 2 else Priority.MEDIUM
-        net = await rt.compile(network(), priority=priority)
+        net = await rt.compile(network(), priority=priority, options=BEST)
         call: Any = net if number % 2 else await stack.enter_async_context(net.burst())
         await call(inputs[0])
         say("ready")

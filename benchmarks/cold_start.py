@@ -58,7 +58,7 @@ NNASYNC = """
 import nnasync as nn, numpy as np
 async def main():
     async with nn.open_runtime() as rt:
-        net = await rt.compile({source}, cache_dir=cache)
+        net = await rt.compile({source}, cache_dir=cache, options=nn.CompileOptions(wait="best"))
         first, = net.inputs
         x = np.zeros(first.shape, first.dtype)
         await net(x)

@@ -22,7 +22,7 @@ import anyio.lowlevel
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import arguments, publish, table
+from benchmarks._report import BEST, arguments, publish, table
 
 WARM = 500
 READINGS = 10
@@ -71,7 +71,7 @@ async def cycles(rt: nn.Runtime, count: int, *, closing: bool) -> list[dict[str,
     for cycle in range(count + 1):
         if cycle in (0, min(WARM, count // 2)) or cycle % max(1, count // READINGS) == 0:
             readings.append(reading(cycle))
-        net = await rt.compile(made)
+        net = await rt.compile(made, options=BEST)
         await net(x)
         if closing:
             await net.close()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import nnasync as nn
-from benchmarks._report import arguments, models_folder, percentile, publish, table
+from benchmarks._report import BEST, arguments, models_folder, percentile, publish, table
 
 MODEL = "mobilenet_v2_1.0_224_quant.tflite"
 PERIOD_S = 0.001
@@ -45,7 +45,7 @@ async def compile_beside_ticks(path: Path, devices: Sequence[str] | None) -> dic
             lags: list[tuple[float, float]] = []
             ticker = asyncio.create_task(ticks(lags))
             began = time.perf_counter()
-            net = await rt.compile(path)
+            net = await rt.compile(path, options=BEST)
             took_s = time.perf_counter() - began
             ticker.cancel()
             await net.close()

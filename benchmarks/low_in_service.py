@@ -21,7 +21,7 @@ import anyio
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import arguments, foreign_load, percentile, publish, table
+from benchmarks._report import BEST, arguments, foreign_load, percentile, publish, table
 from benchmarks.loop_lag import few_large, many_small, tick
 from nnasync import ModelBuilder
 from nnasync.hal import Array, Model
@@ -89,7 +89,7 @@ async def cell(
             if place == "service":
                 opening = nn.open_runtime(devices=[DEVICE], isolate=[DEVICE])
                 runtime = await stack.enter_async_context(opening)
-            low = await runtime.compile(make(), priority=nn.Priority.LOW)
+            low = await runtime.compile(make(), priority=nn.Priority.LOW, options=BEST)
             value = np.zeros(low.inputs[0].shape, np.float32)
             await low(value)
             group = await stack.enter_async_context(anyio.create_task_group())

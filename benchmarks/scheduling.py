@@ -21,7 +21,7 @@ import anyio
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import arguments, median, publish, spread, table
+from benchmarks._report import BEST, arguments, median, publish, spread, table
 from nnasync import now_ns
 from nnasync._core.clock import Watchdog
 from nnasync._core.workers import Task, Workers
@@ -129,8 +129,8 @@ async def aging(flood: int, waiting: int, aging_ms: float, run_ms: float) -> lis
     )
     shares: list[float] = []
     async with nn.open_runtime(devices=[engine], options=options) as rt:
-        urgent = await rt.compile(tiny(), priority=Priority.HIGH)
-        patient = await rt.compile(tiny(), priority=Priority.LOW)
+        urgent = await rt.compile(tiny(), priority=Priority.HIGH, options=BEST)
+        patient = await rt.compile(tiny(), priority=Priority.LOW, options=BEST)
         x = np.ones((1, 4), np.float32)
 
         async def hurry() -> None:

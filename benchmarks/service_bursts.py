@@ -28,6 +28,7 @@ import numpy as np
 
 import nnasync as nn
 from benchmarks._report import (
+    BEST,
     arguments,
     interleave,
     median,
@@ -175,7 +176,7 @@ async def network(
     rt: nn.Runtime, model: Model, preference: nn.Preference = nn.Preference.FAST_SINGLE_ANSWER
 ) -> AsyncIterator[Call]:
     """Calls of a burst of a network."""
-    net = await rt.compile(model, preference=preference)
+    net = await rt.compile(model, preference=preference, options=BEST)
     inputs = [np.zeros(port.shape, port.dtype) for port in net.inputs]
     async with net.burst() as burst:
 

@@ -26,7 +26,16 @@ import msgspec
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import arguments, interleave, median, models_folder, publish, spread, table
+from benchmarks._report import (
+    BEST,
+    arguments,
+    interleave,
+    median,
+    models_folder,
+    publish,
+    spread,
+    table,
+)
 from nnasync.hal import Array, Model, OperationType
 
 CALLS, BURSTS = "net(...)", "burst(...)"
@@ -106,7 +115,10 @@ async def opened(model: Model, name: str, *, isolated: bool) -> AsyncIterator[di
         runtime = await stack.enter_async_context(
             nn.open_runtime(devices=[name], isolate=[name] if isolated else [])
         )
-        stream, net = await runtime.compile(model), await runtime.compile(plain)
+        stream, net = (
+            await runtime.compile(model, options=BEST),
+            await runtime.compile(plain, options=BEST),
+        )
         x = np.ones(stream.inputs[0].shape, stream.inputs[0].dtype)
         copying = await stack.enter_async_context(net.burst())
         burst = await stack.enter_async_context(stream.burst())

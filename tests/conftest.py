@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from nnasync import memory
 from nnasync._core.compilation import contest_process
+from nnasync._core.runtime import compile_options
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,6 +96,13 @@ def own_state(state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) ->
 def contests_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contests are held in this process: thousands of others would take a second each to start."""
     monkeypatch.setattr(contest_process, "can_start", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def waits_for_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled is what the contest chose; a test of first answers asks for
+    `wait="first"`."""
+    monkeypatch.setattr(compile_options, "DEFAULT_WAIT", "best")
 
 
 @pytest.fixture

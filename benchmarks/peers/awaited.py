@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import nnasync as nn
-from benchmarks._report import percentile, table
+from benchmarks._report import BEST, percentile, table
 from benchmarks.peers.asyncio_use import FLIGHT, USES
 from benchmarks.peers.catalog import Entry, input_arrays
 from benchmarks.peers.engines import LiteRT, reason
@@ -75,7 +75,7 @@ def _shifted(contestants: Mapping[str, Infer], turn: int) -> list[tuple[str, Inf
 async def _ours(runtime: nn.Runtime, entry: Entry) -> Infer:
     model = nn.load(entry.path)
     arrays = input_arrays(model)
-    net = await runtime.compile(model)
+    net = await runtime.compile(model, options=BEST)
     await net(*arrays)
 
     def infer() -> Awaitable[object]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import table
+from benchmarks._report import BEST, table
 from benchmarks.peers.catalog import Entry, input_arrays
 from benchmarks.peers.engines import PEERS, LiteRT, reason
 from benchmarks.peers.section import Context, Section, mark, number
@@ -65,7 +65,7 @@ async def _burst(
     engine = LiteRT(entry)
     model = nn.load(entry.path)
     arrays = input_arrays(model)
-    net = await runtime.compile(model)
+    net = await runtime.compile(model, options=BEST)
     found: dict[str, list[float]] = {"bare_us": [], "burst_us": []}
     async with net.burst() as burst:
         for _ in range(rounds):
@@ -86,7 +86,7 @@ async def _chain(
             refused[name] = reason(error)
     model = nn.load(entry.path)
     arrays = input_arrays(model)
-    net = await runtime.compile(model, preference=nn.Preference.SUSTAINED_SPEED)
+    net = await runtime.compile(model, preference=nn.Preference.SUSTAINED_SPEED, options=BEST)
 
     async def chain() -> None:
         wait_for: list[Any] = []
@@ -110,7 +110,7 @@ async def _memory(runtime: nn.Runtime, entry: Entry) -> dict[str, float]:
     """Memory blocks and bytes of calls with `out=`."""
     model = nn.load(entry.path)
     arrays = input_arrays(model)
-    net = await runtime.compile(model)
+    net = await runtime.compile(model, options=BEST)
     outs = tuple(np.empty(port.shape, port.dtype) for port in net.outputs)
     out = outs if len(outs) > 1 else outs[0]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import nnasync as nn
-from benchmarks._report import cores
+from benchmarks._report import BEST, cores
 from benchmarks.peers.catalog import Entry, input_arrays
 from benchmarks.peers.engines import PEERS, Peer, reason
 from benchmarks.peers.timing import SETTLE_S, awaited_us, called_us, middle
@@ -137,7 +137,7 @@ async def _enter(
     model = nn.load(entry.path)
     arrays = input_arrays(model)
     try:
-        net = await runtime.compile(model, preference=preference, precision=precision)
+        net = await runtime.compile(model, preference=preference, precision=precision, options=BEST)
         result = await net(*arrays)
     except NNError as error:
         refused[f"nnasync, {budget}"] = reason(error)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import nnasync as nn
-from benchmarks._report import table
+from benchmarks._report import BEST, table
 from benchmarks.peers.catalog import Entry, input_arrays
 from benchmarks.peers.section import Context, Section, mark, number
 from benchmarks.peers.timing import awaited_us, middle
@@ -42,7 +42,7 @@ async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     models = [nn.load(path) for path in task["paths"].values()]
     found: dict[str, Any] = {"alone_us": [], "among_us": []}
     async with nn.open_runtime(devices=task["devices"]) as runtime:
-        runner = await runtime.compile(models[0])
+        runner = await runtime.compile(models[0], options=BEST)
         arrays = input_arrays(models[0])
 
         async def once() -> float:
@@ -70,7 +70,7 @@ async def child(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 async def _load(runtime: nn.Runtime, models: list[nn.Model]) -> list[nn.Net]:
     nets = []
     for model in itertools.islice(itertools.cycle(models), LOADED - 1):
-        net = await runtime.compile(model)
+        net = await runtime.compile(model, options=BEST)
         await net(*input_arrays(model))
         nets.append(net)
     return nets

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync import Net, Options, Runtime, open_runtime, run
+from nnasync import CompileOptions, Net, Options, Runtime, open_runtime, run
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
 from nnasync.cli.text import table
 from nnasync.devices import REFERENCE, figures_in, keep_figures
@@ -124,7 +124,10 @@ async def _compiled(runtime: Runtime, model: Model, names: Sequence[str]) -> dic
     for name in names:
         try:
             nets[name] = await runtime.compile(
-                model, devices=[name], preference=ExecutionPreference.SUSTAINED_SPEED
+                model,
+                devices=[name],
+                preference=ExecutionPreference.SUSTAINED_SPEED,
+                options=CompileOptions(wait="best"),
             )
         except (DeviceError, Refused) as error:
             _say(f"  {name}: {_short(error)}")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nnasync import Report, describe, load, open_runtime, run
+from nnasync import CompileOptions, Report, describe, load, open_runtime, run
 from nnasync.dump import memory_text, model_dot, model_text, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
@@ -95,7 +95,8 @@ def _plan(model: Model, devices: list[str], *, as_graph: bool) -> str:
 
 async def _compiled(model: Model, devices: list[str]) -> Report:
     async with open_runtime() as runtime:
-        net = await runtime.compile(model, devices=devices or None)
+        options = CompileOptions(wait="best")
+        net = await runtime.compile(model, devices=devices or None, options=options)
         report = net.report()
         await net.close()
         return report

@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 import numpy as np
 
-from nnasync import Net, Runtime, load, now_ns, open_runtime, run, within
+from nnasync import CompileOptions, Net, Runtime, load, now_ns, open_runtime, run, within
 from nnasync.cli.argument_types import positive
 from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
@@ -184,7 +184,11 @@ async def _compiled(runtime: Runtime, model: Model | str, arguments: argparse.Na
     priority = Priority[arguments.priority.upper()]
     devices = [arguments.device] if arguments.device else None
     return await runtime.compile(
-        model, devices=devices, priority=priority, cache_dir=arguments.cache_dir
+        model,
+        devices=devices,
+        priority=priority,
+        cache_dir=arguments.cache_dir,
+        options=CompileOptions(wait="best"),
     )
 
 

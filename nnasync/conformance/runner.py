@@ -18,7 +18,7 @@ from msgspec import structs
 from nnasync._core.accuracy import compare, computes_in_half, golden_criterion
 from nnasync._core.clock import now_ns
 from nnasync._core.engine_device.reasons import explained
-from nnasync._core.runtime import Runtime
+from nnasync._core.runtime import CompileOptions, Runtime
 from nnasync.conformance.cases import Case
 from nnasync.conformance.lowerings import InLowering, ways
 from nnasync.conformance.paths import CaseBuffers, Path, execute
@@ -40,6 +40,7 @@ NO_CACHE = "the device has no compilation cache"
 NOT_KEPT = "the device does not keep this compilation"
 
 _TOLD_REASONS = 3
+_WAITING = CompileOptions(wait="best")
 _ENDLESS_LOOP_TIMEOUT_NS = 1_000_000
 
 
@@ -176,7 +177,9 @@ class Runner:
 
     async def _through_runtime(self, trial: CaseTrial, *, measure: bool) -> Run:
         try:
-            net = await self._runtime.compile(trial.case.model, devices=[self._device])
+            net = await self._runtime.compile(
+                trial.case.model, devices=[self._device], options=_WAITING
+            )
             try:
                 inputs = trial.case.inputs
                 value, timing = (
@@ -300,7 +303,7 @@ class Runner:
 
     async def _run_net(self, case: Case, loop_timeout_ns: int | None) -> None:
         """Compile and run; only a launch can be given a loop timeout."""
-        net = await self._runtime.compile(case.model, devices=[self._device])
+        net = await self._runtime.compile(case.model, devices=[self._device], options=_WAITING)
         try:
             if loop_timeout_ns is None:
                 await net(*case.inputs)

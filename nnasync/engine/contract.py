@@ -177,6 +177,12 @@ class Engine(Protocol):
     caches_late: bool
     """Whether plans may replace their cache files when more of them is compiled."""
 
+    loads_in_ms: float
+    """About how long the import of its packages and the compiling of a small model take.
+
+    A model that was never compiled before first runs on the engine that is ready soonest.
+    """
+
     @property
     def name(self) -> str:
         """Name of the device."""
@@ -232,6 +238,8 @@ class EngineBase:
     """Whether plans may be run on arbitrary inputs before their first execution."""
     caches_late: bool = False
     """Whether plans may replace their cache files later."""
+    loads_in_ms: float = 0.0
+    """About how long it takes until a model is ready."""
 
     def why_not(self, model: Model) -> Sequence[str | None] | None:
         """Say nothing."""

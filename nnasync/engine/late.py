@@ -21,3 +21,4 @@ class LateEngine(Struct, frozen=True):
     version: str
     type: DeviceType
     make: Callable[[], Engine]
+    loads_in_ms: float = 0.0

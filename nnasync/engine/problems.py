@@ -33,6 +33,7 @@ _DATA = frozenset(
     (
         "cache_files",
         "caches_late",
+        "loads_in_ms",
         "capabilities",
         "concurrency",
         "cores",

@@ -177,10 +177,12 @@ class _Call(BoundCall):
 
 @asynccontextmanager
 async def competing(
-    *devices: Any, budget_ms: float = 50, cores: int = 2
+    *devices: Any, budget_ms: float = 50, cores: int = 2, background_ms: float = 1000
 ) -> AsyncIterator[nn.Runtime]:
     """A runtime whose devices compete."""
-    options = nn.Options(cores=cores, competition_budget_ms=budget_ms)
+    options = nn.Options(
+        cores=cores, competition_budget_ms=budget_ms, background_contest_ms=background_ms
+    )
     with anyio.fail_after(GUARD_S):
         async with nn.open_runtime(devices=devices, options=options) as runtime:
             yield runtime

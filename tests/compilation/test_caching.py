@@ -516,7 +516,7 @@ async def test_the_best_is_made_anew_where_it_cannot_be_loaded(
             assert [part.device for part in net.report().partitions] == ["best"]
 
 
-async def test_optimize_after_answers_at_once_and_chooses_later(
+async def test_the_first_answers_at_once_and_the_best_is_kept_later(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long loading takes here: no quick plan is kept before the best one.
@@ -527,25 +527,21 @@ async def test_optimize_after_answers_at_once_and_chooses_later(
     with anyio.fail_after(GUARD_S):
         async with opened(first, better) as rt:
             net = await rt.compile(
-                model, options=nn.CompileOptions(optimize_after=2), cache_dir=tmp_path
+                model, options=nn.CompileOptions(wait="first"), cache_dir=tmp_path
             )
             report = net.report()
             assert [part.device for part in report.partitions] == ["first"]
             assert better.compiled == []
             expected = await net(x)
-            await net(x)
-            while net.report() is report:
-                await anyio.lowlevel.checkpoint()
+            assert await net.optimized() is net.report()
             assert [part.device for part in net.report().partitions] == ["better"]
             assert np.array_equal(await net(x), expected)
         async with opened(first, better) as rt:
             net = await rt.compile(
-                model, options=nn.CompileOptions(optimize_after=2), cache_dir=tmp_path
+                model, options=nn.CompileOptions(wait="first"), cache_dir=tmp_path
             )
             assert net.report().cache_hit
             assert [part.device for part in net.report().partitions] == ["better"]
-            with pytest.raises(InvalidArgument, match="optimize_after"):
-                await rt.compile(model, options=nn.CompileOptions(optimize_after=-1))
 
 
 async def test_nothing_is_lost_doubled_or_wrong_while_a_plan_takes_over(clock: ManualClock) -> None:
@@ -555,7 +551,7 @@ async def test_nothing_is_lost_doubled_or_wrong_while_a_plan_takes_over(clock: M
     answers: list[bool] = []
     with anyio.fail_after(GUARD_S):
         async with opened(first, better, options=nn.Options(cores=2)) as rt:
-            net = await rt.compile(model, options=nn.CompileOptions(optimize_after=1))
+            net = await rt.compile(model, options=nn.CompileOptions(wait="first"))
             report = net.report()
             expected = await net(x)
 

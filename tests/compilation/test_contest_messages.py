@@ -26,7 +26,7 @@ from nnasync.hal import ErrorStatus, Priority
 
 QUESTION = Question(
     model="abc",
-    contenders=(Choice((Part("a", "1"),)), Choice((Part("b", "1"),))),
+    devices=(("a", "1"), ("b", "1")),
     judge="b 1",
     preference=1,
     precision=None,
@@ -34,7 +34,7 @@ QUESTION = Question(
 )
 ASK = Ask(("a", "b"), (), QUESTION, Priority.MEDIUM, 1000, 1.0, None)
 HELD = Held(
-    chosen=1,
+    chosen=Choice((Part("b", "1"),)),
     reason="fastest",
     median_ns=1.5,
     candidates=(),
@@ -61,8 +61,8 @@ def test_a_question_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"chosen": 2},
-        {"chosen": -1},
+        {"chosen": Choice(())},
+        {"chosen": Choice((Part("a", "1"), Part("b", "1")))},
         {"median_ns": float("nan")},
         {"median_ns": -1.0},
         {"crowding": 0.5},

@@ -34,7 +34,12 @@ LINES = (Candidate("a", "f32", 1.5, "equal", "slower"), Candidate("b", "f32", 1.
 
 def question(model: str = "m", **changes: Any) -> Question:
     asked = Question(
-        model=model, contenders=(A, B), judge="r 1", preference=1, precision=None, cores=2
+        model=model,
+        devices=(("a", "1"), ("b", "1")),
+        judge="r 1",
+        preference=1,
+        precision=None,
+        cores=2,
     )
     return msgspec.structs.replace(asked, **changes)
 
@@ -45,16 +50,16 @@ def the_file(folder: Path) -> Path:
 
 
 def test_a_verdict_is_found_again(tmp_path: Path) -> None:
-    Verdicts(tmp_path / "v").keep(question(), 1, LINES)
+    Verdicts(tmp_path / "v").keep(question(), B, LINES)
     found = Verdicts(tmp_path / "v").find(question())
     assert found is not None
-    assert (found.chosen, found.candidates) == (1, LINES)
+    assert (found.chosen, found.candidates) == (B, LINES)
 
 
 def test_it_is_told_which_models_are_known(tmp_path: Path) -> None:
     verdicts = Verdicts(tmp_path / "v")
     assert not verdicts.know("m")
-    verdicts.keep(question(), 1, LINES)
+    verdicts.keep(question(), B, LINES)
     assert verdicts.know("m")
     assert not verdicts.know("other")
 
@@ -63,9 +68,10 @@ def test_it_is_told_which_models_are_known(tmp_path: Path) -> None:
     "changes",
     [
         {"model": "other"},
-        {"contenders": (B, A)},
-        {"contenders": (A,)},
-        {"contenders": (A, Choice((Part("b", "2"),)))},
+        {"devices": (("b", "1"), ("a", "1"))},
+        {"devices": (("b", "1"),)},
+        {"devices": (("a", "1"), ("b", "2"))},
+        {"library": "2"},
         {"judge": "r 2"},
         {"preference": 0},
         {"precision": "exact"},
@@ -75,18 +81,18 @@ def test_it_is_told_which_models_are_known(tmp_path: Path) -> None:
 )
 def test_another_question_has_another_answer(tmp_path: Path, changes: dict[str, Any]) -> None:
     verdicts = Verdicts(tmp_path)
-    verdicts.keep(question(), 1, LINES)
+    verdicts.keep(question(), B, LINES)
     assert verdicts.find(question(**changes)) is None
     assert verdicts.find(question()) is not None
 
 
-@pytest.mark.parametrize("other", [{"model": "o"}, {"contenders": (B, A)}, {"cores": 1}])
+@pytest.mark.parametrize("other", [{"model": "o"}, {"devices": (("b", "1"),)}, {"cores": 1}])
 def test_the_answer_to_another_question_is_not_taken(tmp_path: Path, other: Any) -> None:
     """Somebody put it under this question's name."""
     verdicts = Verdicts(tmp_path)
-    verdicts.keep(question(), 1, LINES)
+    verdicts.keep(question(), B, LINES)
     path = the_file(tmp_path)
-    path.write_bytes(msgspec.json.encode(Verdict(question(**other), machine(), 1, LINES)))
+    path.write_bytes(msgspec.json.encode(Verdict(question(**other), machine(), B, LINES)))
     assert verdicts.find(question()) is None
 
 
@@ -100,8 +106,9 @@ def spoilt(data: bytes) -> list[bytes]:
         data[:-1],
         data + b"x",
         data + b" " * (1 << 19),
-        msgspec.json.encode(verdict | {"chosen": 2}),
-        msgspec.json.encode(verdict | {"chosen": -1}),
+        msgspec.json.encode(verdict | {"chosen": Choice((Part("c", "1"),))}),
+        msgspec.json.encode(verdict | {"chosen": Choice(())}),
+        msgspec.json.encode(verdict | {"chosen": 1}),
         msgspec.json.encode(verdict | {"chosen": "1"}),
         msgspec.json.encode(verdict | {"machine": "other"}),
         msgspec.json.encode(verdict | {"format": 99}),
@@ -111,7 +118,7 @@ def spoilt(data: bytes) -> list[bytes]:
 
 def test_what_is_damaged_is_ignored(tmp_path: Path) -> None:
     verdicts = Verdicts(tmp_path)
-    verdicts.keep(question(), 1, LINES)
+    verdicts.keep(question(), B, LINES)
     path = the_file(tmp_path)
     whole = path.read_bytes()
     for data in spoilt(whole):
@@ -124,11 +131,11 @@ def test_what_is_damaged_is_ignored(tmp_path: Path) -> None:
 def test_the_oldest_go_first(tmp_path: Path) -> None:
     verdicts = Verdicts(tmp_path, max_entries=3)
     for index in range(3):
-        verdicts.keep(question(f"{index}"), 1, LINES)
+        verdicts.keep(question(f"{index}"), B, LINES)
     for age, path in enumerate(sorted(tmp_path.glob("*.json"), key=os.path.getmtime)):
         os.utime(path, ns=(age * 10**9, age * 10**9))
     assert verdicts.find(question("0")) is not None  # now it is the latest
-    verdicts.keep(question("3"), 1, LINES)
+    verdicts.keep(question("3"), B, LINES)
     kept = [index for index in "0123" if verdicts.find(question(index))]
     assert len(kept) == 3
     assert {"0", "3"} <= set(kept)
@@ -176,7 +183,7 @@ def test_what_is_not_a_file_of_ours_is_not_read(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert not write_state(tmp_path / "file" / "x", b"data")
-    Verdicts(tmp_path / "file").keep(question(), 1, LINES)
+    Verdicts(tmp_path / "file").keep(question(), B, LINES)
     assert Verdicts(tmp_path / "file").find(question()) is None
 
 
@@ -260,22 +267,22 @@ async def test_one_that_was_not_disturbed_is_the_last(clock: ManualClock) -> Non
 
 def test_a_disturbed_contest_does_not_replace_a_quiet_one(tmp_path: Path) -> None:
     verdicts = Verdicts(tmp_path)
-    quiet = verdicts.keep(question(), 1, LINES, Circumstances.of(1, 1, None))
+    quiet = verdicts.keep(question(), B, LINES, Circumstances.of(1, 1, None))
     disturbed = Circumstances.of(2, 1.5, quiet.circumstances)
-    assert verdicts.keep(question(), 0, LINES[::-1], disturbed, quiet) == quiet
+    assert verdicts.keep(question(), A, LINES[::-1], disturbed, quiet) == quiet
     assert verdicts.find(question()) == quiet
 
 
 def test_of_two_disturbed_ones_the_quieter_stands(tmp_path: Path) -> None:
     verdicts = Verdicts(tmp_path)
-    first = verdicts.keep(question(), 1, LINES, Circumstances.of(1, 1.5, None))
+    first = verdicts.keep(question(), B, LINES, Circumstances.of(1, 1.5, None))
     worse = Circumstances.of(2, 2, first.circumstances)
-    second = verdicts.keep(question(), 0, LINES[::-1], worse, first)
-    assert (second.chosen, second.candidates) == (1, LINES)
+    second = verdicts.keep(question(), A, LINES[::-1], worse, first)
+    assert (second.chosen, second.candidates) == (B, LINES)
     assert second.circumstances == Circumstances(2, 1.5, 2)
     better = Circumstances.of(3, 1.4, second.circumstances)
-    third = verdicts.keep(question(), 0, LINES[::-1], better, second)
-    assert (third.chosen, third.circumstances) == (0, better)
+    third = verdicts.keep(question(), A, LINES[::-1], better, second)
+    assert (third.chosen, third.circumstances) == (A, better)
     assert verdicts.find(question()) == third
 
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import nnasync as nn
+from nnasync._core.compilation import compiling
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.fast_state import FAST_STATE_LOOKS
@@ -203,13 +204,15 @@ async def test_a_network_whose_compilation_is_cancelled_is_closed(
 
 
 @pytest.mark.parametrize("closing", [True, False], ids=["closed", "collected"])
-async def test_what_was_to_be_optimized_later_is_not(closing: bool) -> None:
+async def test_what_was_to_be_optimized_later_is_not(
+    closing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A network that is gone leaves no task that waits for it to be used."""
+    monkeypatch.setattr(compiling, "PATIENCE_S", 3600)
     engine = NullEngine(compute=double)
-    async with runtime(engine) as rt:
+    async with runtime(engine, "nnasync-reference", options=nn.Options(cores=1)) as rt:
         before = len(asyncio.all_tasks())
-        net = await rt.compile(doubler(), options=nn.CompileOptions(optimize_after=1000))
-        assert (await net(ROW)).tolist() == DOUBLED
+        net = await rt.compile(doubler(), options=nn.CompileOptions(wait="first"))
         await until(lambda: len(asyncio.all_tasks()) == before + 1)
         plan = weakref.ref(net._prepared)
         if closing:

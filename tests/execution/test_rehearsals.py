@@ -10,6 +10,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.clock import Deadline
+from nnasync._core.compilation import compiling
 from nnasync._core.drivers.null import Gate, NullEngine
 from nnasync._core.engine_device import warmup
 from nnasync.tracing import Instrument
@@ -88,11 +89,14 @@ async def test_an_engine_that_had_no_rival_is_measured_and_rehearsed_too(
 
 
 @pytest.mark.usefixtures("endless")
-async def test_what_is_to_answer_at_once_is_not_run_ahead() -> None:
-    """Nor do trials count among the executions after which the choice is made."""
+async def test_what_is_to_answer_at_once_is_not_run_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The devices are compared when it has answered."""
     engine = Eager()
-    async with runtime(engine) as rt:
-        net = await rt.compile(doubler(), options=nn.CompileOptions(optimize_after=100))
+    monkeypatch.setattr(compiling, "PATIENCE_S", 3600)
+    async with runtime(engine, "nnasync-reference", options=nn.Options(cores=1)) as rt:
+        net = await rt.compile(doubler(), options=nn.CompileOptions(wait="first"))
         assert engine.counters.run == 0
         assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from nnasync import errors
+from nnasync._core.compilation.report import Partition, Report
 from nnasync._core.runtime import reviving
 from nnasync._core.runtime.reviving import Reviver
 from nnasync._core.runtime.tasks import Tasks, tasks_of_this_loop
@@ -85,7 +86,7 @@ class Network:
 
     def report(self) -> Any:
         """One part, on the isolated device."""
-        return type("Report", (), {"partitions": [Service]})
+        return Report((Partition(Service.name, (0,), "chosen"),), (), (), False, "", "")
 
     def _take_over(self, compilation: Any) -> bool:
         """Use another compilation, unless the network is closed."""

@@ -22,6 +22,7 @@ from nnasync._core.compilation.compiling import compile_model as compile_model
 from nnasync._core.compilation.contenders import REFERENCE as REFERENCE
 from nnasync._core.compilation.provenance import fingerprints as fingerprints
 from nnasync._core.compilation.recalling import get_ready_to_recall as get_ready_to_recall
+from nnasync._core.compilation.report import Better as Better
 from nnasync._core.compilation.report import Candidate as Candidate
 from nnasync._core.compilation.report import Compilation as Compilation
 from nnasync._core.compilation.report import Fallback as Fallback
@@ -43,6 +44,7 @@ __all__ = [
     "REFERENCE",
     "RELAXED",
     "Apart",
+    "Better",
     "Candidate",
     "Compilation",
     "CompilationCache",

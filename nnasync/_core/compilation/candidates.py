@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
-
-import anyio
+from typing import TYPE_CHECKING, TypeVar
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation.choice import WHOLE, tell_lowering
@@ -15,11 +13,10 @@ from nnasync._core.compilation.contenders import (
     EngineContender,
     OutsideContender,
 )
-from nnasync._core.compilation.outside_steps import stand_in
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
 from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
-from nnasync._core.engine_device.reasons import explained, miscounted
 from nnasync.device import Device, LoweringDevice
 from nnasync.engine import Lowering
 from nnasync.errors import (
@@ -33,7 +30,17 @@ from nnasync.errors import (
 )
 from nnasync.hal import ExecutionPreference
 
-__all__ = ["Field", "by_deadline", "gather", "has_plans", "lowerings_of", "objection"]
+if TYPE_CHECKING:
+    import anyio
+
+    from nnasync._core.compilation import outside_steps
+    from nnasync._core.engine_device import reasons
+else:
+    anyio = deferred("anyio")
+    outside_steps = deferred("nnasync._core.compilation.outside_steps")
+    reasons = deferred("nnasync._core.engine_device.reasons")
+
+__all__ = ["Field", "by_deadline", "consider", "gather", "has_plans", "lowerings_of", "objection"]
 
 T = TypeVar("T")
 
@@ -61,26 +68,32 @@ async def gather(spec: CompileSpec) -> Field:
     engines = [each for each in (*spec.devices, spec.reference) if isinstance(each, EngineDevice)]
     workers = engines[0].workers if engines else None
     for device in spec.devices:
-        answers = await by_deadline(device, _supported(device, spec, field), spec.deadline)
-        if answers is None:
-            continue
-        field.support.append((await stand_in(device, workers, spec), answers))
-        if not all(answers):
-            field.rejections += await by_deadline(
-                device, _unsupported(device, spec, answers), spec.deadline
-            )
-            _turn_down(field, device, WHOLE, "does not support every operation")
-            continue
-        lowerings = await by_deadline(device, lowerings_of(device, spec), spec.deadline)
-        for lowering in lowerings:
-            against = objection(device, lowering, spec)
-            if against:
-                _turn_down(field, device, tell_lowering(lowering), against, Fate.FORBIDDEN)
-            elif isinstance(device, EngineDevice) and has_plans(device):
-                field.contenders.append(EngineContender(device, spec, lowering))
-            else:
-                field.contenders.append(OutsideContender(device, spec, lowering))
+        answers = await consider(device, spec, field)
+        if answers is not None:
+            field.support.append((await outside_steps.stand_in(device, workers, spec), answers))
     return field
+
+
+async def consider(device: Device, spec: CompileSpec, field: Field) -> tuple[bool, ...] | None:
+    """Ask one device, and note its contenders; None if it does not answer. Raises as `gather`."""
+    answers = await by_deadline(device, _supported(device, spec, field), spec.deadline)
+    if answers is None:
+        return None
+    if not all(answers):
+        field.rejections += await by_deadline(
+            device, _unsupported(device, spec, answers), spec.deadline
+        )
+        _turn_down(field, device, WHOLE, "does not support every operation")
+        return answers
+    for lowering in await by_deadline(device, lowerings_of(device, spec), spec.deadline):
+        against = objection(device, lowering, spec)
+        if against:
+            _turn_down(field, device, tell_lowering(lowering), against, Fate.FORBIDDEN)
+        elif isinstance(device, EngineDevice) and has_plans(device):
+            field.contenders.append(EngineContender(device, spec, lowering))
+        else:
+            field.contenders.append(OutsideContender(device, spec, lowering))
+    return answers
 
 
 async def lowerings_of(device: Device, spec: CompileSpec) -> list[Lowering | None]:
@@ -105,14 +118,16 @@ def has_plans(device: EngineDevice) -> bool:
 
 async def by_deadline(device: Device, answer: Awaitable[T], deadline: Deadline | None) -> T:
     """The answer of a device to a question that has no deadline of its own."""
-    remaining_s = None if deadline is None else max(0, deadline.remaining_ns(now_ns())) / 1e9
+    if deadline is None:
+        return await answer
+    remaining_s = max(0, deadline.remaining_ns(now_ns())) / 1e9
     try:
         with anyio.fail_after(remaining_s):
             return await answer
     except MissedDeadline:
         raise
     except TimeoutError as error:
-        while deadline is not None and (left_ns := deadline.remaining_ns(now_ns())) > 0:  # noqa: ASYNC110
+        while (left_ns := deadline.remaining_ns(now_ns())) > 0:
             # The clock of the loop may be a millisecond behind.
             await anyio.sleep(left_ns / 1e9)
         kind = MissedDeadlineTransient if remaining_s else MissedDeadlinePersistent
@@ -133,15 +148,15 @@ async def _supported(device: Device, spec: CompileSpec, field: Field) -> tuple[b
     count = len(spec.model.main.operations)
     if len(answers) == count:
         return answers
-    field.rejections.append(Rejection(device.name, -1, miscounted(len(answers), count)))
+    field.rejections.append(Rejection(device.name, -1, reasons.miscounted(len(answers), count)))
     return (False,) * count
 
 
 async def _unsupported(
     device: Device, spec: CompileSpec, answers: Sequence[bool]
 ) -> list[Rejection]:
-    reasons = await explained(device, spec.model, answers)
-    return [Rejection(device.name, index, reason) for index, reason in enumerate(reasons) if reason]
+    found = await reasons.explained(device, spec.model, answers)
+    return [Rejection(device.name, index, reason) for index, reason in enumerate(found) if reason]
 
 
 def objection(device: Device, lowering: Lowering | None, spec: CompileSpec) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from nnasync.engine import Lowering
 
-__all__ = ["WHOLE", "Choice", "Part", "Runs", "spread", "tell_lowering"]
+__all__ = ["WHOLE", "Choice", "Part", "Runs", "is_sound", "spread", "tell_lowering"]
 
 WHOLE = "whole model"
 """Stands for the lowering of a device that knows one way only."""
@@ -48,3 +48,14 @@ def tell_lowering(lowering: Lowering | None) -> str:
 def spread(assignment: Iterable[int]) -> Runs:
     """The runs of equal numbers in an assignment of operations to parts."""
     return tuple((part, len(list(group))) for part, group in itertools.groupby(assignment))
+
+
+def is_sound(choice: Choice) -> bool:
+    """Whether the runs name parts that there are, and the interpreter where it has bodies."""
+    count, numbers = len(choice.parts), [number for number, _ in choice.bodies]
+    named = {part for _, runs in ((0, choice.runs), *choice.bodies) for part, _ in runs}
+    if not choice.runs:
+        return count == 1
+    if len(set(numbers)) < len(numbers) or (count in named) != bool(numbers):
+        return False
+    return max(named) <= count and (count > 1 or bool(numbers))

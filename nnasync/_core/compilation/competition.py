@@ -19,6 +19,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation.beside import let_go
 from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.candidates import Field, by_deadline
+from nnasync._core.compilation.choice import Choice
 from nnasync._core.compilation.circumstances import Circumstances, is_quiet
 from nnasync._core.compilation.contenders import (
     REFERENCE,
@@ -37,7 +38,7 @@ from nnasync._core.compilation.report import Candidate, Fate, Rejection
 from nnasync._core.compilation.samples import can_sample
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.standing import Standing
-from nnasync._core.compilation.verdicts import Question, Verdict, Verdicts
+from nnasync._core.compilation.verdicts import Verdict, Verdicts, chosen_ns
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import (
@@ -57,19 +58,29 @@ FALLBACK = "fallback"
 """The reason of the reference where others could not prepare the model."""
 
 _MARGIN_NS = 2_000_000
+_CPU_LEFT = 0.5
+"""The part of a limited processor time that is for judging and measuring who is prepared."""
+_LEAST = 2
+"""So many compete at least, so that there is an outcome, and one that went on comes to an end."""
+_NOT_YET = "not tried yet: the processor time of a contest in the background was used up"
 _FASTEST = "fastest whose results agree"
 _DISTURBED = " (other work disturbed the measuring)"
+_IDLE_PATIENCE = 20
+"""In the system's idle class a device may get no core for long, which is not its fault."""
 _WORTH_A_PROCESS_NS = 2_000_000_000
 """With less time than this a process would hardly have started."""
 
 
 def _limits(spec: CompileSpec) -> ContestLimits:
     deadline, budget_ns = spec.deadline, spec.budget_ns
+    cpu_ns = spec.contest_cpu_ns
+    cpu_until_ns = time.process_time_ns() + cpu_ns if cpu_ns else float("inf")
     if deadline is None:
-        return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying)
+        return ContestLimits(budget_ns, spec.patience_s, float("inf"), spec.trying, cpu_until_ns)
     remaining_ns = max(0, deadline.remaining_ns(now_ns()))
     until_ns = deadline.at_ns - _MARGIN_NS - remaining_ns // 10
-    return ContestLimits(min(budget_ns, remaining_ns), spec.patience_s, until_ns, spec.trying)
+    budget_ns = min(budget_ns, remaining_ns)
+    return ContestLimits(budget_ns, spec.patience_s, until_ns, spec.trying, cpu_until_ns)
 
 
 class Competition:
@@ -85,6 +96,8 @@ class Competition:
         self._refused = False
         self._circumstances_text: list[Contender] = []
         self.unprepared: dict[str, NNError] = {}
+        self.untried: list[Choice] = []
+        """Who did not compete since the processor time was used up."""
 
     @contextlib.asynccontextmanager
     async def discarding(self) -> AsyncIterator[None]:
@@ -152,19 +165,31 @@ class Competition:
         """Take the contender that won before, or let them compete now."""
         before = None
         if verdicts is not None:
-            before = await in_helper_thread(verdicts.find, self._question())
+            before = await in_helper_thread(verdicts.find, self.spec.question)
         if before is not None and not self._is_to_be_held_again(before):
             remembered = await self._as_before(before)
             if remembered is not None:
                 return remembered
-        apart = await self._compete_apart(before)
-        choosing = apart or await self._compete_here(before)
+        only = self._still_to_compete(before)
+        names = dict.fromkeys(contender.name for contender in self.field.contenders)
+        logger.info("network %r: %s are compared", self.spec.model.name, ", ".join(names))
+        apart = await self._compete_apart(before, only)
+        choosing = apart or await self._compete_here(before, only)
         if not choosing.is_final or choosing.median_ns is None or verdicts is None:
             return choosing
-        return await self._keep_verdict(verdicts, self._question(), choosing, before)
+        return await self._keep_verdict(verdicts, choosing, before)
 
-    async def _compete_here(self, before: Verdict | None) -> Choosing:
+    def _still_to_compete(self, before: Verdict | None) -> tuple[Choice, ...]:
+        """Who competes where an earlier contest was not finished; empty for all."""
+        is_continued = before is not None and before.untried and self.spec.in_background
+        return (before.chosen, *before.untried) if before and is_continued else ()
+
+    async def _compete_here(self, before: Verdict | None, only: Sequence[Choice] = ()) -> Choosing:
         """Let them compete in this process."""
+        if only:
+            found = [each for each in self.field.contenders if each.choice in only]
+            found.sort(key=lambda each: each.choice != only[0])
+            self.field.contenders = found or self.field.contenders
         ready = await self._prepared(self._leaders())
         if len(ready) == 1 and not self._wider_than([ready[0].family]):
             self._tell(ready[0], Fate.CHOSEN, "chosen: the only one that is ready")
@@ -185,11 +210,11 @@ class Competition:
         """What came of a contest that another process asked for."""
         await self.consider_partitions()
         self._leave_out(ask.left_out)
-        if self._question() != ask.question:
-            return Unheld("other contenders are found there than here")
-        choosing = await self._compete_here(None)
+        if self.spec.question != ask.question:
+            return Unheld("other devices are found there than here")
+        choosing = await self._compete_here(None, ask.only)
         return Held(
-            chosen=self.field.contenders.index(choosing.contender),
+            chosen=choosing.contender.choice,
             reason=choosing.reason,
             median_ns=choosing.median_ns,
             candidates=tuple(self.field.candidates),
@@ -197,9 +222,12 @@ class Competition:
             crowding=choosing.circumstances.crowding,
             unprepared={name: (e.status, str(e)) for name, e in self.unprepared.items()},
             is_final=choosing.is_final,
+            untried=tuple(self.untried),
         )
 
-    async def _compete_apart(self, before: Verdict | None) -> Choosing | None:
+    async def _compete_apart(
+        self, before: Verdict | None, only: tuple[Choice, ...]
+    ) -> Choosing | None:
         """Let them compete in another process; None where that cannot be."""
         apart, remaining_ns = self.spec.apart, None
         if self.spec.deadline is not None:
@@ -208,15 +236,18 @@ class Competition:
         if apart is None or (remaining_ns is not None and remaining_ns < _WORTH_A_PROCESS_NS):
             return None
         left_out: list[str] = []
+        cpu_ns = self.spec.contest_cpu_ns
         while len(self.field.contenders) > 1:
             ask = Ask(
                 devices=apart.devices,
                 left_out=tuple(left_out),
-                question=self._question(),
+                question=self.spec.question,
                 priority=self.spec.priority,
                 budget_ns=self.spec.budget_ns,
-                patience_s=self.spec.patience_s,
+                patience_s=self.spec.patience_s * (_IDLE_PATIENCE if cpu_ns else 1),
                 remaining_ns=remaining_ns,
+                cpu_ns=cpu_ns,
+                only=only,
             )
             try:
                 with anyio.fail_after(None if remaining_ns is None else remaining_ns / 1e9):
@@ -240,7 +271,9 @@ class Competition:
 
     async def _chosen_apart(self, held: Held, before: Verdict | None) -> Choosing | None:
         """Prepare who won in another process; None if it cannot be."""
-        contender = self.field.contenders[held.chosen]
+        contender = self._contender(held.chosen)
+        if contender is None:
+            return None
         self._cache_in(contender)
         try:
             await contender.prepare(self.spec.deadline)
@@ -250,6 +283,7 @@ class Competition:
             return None
         self._losers.append(contender)
         self.field.candidates = list(held.candidates)
+        self.untried = list(held.untried)
         self.field.rejections += [
             each for each in held.rejections if each not in self.field.rejections
         ]
@@ -259,6 +293,11 @@ class Competition:
         earlier = None if before is None else before.circumstances
         circumstances = Circumstances.of(time.time(), held.crowding, earlier)
         return Choosing(contender, held.reason, held.median_ns, held.is_final, circumstances)
+
+    def _contender(self, choice: Choice) -> Contender | None:
+        """The contender of a choice; None where there is none by now."""
+        contenders = self.field.contenders
+        return next((each for each in contenders if each.choice == choice), None)
 
     def _leave_out(self, names: Sequence[str]) -> None:
         """Have no contender that one of these devices has a part in."""
@@ -270,24 +309,40 @@ class Competition:
 
     def _is_to_be_held_again(self, verdict: Verdict) -> bool:
         """Whether there should be another contest in spite of a verdict."""
-        return self.spec.again or (verdict.circumstances.is_provisional and is_quiet())
+        if self.spec.again or (verdict.untried and not self.spec.in_background):
+            return True
+        return verdict.is_provisional and is_quiet()
 
     async def _keep_verdict(
-        self, verdicts: Verdicts, question: Question, choosing: Choosing, before: Verdict | None
+        self, verdicts: Verdicts, choosing: Choosing, before: Verdict | None
     ) -> Choosing:
         """Remember what was chosen, or stay with what was chosen before in quieter times."""
         keep = partial(
             verdicts.keep,
-            question,
-            self.field.contenders.index(choosing.contender),
-            tuple(self.field.candidates),
+            self.spec.question,
+            choosing.contender.choice,
+            self._lines(before),
             choosing.circumstances,
             before,
+            self.untried,
         )
         verdict = await in_helper_thread(keep)
         if before is None or verdict.candidates != before.candidates:
             return choosing
         return await self._as_before(verdict) or choosing
+
+    def _lines(self, before: Verdict | None) -> tuple[Candidate, ...]:
+        """What is known of all, also of those that competed before and not now."""
+        if self._still_to_compete(before) and before is not None:
+            now = {(line.device, line.lowering) for line in self.field.candidates}
+            self.field.candidates += [
+                msgspec.structs.replace(line, fate=Fate.SLOWER)
+                if line.fate is Fate.CHOSEN
+                else line
+                for line in before.candidates
+                if (line.device, line.lowering) not in now
+            ]
+        return tuple(self.field.candidates)
 
     async def _measured(self, standings: list[Standing]) -> Standing:
         """The winner of the contest, which is noted for the report."""
@@ -319,13 +374,21 @@ class Competition:
         return winner
 
     def _leaders(self) -> list[Contender]:
-        """Of each family the contender with the fewest threads."""
+        """Of each family the contender with the fewest threads.
+
+        Where not all may come to it, of each device the most promising way, then the next one.
+        """
         leaders: dict[tuple[str, str], Contender] = {}
         for contender in self.field.contenders:
             leader = leaders.setdefault(contender.family, contender)
             if threads_of(contender) < threads_of(leader):
                 leaders[contender.family] = contender
-        return list(leaders.values())
+        found = list(leaders.values())
+        if self.spec.contest_cpu_ns:
+            before = [[each.name for each in found[:place]] for place in range(len(found))]
+            ways = {each: names.count(each.name) for each, names in zip(found, before, strict=True)}
+            found.sort(key=lambda each: ways[each])
+        return found
 
     def _wider_than(self, families: Sequence[tuple[str, str]]) -> list[Contender]:
         """The other contenders of these families."""
@@ -338,7 +401,9 @@ class Competition:
 
     async def _as_before(self, verdict: Verdict) -> Choosing | None:
         """Prepare the winner of an earlier contest; None if it cannot be, or is wrong, by now."""
-        contender = self.field.contenders[verdict.chosen]
+        contender = self._contender(verdict.chosen)
+        if contender is None:
+            return None
         if contender not in self._losers:
             try:
                 await contender.prepare(self.spec.deadline)
@@ -354,7 +419,7 @@ class Competition:
         return Choosing(
             contender,
             reason,
-            _chosen_ns(verdict.candidates),
+            chosen_ns(verdict.candidates),
             circumstances=verdict.circumstances,
         )
 
@@ -383,6 +448,10 @@ class Competition:
             if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
                 self._tell(contender, Fate.UNTRIED, "not tried: the deadline is near")
                 continue
+            is_enough = len(ready) >= _LEAST and contender.name != REFERENCE
+            if is_enough and self._is_used_up():
+                self._put_off(contender)
+                continue
             self._cache_in(contender)
             if self.spec.trying is not None:
                 self.spec.trying(contender.name)
@@ -400,6 +469,17 @@ class Competition:
         if not self._losers:
             raise failure or self._nobody()
         return ready
+
+    def _put_off(self, leader: Contender) -> None:
+        """Leave a contender, and its variants with more threads, to the next contest."""
+        for each in self.field.contenders:
+            if each is leader or (each.family == leader.family and threads_of(leader) == 1):
+                self._tell(each, Fate.UNTRIED, _NOT_YET)
+                self.untried.append(each.choice)
+
+    def _is_used_up(self) -> bool:
+        """Whether the processor time that is left is for those who are prepared already."""
+        return self._limits.cpu_left_ns() < _CPU_LEFT * self.spec.contest_cpu_ns
 
     def _cache_in(self, contender: Contender) -> None:
         """A device outside of this process keeps what it compiles by itself."""
@@ -435,19 +515,6 @@ class Competition:
             return None
         self._losers.append(contender)
         return contender
-
-    def _question(self) -> Question:
-        spec, judge_by = self.spec, self.spec.reference
-        engines = [d for d in self.spec.devices if isinstance(d, EngineDevice)]
-        return Question(
-            model=self.spec.digest,
-            contenders=tuple(contender.choice for contender in self.field.contenders),
-            judge="" if judge_by is None else f"{judge_by.name} {judge_by.version}",
-            preference=int(spec.preference),
-            precision=spec.precision,
-            cores=engines[0].workers.cores if engines else 0,
-            code=dict(self.spec.code),
-        )
 
     def _failed_to_prepare(self, contender: Contender, error: NNError) -> None:
         self._refused |= isinstance(error, Refused)
@@ -490,14 +557,6 @@ class Competition:
 
 def _circumstances_text(held: Circumstances) -> str:
     return _DISTURBED if held.disturbed else ""
-
-
-def _chosen_ns(candidates: Sequence[Candidate]) -> float | None:
-    """How long a run of the chosen candidate took, if it was measured."""
-    for candidate in candidates:
-        if candidate.fate is Fate.CHOSEN and candidate.median_us is not None:
-            return candidate.median_us * 1000
-    return None
 
 
 def threads_of(contender: Contender) -> int:

@@ -17,10 +17,9 @@ from nnasync._core.compilation.report import Fate, Rejection, Report
 from nnasync._core.compilation.segmenting import cut_to_quantum
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import NO_CACHE, Chosen
-from nnasync._core.plans.staged import StagedPlan
 from nnasync.errors import BadState, DeviceError, Refused
 
-__all__ = ["choose", "first_stage", "hold"]
+__all__ = ["choose", "hold"]
 
 _AGREEING = (Fate.CHOSEN, Fate.EQUAL, Fate.SLOWER)
 
@@ -30,19 +29,6 @@ async def choose(spec: CompileSpec, cache: CompilationCache | None) -> Chosen:
     competition = Competition(spec, await gather(spec), cache)
     async with competition.discarding():
         return await _finished(competition, await competition.choose())
-
-
-async def first_stage(spec: CompileSpec, cache: CompilationCache | None) -> Chosen:
-    """Make the first plan that can be had, which can be replaced, if it is of this process."""
-    competition = Competition(spec, await gather(spec), cache)
-    async with competition.discarding():
-        if not competition.field.contenders:
-            await competition.consider_partitions()
-        choosing = await competition.take_first()
-        staged = None
-        if isinstance(choosing.contender, EngineContender):
-            staged = choosing.contender.stage(ripe_after=spec.optimize_after or 0)
-        return _chosen(competition, choosing, "not kept yet", staged)
 
 
 async def hold(ask: Ask, spec: CompileSpec, record: Callable[[Answer], None]) -> None:
@@ -62,9 +48,7 @@ async def _finished(competition: Competition, choosing: Choosing) -> Chosen:
     return _chosen(competition, choosing, await _keep(competition, choosing))
 
 
-def _chosen(
-    competition: Competition, choosing: Choosing, not_kept: str, staged: StagedPlan | None = None
-) -> Chosen:
+def _chosen(competition: Competition, choosing: Choosing, not_kept: str) -> Chosen:
     contender, field = choosing.contender, competition.field
     fallbacks = competition.spec.fallbacks
     if fallbacks and contender.name == REFERENCE and choosing.reason == FALLBACK:
@@ -80,7 +64,7 @@ def _chosen(
         cache_reason=f"{missed}; {not_kept}" if competition.cache and not_kept else missed,
         pin=pin_of(contender.choice, competition.spec.digest),
     )
-    return Chosen(choosing, competition.spec, report, staged)
+    return Chosen(choosing, competition.spec, report)
 
 
 async def _keep(competition: Competition, choosing: Choosing) -> str:

@@ -6,6 +6,7 @@ measures and judges, comes along when it is needed.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,24 +17,27 @@ from nnasync._core.compilation.fallback import Fallbacks
 from nnasync._core.compilation.recalling import Recall
 from nnasync._core.compilation.report import Compilation
 from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.compilation.upgrade import Chosen, recalled
+from nnasync._core.compilation.upgrade import PATIENCE_S, Chosen, recalled
 from nnasync._core.deferred import deferred
 from nnasync._core.wakeup import in_thread
 
 if TYPE_CHECKING:
-    from nnasync._core.compilation import compiler
+    from nnasync._core.compilation import compiler, first_answer
 else:
+    first_answer = deferred("nnasync._core.compilation.first_answer")
     compiler = deferred("nnasync._core.compilation.compiler")
 
 __all__ = ["compile_model"]
+
+logger = logging.getLogger(__name__)
 
 
 async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None) -> Compilation:
     """Prepare a model on the device, and in the lowering, that is fastest and agrees.
 
     What `cache` holds is loaded, and no device is given the model; else what was chosen is kept
-    there. With `optimize_after` the first that takes the model gets it, and the choice is made by
-    `Compilation.later` when it was executed so often.
+    there. With `wait="first"` the device that is ready soonest gets the model, and the choice is
+    made by `Compilation.later`, when it was executed once or has been there for a moment.
 
     Of several contenders each is prepared and measured, unless `verdicts` remember how that went;
     with a budget of 0, or for open shapes, the first that takes the model gets it.
@@ -43,10 +47,10 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
     """
     fallbacks = Fallbacks.among(spec.devices, spec.source)
     spec = msgspec.structs.replace(spec, fallbacks=fallbacks)
-    unhurried = msgspec.structs.replace(spec, deadline=None)
 
     async def choose_anew() -> Chosen:
         await import_what_compiles()
+        unhurried = msgspec.structs.replace(spec, deadline=None, in_background=True)
         return await compiler.choose(await unhurried.loaded(), cache)
 
     if cache is not None and not spec.again:
@@ -54,18 +58,22 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
         found = await recall.find()
         if found:
             return recalled(found, recall, choose_anew)
+    if spec.wait == "first" and not spec.again:
+        spec = await spec.loaded()
+        missed = "" if cache is None else cache.reason or "no entry"
+        first = await first_answer.first_answer(spec, missed)
+        if first is not None:
+            logger.info("network %r: %s", spec.model.name, first.told)
+            return first.compilation(choose_anew, patience_s=PATIENCE_S)
     await _begin_contest_process(spec)
     await import_what_compiles()
-    spec = await spec.loaded()
-    if spec.optimize_after is None or spec.pin is not None:
-        return (await compiler.choose(spec, cache)).compilation()
-    return (await compiler.first_stage(spec, cache)).compilation(choose_anew)
+    return (await compiler.choose(await spec.loaded(), cache)).compilation()
 
 
 async def _begin_contest_process(spec: CompileSpec) -> None:
     """Have the process for a contest start meanwhile, unless none is expected."""
     apart, verdicts = spec.apart, spec.verdicts
-    is_hurried = spec.deadline is not None or spec.optimize_after is not None
+    is_hurried = spec.deadline is not None
     if apart is None or is_hurried or spec.pin is not None or not spec.budget_ns:
         return
 

@@ -75,14 +75,24 @@ class ContestLimits(msgspec.Struct, frozen=True):
     """How long a contest may take.
 
     budget_ns: the turns, and the runs with cold caches. patience_s: one answer or turn, after which
-    a contender counts as hanging. until_ns: the moment by which it is over. trying: called with the
-    name of a contender before it runs.
+    a contender counts as hanging. until_ns: the moment by which it is over. cpu_until_ns: what the
+    clock of this process shows when its processor time is used up. trying: called with the name of
+    a contender before it runs.
     """
 
     budget_ns: int
     patience_s: float
     until_ns: float
     trying: Callable[[str], object] | None = None
+    cpu_until_ns: float = float("inf")
+
+    def left_ns(self) -> float:
+        """How much time there is for turns; processor time that is used up leaves none."""
+        return min(self.budget_ns, self.cpu_left_ns())
+
+    def cpu_left_ns(self) -> float:
+        """How much processor time is left."""
+        return max(0, self.cpu_until_ns - time.process_time_ns())
 
 
 Widen = Callable[[Sequence[Standing]], Awaitable[Sequence[Standing]]]
@@ -216,7 +226,7 @@ class _Contest:
     async def take_turns(self, standings: Sequence[Standing]) -> None:
         """Measure those that are left, in turns."""
         rivals = [s for s in standings if s.is_in and s.trial is not None]
-        budget_ns = self._limits.budget_ns * (_COLD_SHARE - 1) // _COLD_SHARE
+        budget_ns = self._limits.left_ns() * (_COLD_SHARE - 1) / _COLD_SHARE
         began_ns = now_ns()
         turn = 0
         while len(rivals) > 1:
@@ -246,7 +256,7 @@ class _Contest:
         """Measure those between whom it may decide with cold caches, where that matters."""
         rivals = [s for s in standings if s.turns_ns]
         least = min((s.cost(self._preference) for s in rivals), default=0.0)
-        if len(rivals) < 2 or least > _EVER_WARM_NS:
+        if len(rivals) < 2 or least > _EVER_WARM_NS or not self._limits.left_ns():
             return
         evict = CacheEvictor()
         began_ns = now_ns()

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync._core.clock import now_ns
+from nnasync._core.compilation.choice import Choice, is_sound
 from nnasync._core.compilation.report import Candidate, Rejection
 from nnasync._core.compilation.verdicts import Question
 from nnasync._core.wire.connection import Connection, Frame
@@ -32,8 +33,10 @@ class Ask(msgspec.Struct, frozen=True):
     """A contest to be held; the model comes as a file beside it.
 
     devices: the names by which the devices are made. left_out: those of them that may not compete.
-    question: what the verdict will be on; both ends must find the same contenders. remaining_ns:
-    the time until the deadline, if there is one.
+    question: what the verdict will be on; both ends must have the same devices. remaining_ns: the
+    time until the deadline, if there is one. cpu_ns: the processor time that it may take, 0 for
+    any; with it the process runs in the system's idle class. only: those that compete, empty for
+    all.
     """
 
     devices: tuple[str, ...]
@@ -43,6 +46,8 @@ class Ask(msgspec.Struct, frozen=True):
     budget_ns: int
     patience_s: float
     remaining_ns: int | None
+    cpu_ns: int = 0
+    only: tuple[Choice, ...] = ()
 
 
 class Trying(msgspec.Struct, frozen=True, tag=True):
@@ -52,13 +57,14 @@ class Trying(msgspec.Struct, frozen=True, tag=True):
 
 
 class Held(msgspec.Struct, frozen=True, tag=True):
-    """What came of a contest; `chosen` is the index of a contender in the question.
+    """What came of a contest, and who was chosen.
 
     crowding: see `circumstances`. unprepared: the devices that failed to prepare the model, with
     the status and the words of what they raised. is_final: whether the contest came to its end.
+    untried: who did not compete since the processor time was used up.
     """
 
-    chosen: int
+    chosen: Choice
     reason: str
     median_ns: float | None
     candidates: tuple[Candidate, ...]
@@ -66,6 +72,7 @@ class Held(msgspec.Struct, frozen=True, tag=True):
     crowding: float
     unprepared: dict[str, tuple[ErrorStatus, str]]
     is_final: bool
+    untried: tuple[Choice, ...] = ()
 
 
 class Unheld(msgspec.Struct, frozen=True, tag=True):
@@ -99,8 +106,8 @@ def read_answer(message: bytes, ask: Ask) -> Answer:
 def _is_sound(held: Held, ask: Ask) -> bool:
     median_ns = held.median_ns
     return (
-        0 <= held.chosen < len(ask.question.contenders)
-        and max(len(held.candidates), len(held.rejections)) <= _MAX_LINES
+        is_sound(held.chosen)
+        and max(len(held.candidates), len(held.rejections), len(held.untried)) <= _MAX_LINES
         and 1 <= held.crowding < math.inf
         and (median_ns is None or 0 <= median_ns < math.inf)
     )

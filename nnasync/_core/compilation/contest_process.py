@@ -3,8 +3,9 @@
 To measure a dozen plans means to load every engine and to let go of what it made, and some of these
 calls keep the interpreter lock for ten milliseconds and more. So a runtime has them done in a
 process that it starts for its first contest. It runs the same code on devices that are made by the
-same names with the same options, at a lower priority than the application, and tells who has won.
-Only the winner is prepared in the application.
+same names with the same options, at a lower priority than the application (in the system's idle
+class where nobody waits for it), and tells who has won. Only the winner is prepared in the
+application.
 
 The process serves one contest after another, since two at once would disturb each other. It ends
 with its runtime, and by itself when nothing was asked for a while or the application is gone. A
@@ -36,6 +37,8 @@ _MODULE = "nnasync._core.service.contests"
 _WHO = "the process that holds contests"
 _PATIENCE_S = 120.0
 """How long one device may prepare the model without a word."""
+_IDLE_PATIENCE_S = 3600.0
+"""The same in the idle class, where it may get no core for long; closing does not wait for it."""
 _GRACE_S = 10.0
 """How long the end of a process that was killed is awaited; on a busy machine it takes a while."""
 
@@ -64,6 +67,8 @@ class _Running:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.talk = Talk(peer.socket, _WHO)
+        self.is_idle_class = False
+        """Whether it has the lowest priority for good: no thread leaves that class."""
 
     def end(self) -> None:
         """Kill it and wait for its end."""
@@ -137,7 +142,8 @@ class ContestProcess:
                 raise NoContest(str(error)) from error
 
     def _held_once(self, model: Model, ask: Ask, over: threading.Event) -> Held:
-        running = self._begun(over)
+        running = self._begun(over, is_urgent=not ask.cpu_ns)
+        running.is_idle_class |= ask.cpu_ns > 0
         try:
             held = self._answered(running, model, ask)
         except NoContest:
@@ -152,11 +158,12 @@ class ContestProcess:
     def _answered(self, running: _Running, model: Model, ask: Ask) -> Held:
         """Ask, and listen until the contest is over."""
         tried = ""
+        patience_s = _IDLE_PATIENCE_S if ask.cpu_ns else _PATIENCE_S
         try:
             with open(memory_file(), "wb") as file:
                 models.write(model, file)
                 running.talk.send(ask, [file.fileno()])
-            while frame := running.talk.receive(_PATIENCE_S):
+            while frame := running.talk.receive(patience_s):
                 frame.close()
                 answer = read_answer(frame.message, ask)
                 if isinstance(answer, Held):
@@ -168,20 +175,23 @@ class ContestProcess:
                 "ended the connection" if self._is_closed else running.peer.exit_reason(1.0)
             )
         except TimeoutError:
-            exit_reason = f"said nothing for {_PATIENCE_S:g} s"
+            exit_reason = f"said nothing for {patience_s:g} s"
         except (OSError, Rejected, NNError) as error:
             raise _Unheard(str(error)) from error
         if not tried or self._is_closed:
             raise _Unheard(exit_reason)
         raise ContenderDied(tried, exit_reason)
 
-    def _begun(self, over: threading.Event) -> _Running:
+    def _begun(self, over: threading.Event, *, is_urgent: bool) -> _Running:
         """A process that is asked from now on; one whose start is under way is waited for."""
         with self._starting:
             with self._changing:
                 if over.is_set() or self._is_closed:
                     raise NoContest("nobody waits for it any more")
                 running, self._idle = self._idle, None
+            if running is not None and is_urgent and running.is_idle_class:
+                running.end()
+                running = None
             if running is None:
                 try:
                     running = _Running(start_process(_WHO, _MODULE, self._settings))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from nnasync._core.compilation.choice import Choice, Part, Runs
+from nnasync._core.compilation.choice import Choice, Part, Runs, is_sound
 from nnasync.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def parse_pin(pin: str, digest: str) -> Choice:
     except ValueError as error:
         raise _no_pin(pin) from error
     choice = Choice(parts, runs, bodies)
-    if not _is_sound(choice):
+    if not is_sound(choice):
         raise _no_pin(pin)
     return choice
 
@@ -88,17 +88,6 @@ def _difference(choice: Choice, field: Field) -> str:
     refused = [f"{each.device} with {each.lowering} ({each.verdict})" for each in field.candidates]
     text = f"{wanted} is not offered here; offered: {'; '.join(offers) or 'nothing'}"
     return text + (f"; turned down: {'; '.join(refused[:8])}" if refused else "")
-
-
-def _is_sound(choice: Choice) -> bool:
-    """Whether the runs name parts that there are, and the interpreter where it has bodies."""
-    count, numbers = len(choice.parts), [number for number, _ in choice.bodies]
-    named = {part for _, runs in ((0, choice.runs), *choice.bodies) for part, _ in runs}
-    if not choice.runs:
-        return count == 1
-    if len(set(numbers)) < len(numbers) or (count in named) != bool(numbers):
-        return False
-    return max(named) <= count and (count > 1 or bool(numbers))
 
 
 def _layout(field: str) -> tuple[Runs, tuple[tuple[int, Runs], ...]]:

@@ -12,6 +12,7 @@ from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
 
 __all__ = [
+    "Better",
     "Candidate",
     "Compilation",
     "Fallback",
@@ -128,19 +129,26 @@ def _none() -> tuple[Fallback, ...]:
     return ()
 
 
+class Better(msgspec.Struct, frozen=True):
+    """What runs a model after a better plan has taken over; `run_ns` as in a Compilation."""
+
+    report: Report
+    run_ns: float | None
+
+
 class Compilation(msgspec.Struct, frozen=True):
     """A model that is prepared on a device.
 
-    `later`, if there is one, brings the best plan in while the first is in use, and answers with
-    the report of that. `fallbacks` tells what fell back so far. `run_ns` is how long a run took
-    when the devices competed, None where they did not.
+    `later`, if there is one, brings the best plan in while the first is in use, and tells of it.
+    `fallbacks` tells what fell back so far. `run_ns` is how long a run took when the devices
+    competed, None where they did not.
     """
 
     model: Model
     prepared: PreparedModel
     device: Device
     report: Report
-    later: Callable[[], Awaitable[Report]] | None = None
+    later: Callable[[], Awaitable[Better]] | None = None
     fallbacks: Callable[[], tuple[Fallback, ...]] = _none
     run_ns: float | None = None
 

@@ -10,8 +10,10 @@ import msgspec
 
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation.fallback import Fallbacks
-from nnasync._core.compilation.verdicts import Verdicts
-from nnasync._core.workers.anyio_threads import in_helper_thread
+from nnasync._core.compilation.verdicts import Question, Verdicts
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device.caching import library_version
+from nnasync._core.wakeup import in_thread
 from nnasync.device import Device
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 
-__all__ = ["DEFAULT_BUDGET_NS", "PATIENCE_S", "Apart", "CompileSpec"]
+__all__ = ["DEFAULT_BACKGROUND_NS", "DEFAULT_BUDGET_NS", "PATIENCE_S", "Apart", "CompileSpec"]
 
 DEFAULT_BUDGET_NS = 300_000_000
 """How long the turns of a contest take; agreement and compiling come on top."""
+
+DEFAULT_BACKGROUND_NS = 1_000_000_000
+"""How much processor time a contest may take for which nobody waits."""
 
 PATIENCE_S = 5.0
 """How long a device may take to run a sample."""
@@ -46,15 +51,16 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     `token` names it in `cache_dir` instead. name: of the network, in the metrics. devices: in the
     order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16" floats
     with less than float32. pin: names who is to run the model. preemption_quantum_ms: how long the
-    parts of a plan may take. optimize_after: with a number the first device that takes the model
-    gets it, and the choice is made after so many executions.
+    parts of a plan may take. wait: for the "best" plan, or only for the "first", which the best
+    one follows.
 
     reference: who judges where it is not among the devices. fallbacks: without them nothing falls
     back. budget_ns: how long the turns of a contest take, 0 for none. patience_s: how long a device
     may take to run a sample. code: fingerprints of the drivers of third parties, by device.
     verdicts: what earlier contests decided. again: hold a contest although its outcome is
-    remembered. apart: where contests are held outside of this process. trying: called with the name
-    of each device before it prepares or runs.
+    remembered. apart: where contests are held outside of this process. in_background: whether
+    somebody waits for a contest less than for everything else; it may take `background_ns` of
+    processor time then. trying: called with the name of each device before it prepares or runs.
 
     Raises InvalidArgument for what makes no sense.
     """
@@ -68,7 +74,7 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Deadline | None = None
     pin: str | None = None
     preemption_quantum_ms: float | None = None
-    optimize_after: int | None = None
+    wait: str = "best"
     name: str | None = None
     cache_dir: str | os.PathLike[str] | None = None
     token: bytes | None = None
@@ -80,6 +86,8 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: Verdicts | None = None
     again: bool = False
     apart: Apart | None = None
+    in_background: bool = False
+    background_ns: int = DEFAULT_BACKGROUND_NS
     trying: Callable[[str], object] | None = None
 
     def __post_init__(self) -> None:
@@ -100,11 +108,8 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
             isinstance(quantum, (int, float)) and 0 < quantum < float("inf")
         ):
             raise InvalidArgument(f"preemption_quantum_ms must be above 0: {quantum!r}")
-        count: object = self.optimize_after
-        if count is not None and not (type(count) is int and count >= 0):
-            raise InvalidArgument(f"optimize_after must be 0 or more, got {count!r}")
-        if count is not None and self.pin is not None:
-            raise InvalidArgument("a pin leaves nothing to optimize: leave optimize_after out")
+        if self.wait not in ("first", "best"):
+            raise InvalidArgument(f"wait must be 'first' or 'best', got {self.wait!r}")
         preference = _choice(ExecutionPreference, self.preference)
         msgspec.structs.force_setattr(self, "preference", preference)
         msgspec.structs.force_setattr(self, "priority", _choice(Priority, self.priority))
@@ -123,9 +128,30 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.source
 
     @property
+    def contest_cpu_ns(self) -> int:
+        """The processor time that a contest may take, 0 for any."""
+        return self.background_ns if self.in_background else 0
+
+    @property
     def digest(self) -> str:
         """The model's name in pins and verdicts."""
         return self.fingerprint.hex()[:_DIGEST]
+
+    @property
+    def question(self) -> Question:
+        """What a verdict on this compilation depends on."""
+        engines = [each for each in self.devices if isinstance(each, EngineDevice)]
+        judge = self.reference
+        return Question(
+            model=self.digest,
+            devices=tuple((device.name, device.version) for device in self.devices),
+            judge="" if judge is None else f"{judge.name} {judge.version}",
+            preference=int(self.preference),
+            precision=self.precision,
+            cores=engines[0].workers.cores if engines else 0,
+            code=dict(self.code),
+            library=library_version(),
+        )
 
     def of(self, model: Model) -> CompileSpec:
         """The same for another model."""
@@ -139,7 +165,7 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
         """The same with the model itself."""
         if isinstance(self.source, Model):
             return self
-        return self.of(await in_helper_thread(self.source))
+        return self.of(await in_thread(self.source, "nnasync-loading"))
 
 
 def _check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:

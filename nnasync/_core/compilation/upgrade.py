@@ -26,7 +26,13 @@ from nnasync._core.compilation.contenders import (
 )
 from nnasync._core.compilation.manifest import ManifestStage
 from nnasync._core.compilation.recalling import Found, Recall
-from nnasync._core.compilation.report import Compilation, Report
+from nnasync._core.compilation.report import (
+    Better,
+    Compilation,
+    Rejection,
+    Report,
+    devices_of,
+)
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
@@ -36,11 +42,12 @@ from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.tracing import vlog
 
-__all__ = ["NO_CACHE", "Chosen", "Upgradable", "bring_in", "recalled", "tell"]
+__all__ = ["NO_CACHE", "PATIENCE_S", "Chosen", "Upgradable", "bring_in", "recalled", "tell"]
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 0.3
+PATIENCE_S = 0.3
+"""How long a network is there before a better plan is made without waiting for its first use."""
 
 NO_CACHE = "no cache: no cache_dir was given"
 
@@ -60,6 +67,12 @@ class Chosen:
         self._spec = spec
         self._report = report
         self._staged = staged
+
+    @property
+    def told(self) -> str:
+        """Who runs the model first, and whether anybody may follow."""
+        name = self._choosing.contender.name
+        return f"{name} answers first; {'a better plan may follow' if self._staged else 'it stays'}"
 
     def compilation(
         self,
@@ -91,14 +104,14 @@ class Chosen:
         told = functools.partial(fallbacks.of_operations, operations)
         return msgspec.structs.replace(compilation, fallbacks=told)
 
-    async def take_over(self, staged: StagedPlan) -> Report:
+    async def take_over(self, staged: StagedPlan) -> Better:
         """Have executions run this contender's plan from now on."""
         contender = self._choosing.contender
         if not isinstance(contender, PlanContender):
             raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
         plan = contender.plan()
         await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
-        return self._report
+        return Better(self._report, self._choosing.median_ns)
 
 
 async def _follow(
@@ -106,7 +119,7 @@ async def _follow(
     best: Callable[[], Awaitable[Chosen]],
     patience_s: float,
     watchdog: Watchdog,
-) -> Report:
+) -> Better:
     """Wait for the first plan to be used enough, make the best one, and bring it in."""
     await _at_last(staged.ripe, patience_s, watchdog)
     return await (await best()).take_over(staged)
@@ -164,16 +177,16 @@ def recalled(
         return chosen(first, found.stage, None).compilation()
     if following:
         staged = first.stage(ripe_after=1)
-        return chosen(first, found.stage, staged).compilation(best, patience_s=_PATIENCE_S)
+        return chosen(first, found.stage, staged).compilation(best, patience_s=PATIENCE_S)
     if stage.narrow is None:
         return chosen(first, found.stage, None).compilation()
     plan = first.narrow_later()
     compilation = chosen(first, found.stage, None).compilation()
 
-    async def later() -> Report:
-        await _at_last(Fence(), _PATIENCE_S, first.engine_device.workers.watchdog)
+    async def later() -> Better:
+        await _at_last(Fence(), PATIENCE_S, first.engine_device.workers.watchdog)
         await _complete(plan, first, stage, recall)
-        return compilation.report
+        return Better(compilation.report, compilation.run_ns)
 
     return msgspec.structs.replace(compilation, later=later)
 
@@ -192,25 +205,45 @@ async def _complete(
 class Upgradable(Protocol):
     """A network, as far as it is brought a better plan."""
 
+    def report(self) -> Report:
+        """Where it runs, and why."""
+
     def _note_report(self, report: Report) -> None:
-        """The best plan is in; this is its report."""
+        """Another plan has taken over; this is its report."""
 
 
 async def bring_in(
     network: Callable[[], Upgradable | None],
-    later: Callable[[], Awaitable[Report]],
+    later: Callable[[], Awaitable[Better]],
     name: str,
-) -> None:
-    """Bring the best plan of a network in while the first is in use, as long as it is there."""
+) -> Better | None:
+    """Bring the best plan of a network in while the first is in use, as long as it is there.
+
+    None where that failed: the first plan stays, and the log and the report say why.
+    """
+    better, failure = None, ""
     try:
-        report = await later()
+        better = await later()
     except Exception as error:
-        logger.warning("network %r stays with its first plan: %s", name, error)
-        return
+        failure = f"{type(error).__name__}: {error}"
+        logger.warning("network %r stays with its first plan: %s", name, failure)
     net = network()
-    if net is not None:
-        tell(name, report)
-        net._note_report(report)
+    if net is None:
+        return None
+    if better is None:
+        report = net.report()
+        told = Rejection(devices_of(report), -1, f"stays with the first plan: {failure}")
+        net._note_report(msgspec.structs.replace(report, rejections=(*report.rejections, told)))
+        return None
+    tell(name, better.report)
+    net._note_report(better.report)
+    logger.info("network %r runs on %s from now on: %s", name, *_where(better.report))
+    return better
+
+
+def _where(report: Report) -> tuple[str, str]:
+    """The devices, and why these."""
+    return devices_of(report), "; ".join(dict.fromkeys(each.reason for each in report.partitions))
 
 
 def tell(name: str, report: Report) -> None:

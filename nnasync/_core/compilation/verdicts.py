@@ -1,7 +1,7 @@
 """Verdicts of earlier contests, one small file each, so that no model is measured twice.
 
 A verdict is kept under the digest of everything it depends on: the model, the machine, the
-contenders with their versions, the preference. The files are read as if a stranger had written
+devices with their versions, the preference. The files are read as if a stranger had written
 them: what is not a verdict on this very question is ignored, and measured anew. There are at most
 a thousand, the least recently used go first.
 
@@ -18,15 +18,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nnasync._core.compilation.choice import Choice
+from nnasync._core.compilation.choice import Choice, is_sound
 from nnasync._core.compilation.circumstances import QUIET, Circumstances, succeeds
-from nnasync._core.compilation.report import Candidate
+from nnasync._core.compilation.report import Candidate, Fate
 from nnasync._core.state_files import machine, read_state, write_state
 from nnasync.hal.decoders import json_decoder
 
-__all__ = ["Question", "Verdict", "Verdicts"]
+__all__ = ["Question", "Verdict", "Verdicts", "chosen_ns"]
 
-_FORMAT = 6
+_FORMAT = 7
 _MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256
@@ -35,27 +35,40 @@ _MAX_CANDIDATES = 256
 class Question(msgspec.Struct, frozen=True):
     """Everything except the machine that a verdict depends on; `model` is a digest.
 
-    `code` has the fingerprints of the drivers of third parties, by device.
+    It can be asked before any device is asked about the model. `devices` have their versions, and
+    `library` is the version of nnasync: both decide who competes. `code` has the fingerprints of
+    the drivers of third parties, by device.
     """
 
     model: str
-    contenders: tuple[Choice, ...]
+    devices: tuple[tuple[str, str], ...]
     judge: str
     preference: int
     precision: str | None
     cores: int
     code: dict[str, str] = {}
+    library: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The contender that was chosen, as its index, and how all of them did."""
+    """What was chosen, and how all contenders did.
+
+    `untried` are those that did not compete yet, since the processor time of a contest in the
+    background was used up: they do so when the model is compiled the next time.
+    """
 
     question: Question
     machine: str
-    chosen: int
+    chosen: Choice
     candidates: tuple[Candidate, ...]
     circumstances: Circumstances = QUIET
+    untried: tuple[Choice, ...] = ()
     format: int = _FORMAT
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether another contest should be held when the machine is quiet."""
+        return bool(self.untried) or self.circumstances.is_provisional
 
     def after(self, contest: Circumstances) -> Verdict:
         """This verdict when it outlasted another contest, which was disturbed more."""
@@ -95,16 +108,19 @@ class Verdicts:
     def keep(
         self,
         question: Question,
-        chosen: int,
+        chosen: Choice,
         candidates: Sequence[Candidate],
         circumstances: Circumstances = QUIET,
         before: Verdict | None = None,
+        untried: Sequence[Choice] = (),
     ) -> Verdict:
         """The verdict that stands after a contest: a new one, or the one `before` it.
 
         It is remembered; where that fails the model is measured again next time.
         """
-        verdict = Verdict(question, machine(), chosen, tuple(candidates), circumstances)
+        verdict = Verdict(
+            question, machine(), chosen, tuple(candidates), circumstances, tuple(untried)
+        )
         if before is not None and not succeeds(circumstances, before.circumstances):
             verdict = before.after(circumstances)
         data = msgspec.json.encode(verdict)
@@ -129,11 +145,20 @@ class Verdicts:
                     os.unlink(path)
 
 
+def chosen_ns(candidates: Sequence[Candidate]) -> float | None:
+    """How long a run of the chosen candidate took, if it was measured."""
+    for candidate in candidates:
+        if candidate.fate is Fate.CHOSEN and candidate.median_us is not None:
+            return candidate.median_us * 1000
+    return None
+
+
 def _answers(verdict: Verdict, question: Question) -> bool:
     return (
         verdict.format == _FORMAT
         and verdict.question == question
         and verdict.machine == machine()
-        and 0 <= verdict.chosen < len(question.contenders)
-        and len(verdict.candidates) <= _MAX_CANDIDATES
+        and is_sound(verdict.chosen)
+        and all((part.device, part.version) in question.devices for part in verdict.chosen.parts)
+        and max(len(verdict.candidates), len(verdict.untried)) <= _MAX_CANDIDATES
     )

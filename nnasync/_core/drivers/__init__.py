@@ -43,7 +43,8 @@ class Driver(Struct, frozen=True):
     `target` says where its engine is, as "module:class". `package` is what the engine imports,
     `extra` brings it, and the version of `distribution` is the engine's. `known_gaps` are
     conformance cases that fail, by globs of their names, and why; with `exact_coupling`, signed and
-    unsigned 8-bit tensors give the very same results, shifted by 128.
+    unsigned 8-bit tensors give the very same results, shifted by 128. `loads_in_ms` is the
+    engine's.
     """
 
     target: str
@@ -53,14 +54,23 @@ class Driver(Struct, frozen=True):
     computes: bool = True
     known_gaps: Mapping[str, str] = msgspec.field(default_factory=dict)
     exact_coupling: bool = False
+    loads_in_ms: float = 0.0
 
 
 DRIVERS: dict[str, Driver] = {
     "litert-cpu": Driver(
-        "nnasync._core.drivers.litert:LiteRTEngine", "ai_edge_litert", "litert", "ai-edge-litert"
+        "nnasync._core.drivers.litert:LiteRTEngine",
+        "ai_edge_litert",
+        "litert",
+        "ai-edge-litert",
+        loads_in_ms=20,
     ),
     "openvino-cpu": Driver(
-        "nnasync._core.drivers.openvino:OpenVinoEngine", "openvino", "openvino", "openvino"
+        "nnasync._core.drivers.openvino:OpenVinoEngine",
+        "openvino",
+        "openvino",
+        "openvino",
+        loads_in_ms=400,
     ),
     "onnxruntime-cpu": Driver(
         "nnasync._core.drivers.onnxruntime:OnnxRuntimeEngine",
@@ -68,6 +78,7 @@ DRIVERS: dict[str, Driver] = {
         "onnxruntime",
         "onnxruntime",
         exact_coupling=True,
+        loads_in_ms=100,
     ),
     "nnasync-reference": Driver(
         "nnasync._core.drivers.cpu:ReferenceEngine", distribution="nnasync", exact_coupling=True
@@ -135,7 +146,8 @@ def late(name: str) -> Engine | LateEngine:
     version = version_of(distribution) if distribution else None
     if version is None:
         return built_in(name)
-    return LateEngine(name, version, DeviceType.CPU, functools.partial(built_in, name))
+    make = functools.partial(built_in, name)
+    return LateEngine(name, version, DeviceType.CPU, make, DRIVERS[name].loads_in_ms)
 
 
 def comes_with_nnasync(engine: Engine | LateEngine) -> bool:

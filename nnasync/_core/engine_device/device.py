@@ -109,6 +109,11 @@ class EngineDevice:
         return (self._parts or self._made())[0]
 
     @property
+    def loads_in_ms(self) -> float:
+        """About how long it takes until the engine is imported, and a small model compiled."""
+        return self.known.loads_in_ms
+
+    @property
     def is_made(self) -> bool:
         """Whether the engine is there; a late one is not before it is asked something."""
         return not isinstance(self.known, LateEngine) or self._parts is not None

@@ -117,6 +117,9 @@ class Net:
         self._on_drop = on_drop
         self._is_pinned = is_pinned
         self._has_roles = False
+        self._is_improved = Fence()
+        if compilation.later is None:
+            self._is_improved.signal()
         self._closed = False
 
     def _use(self, compilation: Compilation) -> None:
@@ -174,6 +177,15 @@ class Net:
         if not fallbacks:
             return self._report
         return msgspec.structs.replace(self._report, fallbacks=fallbacks)
+
+    async def optimized(self) -> Report:
+        """Wait until the best plan runs, where it follows the first; the report of what runs.
+
+        Returns as well where the first plan stays since finding a better one failed, or the network
+        was closed.
+        """
+        await self._is_improved
+        return self.report()
 
     def _note_report(self, report: Report) -> None:
         """Note that another plan has taken over."""

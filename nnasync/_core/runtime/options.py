@@ -29,9 +29,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     (beside foreign busy processes such a thread may stall all others of its process, also the
     loop). low_engine_priority: while something of higher priority is prepared, LOW executions may
     run on threads of their engine that have the lowest OS priority (which stall nobody; beside
-    foreign busy processes they do not). Neither needs privileges.
-    switch_interval_us: how often the interpreter lock is offered while the runtime is open, in the
-    whole process (0: as it is).
+    foreign busy processes they do not). Neither needs privileges. switch_interval_us: how often the
+    interpreter lock is offered while the runtime is open, in the whole process (0: as it is).
     blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
     run on one thread, from the first network that is compiled for the reference on until the last
     runtime that wants it is closed: the workers are the parallelism. None leaves BLAS alone.
@@ -40,14 +39,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     competition_budget_ms: how long devices are measured against each other for a model (0: the
     first that takes it gets it). contest_process: measure them in a process that is started for it,
     so that the loop does not stall (devices that are given as objects, or isolated, are measured
-    here). aging_ms: an execution that has waited for so long goes before
-    those of higher priority, one at a time. cache_limit_bytes: of a cache directory; the least
-    recently used entries go first. encrypt_cache: keep cache files encrypted. state_dir: where
-    measurements and the digests of cache files are kept, by default $NNASYNC_STATE_DIR, else a
-    folder of the user's. hang_after_s: an isolated device whose process gives no sign of life for
-    so many seconds, while something is awaited of it, is killed (0: never). revive: networks whose
-    isolated device died are compiled again, in the background. ageing_ms: what aging_ms was called
-    before; it warns.
+    here). background_contest_ms: how much processor time such a measurement takes where nobody
+    waits for it, as after the first answer; what is known by then decides. aging_ms: an execution
+    that has waited for so long goes before those of higher priority, one at a time.
+    cache_limit_bytes: of a cache directory; the least recently used entries go first.
+    encrypt_cache: keep cache files encrypted. state_dir: where measurements and the digests of
+    cache files are kept, by default $NNASYNC_STATE_DIR, else a folder of the user's. hang_after_s:
+    an isolated device whose process gives no sign of life for so many seconds, while something is
+    awaited of it, is killed (0: never). revive: networks whose isolated device died are compiled
+    again, in the background. ageing_ms: what aging_ms was called before; it warns.
     """
 
     cores: int = msgspec.field(default_factory=cores_allowed)
@@ -61,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     time_slice_us: float = 1000
     competition_budget_ms: float = 300
     contest_process: bool = True
+    background_contest_ms: float = 1000
     aging_ms: float = AGING_NS / 1e6
     cache_limit_bytes: int = DEFAULT_LIMIT_BYTES
     encrypt_cache: bool = False
@@ -83,6 +84,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             self.switch_interval_us,
             self.time_slice_us,
             self.competition_budget_ms,
+            self.background_contest_ms,
             self.aging_ms,
             self.hang_after_s,
         )

@@ -19,6 +19,7 @@ from nnasync._core.clock import Deadline, Watchdog, now_ns
 from nnasync._core.collecting import collecting_later
 from nnasync._core.compilation import (
     Apart,
+    Better,
     Compilation,
     CompilationCache,
     CompileSpec,
@@ -34,7 +35,7 @@ from nnasync._core.deferred import deferred
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Closing, Net
-from nnasync._core.runtime.compile_options import CompileOptions, checked, taking_old_keywords
+from nnasync._core.runtime.compile_options import CompileOptions, spec_fields, taking_old_keywords
 from nnasync._core.runtime.compile_request import ModelSource, begun
 from nnasync._core.runtime.device_list import Devices
 from nnasync._core.runtime.leftovers import Leftovers, closed_on_failure
@@ -247,9 +248,10 @@ class Runtime:
         what is rarely asked for.
 
         What was compiled is kept in `cache_dir`, and loaded from there the next time; the report
-        says `cache_hit` or why not. Where the fastest device is slow to load, the one that is there
-        first answers meanwhile. Where a path is given instead of the model, the file is only loaded
-        if the cache has not got it. `name` is the network's in the metrics.
+        says `cache_hit` or why not. A model that was never compiled before runs on the device that
+        is ready soonest while the devices are compared, unless `options` say `wait="best"`. Where a
+        path is given instead of the model, the file is only loaded if the cache has not got it.
+        `name` is the network's in the metrics.
 
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
@@ -268,7 +270,8 @@ class Runtime:
             cache_dir=cache_dir,
             budget_ns=int(self.options.competition_budget_ms * 1e6),
             verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
-            **msgspec.structs.asdict(checked(options)),
+            background_ns=int(self.options.background_contest_ms * 1e6),
+            **spec_fields(options),
         )
         net = await self._made(source, spec, is_pinned=devices is not None)
         await net._warm_up(deadline)
@@ -293,7 +296,9 @@ class Runtime:
         vlog.model("compile %s", source.name)
         with begun(spec.deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
             compilation = await self._compiled(spec)
-        anew = msgspec.structs.replace(spec, deadline=None, again=True)
+        anew = msgspec.structs.replace(
+            spec, deadline=None, wait="best", again=True, in_background=True
+        )
         again = functools.partial(self._compiled, anew)
         return await self._net(compilation, spec, reviver, again, is_pinned=is_pinned)
 
@@ -340,7 +345,7 @@ class Runtime:
         services = self._devices.services
         if not self.options.revive or not services:
             return None
-        again = msgspec.structs.replace(spec, deadline=None, optimize_after=None)
+        again = msgspec.structs.replace(spec, deadline=None, wait="best")
         return reviving.Reviver(services, functools.partial(self._compiled, again))
 
     def _cache(self, spec: CompileSpec) -> CompilationCache | None:
@@ -383,16 +388,14 @@ class Runtime:
                 tally=functools.partial(self.calls.of, spec.name or ""),
             )
         self._nets.add(weakref.ref(net, self._nets.discard))
+        watch = functools.partial(self._watch, upkeep, again)
         if compilation.later is not None:
-            start = functools.partial(self._tasks.start, bring_in)
-            upkeep.add(start(weakref.ref(net), compilation.later, net.model.name))
+            later = compilation.later
+            then = watch if compilation.run_ns is None else None
+            upkeep.add(self._tasks.start(self._improve, weakref.ref(net), later, then))
+        watch(net, compilation.run_ns)
         if reviver is not None:
             upkeep.add(self._tasks.start(reviver.run, weakref.ref(net)))
-        if compilation.run_ns is not None:
-            checker = rechecking.Rechecker(net, compilation.run_ns, again)
-            self._recheckers.add(checker)
-            upkeep.add(functools.partial(self._recheckers.discard, checker))
-            upkeep.add(self._tasks.start(checker.run))
         until = Deadline(now_ns() + int(READY_PATIENCE_S * 1e9))
         if spec.deadline is not None:
             until = min(until, spec.deadline)
@@ -405,6 +408,40 @@ class Runtime:
             net.close()
             raise
         return net
+
+    async def _improve(
+        self,
+        network: weakref.ref[Net],
+        later: Callable[[], Awaitable[Better]],
+        watch: Callable[[Net, float | None], None] | None,
+    ) -> None:
+        """Bring the best plan of a network in, and watch its runs if nobody does so yet."""
+        net = network()
+        name = "" if net is None else net.model.name
+        is_improved = None if net is None else net._is_improved
+        del net
+        try:
+            better = await bring_in(network, later, name)
+        finally:
+            if is_improved is not None:
+                is_improved.signal()
+        net = network()
+        if net is not None and better is not None and watch is not None:
+            watch(net, better.run_ns)
+
+    def _watch(
+        self,
+        upkeep: _Upkeep,
+        again: Callable[[], Awaitable[Compilation]],
+        net: Net,
+        run_ns: float | None,
+    ) -> None:
+        """Have the devices compete again where runs take much longer than measured."""
+        if run_ns is not None and not net._closed:
+            checker = rechecking.Rechecker(net, run_ns, again)
+            self._recheckers.add(checker)
+            upkeep.add(functools.partial(self._recheckers.discard, checker))
+            upkeep.add(self._tasks.start(checker.run))
 
     def statistics(self) -> RuntimeStatistics:
         """Counts and states of the workers, the memory and the loop's wake-ups.

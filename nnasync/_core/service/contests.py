@@ -22,6 +22,7 @@ from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation import REFERENCE, CompileSpec, fingerprints
 from nnasync._core.compilation.compiler import hold
 from nnasync._core.compilation.contest_messages import Ask, Talk, Trying, Unheld, read_ask
+from nnasync._core.os_threads import demote
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.service import lifeline
 from nnasync._core.service.process_resources import options_of
@@ -71,6 +72,8 @@ def _serve(frame: Frame, options: Options, talk: Talk) -> None:
 
 
 async def _hold(ask: Ask, model: Model, options: Options, talk: Talk) -> None:
+    if ask.cpu_ns:
+        demote(0)
     last = ""
 
     def trying(device: str) -> None:
@@ -96,6 +99,8 @@ async def _hold(ask: Ask, model: Model, options: Options, talk: Talk) -> None:
             patience_s=ask.patience_s,
             code=fingerprints(devices),
             trying=trying,
+            in_background=ask.cpu_ns > 0,
+            background_ns=ask.cpu_ns,
         )
         await hold(ask, spec, talk.send)
 

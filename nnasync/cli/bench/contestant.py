@@ -129,7 +129,7 @@ async def enter(
             devices=setting.devices,
             preference=setting.preference,
             precision=setting.precision,
-            options=CompileOptions(pin=setting.pin),
+            options=CompileOptions(pin=setting.pin, wait="best"),
         )
     except NNError as error:
         return refusal_of(setting.name, error)

@@ -60,6 +60,7 @@ class LiteRTEngine(EngineBase):
     """Those of `nnasync.extensions`, by their names: a warm start does without that module."""
     concurrency = 0
     cache_files = (2, 0)
+    loads_in_ms = 20.0
     tries_ahead = True
     """A run cannot be aborted, but every new interpreter is run once anyway."""
 

@@ -58,6 +58,7 @@ class OnnxRuntimeEngine(EngineBase):
     extensions: tuple[Extension, ...] = (ONNX, COMMON)
     concurrency = 0
     tries_ahead = True
+    loads_in_ms = 100.0
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=PerformanceInfo(),
         relaxed_float32_to_float16_performance_tensor=_ONE,

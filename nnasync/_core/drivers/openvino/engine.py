@@ -79,6 +79,7 @@ class OpenVinoEngine(EngineBase):
     concurrency = 0
     cache_files = (2, 0)
     tries_ahead = True
+    loads_in_ms = 400.0
     capabilities = Capabilities(
         relaxed_float32_to_float16_performance_scalar=_NONE,
         relaxed_float32_to_float16_performance_tensor=_FASTER,

@@ -1,0 +1,136 @@
+"""The first answer of a model that was never compiled before: who can give it soonest.
+
+To compare devices takes seconds, and nobody should have to wait for that. So the engine that is
+known to be ready soonest gets the model at once, in the way that it thinks best. No other engine is
+even imported before the first results are out. Then the devices are compared in the background, and
+the winner takes over (`upgrade`). Who won an earlier contest is asked first, unless it takes long
+to load; where it may stay for good, nothing follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnasync._core.compilation.candidates import Field, consider, has_plans
+from nnasync._core.compilation.contenders import REFERENCE, Choosing, EngineContender
+from nnasync._core.compilation.pins import pin_of
+from nnasync._core.compilation.report import Candidate, Fate, Report
+from nnasync._core.compilation.samples import can_sample
+from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.upgrade import NO_CACHE, Chosen
+from nnasync._core.compilation.verdicts import Verdict, chosen_ns
+from nnasync._core.engine_device import EngineDevice
+from nnasync._core.wakeup import in_thread
+from nnasync.device import Device
+from nnasync.engine import LoweringEngine
+from nnasync.errors import DeviceError, MissedDeadline, Refused
+
+__all__ = ["first_answer"]
+
+_SOON_MS = 100.0
+"""An engine that takes longer until it is ready does not answer first if another one can."""
+
+_SOONEST = "answers first: ready soonest"
+_KNOWN = "fastest whose results agree, as measured before"
+
+
+async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
+    """Have the device that is ready soonest run a model, which is loaded already.
+
+    None where there is nothing that could follow, or no engine of this process takes the whole
+    model: then the best plan is worth waiting for. `missed` says why the cache did not have it.
+
+    Raises InvalidArgument for a model that is not legal, MissedDeadline.
+    """
+    if not _may_follow(spec) or not can_sample(spec.model):
+        return None
+    verdict = await _remembered(spec)
+    for device in _by_loading(spec.devices, verdict):
+        field = Field()
+        await consider(device, spec, field)
+        contender = _contender(field, verdict)
+        if contender is None:
+            continue
+        try:
+            await contender.prepare(spec.deadline)
+        except MissedDeadline:
+            raise
+        except (DeviceError, Refused):
+            continue
+        return _chosen(contender, field, verdict, missed)
+    return None
+
+
+def _may_follow(spec: CompileSpec) -> bool:
+    """Whether another plan than the first one may be better, and can take its place."""
+    engines = [each for each in spec.devices if isinstance(each, EngineDevice) and has_plans(each)]
+    return (
+        len(engines) == len(spec.devices) > 0
+        and spec.pin is None
+        and spec.preemption_quantum_ms is None
+        and spec.budget_ns > 0
+        and (len(engines) > 1 or isinstance(engines[0].engine, LoweringEngine))
+    )
+
+
+async def _remembered(spec: CompileSpec) -> Verdict | None:
+    """What an earlier contest decided."""
+    verdicts = spec.verdicts
+    if verdicts is None:
+        return None
+    return await in_thread(lambda: verdicts.find(spec.question), "nnasync-verdicts")
+
+
+def _by_loading(devices: Sequence[Device], verdict: Verdict | None) -> list[EngineDevice]:
+    """Who is asked first: the winner of a contest if it is ready soon, then the soonest.
+
+    The reference comes last, whose first run may take longer than loading any other engine.
+    """
+    winners = () if verdict is None else verdict.chosen.parts[:1]
+    quick = [part.device for part in winners if not verdict or not verdict.chosen.runs]
+
+    def rank(device: EngineDevice) -> tuple[bool, bool, float]:
+        is_winner = device.name in quick and device.loads_in_ms <= _SOON_MS
+        return not is_winner, device.name == REFERENCE, device.loads_in_ms
+
+    return sorted((each for each in devices if isinstance(each, EngineDevice)), key=rank)
+
+
+def _contender(field: Field, verdict: Verdict | None) -> EngineContender | None:
+    """The contender that won before, or else the first one of a device."""
+    found = [each for each in field.contenders if isinstance(each, EngineContender)]
+    for contender in found:
+        if verdict is not None and contender.choice == verdict.chosen:
+            return contender
+    return found[0] if found else None
+
+
+def _chosen(
+    contender: EngineContender, field: Field, verdict: Verdict | None, missed: str
+) -> Chosen:
+    """What answers; it can be replaced, unless a contest was won with just that."""
+    spec = contender.spec
+    is_best = verdict is not None and contender.choice == verdict.chosen
+    stays = (
+        verdict is not None
+        and is_best
+        and not missed
+        and not verdict.is_provisional
+        and not spec.code
+        and contender.choice.parts[0].threads == 1
+    )
+    line = Candidate(
+        contender.name, contender.lowering, None, "not measured", _SOONEST, fate=Fate.CHOSEN
+    )
+    reason = _KNOWN if is_best else _SOONEST
+    report = Report(
+        partitions=contender.partitions(reason),
+        candidates=verdict.candidates if verdict and is_best else (*field.candidates, line),
+        rejections=tuple(field.rejections),
+        cache_hit=False,
+        cache_reason=missed or NO_CACHE,
+        pin=pin_of(contender.choice, spec.digest),
+    )
+    median_ns = chosen_ns(verdict.candidates) if verdict and is_best else None
+    staged = None if stays else contender.stage(ripe_after=1)
+    return Chosen(Choosing(contender, reason, median_ns), spec, report, staged)

@@ -1,0 +1,233 @@
+"""First answers: who gives them, what follows, and what becomes of it when something goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync._core.compilation import compiling
+from nnasync._core.compilation.report import Fate
+from nnasync._core.drivers import DRIVERS, built_in, is_installed
+from nnasync.errors import GeneralFailure
+from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
+from tests.compilation.rig import clock as clock
+from tests.rigs import GUARD_S
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
+
+FIRST = nn.CompileOptions(wait="first")
+BEST = nn.CompileOptions(wait="best")
+X = np.ones((1, 64), np.float32)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing follows before the network is used."""
+    monkeypatch.setattr(compiling, "PATIENCE_S", 3600)
+
+
+def quick(clock: ManualClock, *ways: Any, loads_in_ms: float = 10, name: str = "quick") -> Any:
+    engine: Any = FakeEngine(name, clock, *(ways or (way(us=30),)))
+    engine.loads_in_ms = loads_in_ms
+    return engine
+
+
+def slow(clock: ManualClock, *ways: Any) -> Any:
+    return quick(clock, *(ways or (way(us=10),)), loads_in_ms=400, name="slow")
+
+
+def runs_on(net: nn.Net) -> list[str]:
+    return [part.device for part in net.report().partitions]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_who_is_ready_soonest_answers_and_no_other_is_asked(clock: ManualClock) -> None:
+    soon, late = quick(clock), slow(clock)
+    late.before_compile = lambda lowering: pytest.fail("it was prepared")
+    late.supported_operations = lambda model: pytest.fail("it was asked")
+    async with competing(late, soon) as rt:
+        net = await rt.compile(chain(4), options=FIRST)
+        assert runs_on(net) == ["quick"]
+        assert "ready soonest" in str(net.report())
+        assert (await net(X)).shape == (1, 64)
+        await net.aclose()
+
+
+async def test_the_best_follows_and_is_told(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nnasync._core.compilation")
+    with anyio.fail_after(GUARD_S):
+        async with competing(slow(clock), quick(clock)) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            before = await net(X)
+            report = await net.optimized()
+            assert [part.device for part in report.partitions] == ["slow"]
+            assert report == net.report()
+            assert [line.median_us for line in report.candidates[:2]] == [10, 30]
+            assert np.array_equal(await net(X), before)
+            await net.aclose()
+    told = "\n".join(caplog.messages)
+    assert "quick answers first" in told
+    assert "runs on slow from now on: fastest whose results agree" in told
+
+
+async def test_it_follows_without_being_used(clock: ManualClock) -> None:
+    with anyio.fail_after(GUARD_S):
+        async with competing(slow(clock), quick(clock)) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            await net.optimized()
+            assert runs_on(net) == ["slow"]
+            await net.aclose()
+
+
+async def test_who_does_not_take_the_model_does_not_answer_first(clock: ManualClock) -> None:
+    refusing, failing = quick(clock), quick(clock, name="failing", loads_in_ms=20)
+    refusing.takes = lambda type: False
+    failing.ways = [way(compile_fault=GeneralFailure("broken"))]
+    async with competing(refusing, failing, slow(clock)) as rt:
+        net = await rt.compile(chain(4), options=FIRST)
+        assert runs_on(net) == ["slow"]
+        await net.aclose()
+
+
+async def test_a_winner_that_is_known_and_ready_soon_runs_at_once(clock: ManualClock) -> None:
+    other = quick(clock, name="other", loads_in_ms=5)
+    best = quick(clock, way(us=10), loads_in_ms=50, name="best")
+    async with competing(other, best) as rt:
+        net = await rt.compile(chain(4), options=BEST)
+        assert runs_on(net) == ["best"]
+        await net.aclose()
+    best.compiled.clear()
+    other.compiled.clear()
+    async with competing(other, best) as rt:
+        net = await rt.compile(chain(4), options=FIRST)
+        assert "as measured before" in net.report().partitions[0].reason
+        await net.optimized()
+        assert runs_on(net) == ["best"]
+        assert other.compiled == []
+        await net.aclose()
+
+
+async def test_a_winner_that_is_known_and_slow_to_load_follows_without_a_contest(
+    clock: ManualClock,
+) -> None:
+    with anyio.fail_after(GUARD_S):
+        async with competing(quick(clock), slow(clock)) as rt:
+            await (await rt.compile(chain(4), options=BEST)).aclose()
+        soon, late = quick(clock), slow(clock)
+        async with competing(soon, late) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            assert runs_on(net) == ["quick"]
+            await net.optimized()
+            assert runs_on(net) == ["slow"]
+            assert "as measured before" in net.report().partitions[0].reason
+            assert (soon.compiled, late.compiled) == (["f32*1"], ["f32*1"])
+            await net.aclose()
+
+
+async def test_exact_is_exact_from_the_first_answer_on(clock: ManualClock) -> None:
+    soon = quick(clock, way("fast", us=1), way("exact", us=50, is_exact=True))
+    async with competing(soon, slow(clock)) as rt:
+        net = await rt.compile(chain(4), precision="exact", options=FIRST)
+        assert soon.compiled == ["exact*1"]
+        await net.aclose()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [nn.CompileOptions(wait="first", preemption_quantum_ms=1), BEST],
+    ids=["segments", "best"],
+)
+async def test_what_is_promised_is_waited_for(
+    options: nn.CompileOptions, clock: ManualClock
+) -> None:
+    async with competing(quick(clock), slow(clock)) as rt:
+        net = await rt.compile(chain(4), options=options)
+        assert runs_on(net) == ["slow"]
+        pin = net.report().pin
+        await net.aclose()
+        again = await rt.compile(chain(4), options=nn.CompileOptions(wait="first", pin=pin))
+        assert runs_on(again) == ["slow"]
+        await again.aclose()
+
+
+async def test_without_a_contest_the_order_of_devices_counts(clock: ManualClock) -> None:
+    async with competing(slow(clock), quick(clock), budget_ms=0) as rt:
+        net = await rt.compile(chain(4), options=FIRST)
+        assert runs_on(net) == ["slow"]
+        await net.aclose()
+
+
+async def test_one_device_that_knows_one_way_is_compiled_once() -> None:
+    async with nn.open_runtime(devices=[REFERENCE]) as rt:
+        net = await rt.compile(chain(4), options=FIRST)
+        report = net.report()
+        await net(X)
+        assert await net.optimized() is report
+        await net.aclose()
+
+
+async def test_a_contest_that_fails_leaves_the_first_plan(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*arguments: object) -> None:
+        raise ValueError("cannot be")
+
+    monkeypatch.setattr("nnasync._core.compilation.compiling.compiler.choose", broken)
+    with anyio.fail_after(GUARD_S):
+        async with competing(quick(clock), slow(clock)) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            report = await net.optimized()
+            assert runs_on(net) == ["quick"]
+            assert "stays with the first plan: ValueError: cannot be" in str(report)
+            assert (await net(X)).shape == (1, 64)
+            await net.aclose()
+    assert "stays with its first plan: ValueError: cannot be" in caplog.text
+
+
+async def test_who_closes_early_waits_for_nothing(clock: ManualClock) -> None:
+    soon, late = quick(clock), slow(clock)
+    over = anyio.Event()
+    with anyio.fail_after(GUARD_S):
+        async with competing(soon, late) as rt, anyio.create_task_group() as group:
+            net = await rt.compile(chain(4), options=FIRST)
+
+            async def wait() -> None:
+                await net.optimized()
+                over.set()
+
+            group.start_soon(wait)
+            await anyio.lowlevel.checkpoint()
+            await net.aclose()
+            await over.wait()
+        async with competing(soon, late) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            await net(X)
+
+
+async def test_processor_time_that_is_used_up_ends_a_contest_which_goes_on_next_time(
+    clock: ManualClock,
+) -> None:
+    ways = (way("a", us=10), way("b", us=9), way("c", us=8))
+    chosen: list[str] = []
+    with anyio.fail_after(GUARD_S):
+        for _ in range(3):
+            engine = quick(clock, *ways)
+            async with competing(engine, background_ms=1e-6) as rt:
+                net = await rt.compile(chain(4), options=FIRST)
+                report = await net.optimized()
+                line = next(line for line in report.candidates if line.fate is Fate.CHOSEN)
+                chosen.append(line.lowering)
+                await net.aclose()
+    assert chosen == [f"{name}, 1 thread" for name in "bcc"]
+
+
+@pytest.mark.parametrize("name", [name for name in DRIVERS if is_installed(name)])
+def test_what_is_told_of_a_driver_is_what_its_engine_says(name: str) -> None:
+    assert built_in(name).loads_in_ms == DRIVERS[name].loads_in_ms
