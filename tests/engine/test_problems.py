@@ -44,6 +44,7 @@ OPTIONAL = (
     "extensions",
     "get_ready",
     "loading_ns",
+    "loads_in_ms",
     "tries_ahead",
     "why_not",
 )

@@ -1,0 +1,257 @@
+"""Compile: how long until the first answer of a model, beside the engines alone with the same file.
+
+Every figure is of a fresh process, in turn with the others. nnasync starts with nothing known, with
+a verdict of an earlier contest, and with a cache of compilations; each engine loads the file itself
+and answers once. Times count from the moment when numpy is imported, which all of them need:
+*start* includes importing nnasync or the engine, *load* begins when that is done (for nnasync with
+an open runtime; engines are imported when they are needed, and that counts). Beside the first
+compilation a 1 ms ticker looks how late the loop is until the best plan runs; the processor time of
+the contest is that of its process. A model that an engine cannot load is left out for that engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._report import arguments, models_folder, publish, table
+
+NEW, VERDICT, CACHE = "nnasync", "nnasync, verdict", "nnasync, cache"
+OURS = (NEW, VERDICT, CACHE)
+PERIOD_S = 0.001
+TIMEOUT_S = 300
+ASKED = 1.5
+SUFFIXES = (".tflite", ".onnx")
+
+Figures = dict[str, float]
+
+
+def litert(path: Path, loading: Callable[[], None]) -> None:
+    """Load and run by LiteRT alone."""
+    from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-untyped]  # no types
+
+    loading()
+    runner = Interpreter(str(path))
+    runner.allocate_tensors()
+    for each in runner.get_input_details():
+        runner.set_tensor(each["index"], np.zeros(each["shape"], each["dtype"]))
+    runner.invoke()
+    for each in runner.get_output_details():
+        runner.get_tensor(each["index"])
+
+
+def onnxruntime(path: Path, loading: Callable[[], None]) -> None:
+    """Load and run by ONNX Runtime alone."""
+    import onnxruntime as ort  # type: ignore[import-untyped]  # no types
+
+    loading()
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
+    given: dict[str, Any] = {
+        each.name: np.zeros([n if isinstance(n, int) else 1 for n in each.shape], types[each.type])
+        for each in session.get_inputs()
+    }
+    session.run(None, given)
+
+
+def openvino(path: Path, loading: Callable[[], None]) -> None:
+    """Load and run by OpenVINO alone."""
+    import openvino as ov  # type: ignore[import-untyped]  # no types
+
+    loading()
+    compiled = ov.Core().compile_model(str(path), "CPU")
+    compiled(
+        [np.zeros(tuple(each.shape), each.element_type.to_dtype()) for each in compiled.inputs]
+    )
+
+
+ENGINES: dict[str, tuple[Callable[[Path, Callable[[], None]], None], tuple[str, ...]]] = {
+    "LiteRT": (litert, (".tflite",)),
+    "ONNX Runtime": (onnxruntime, (".onnx",)),
+    "OpenVINO": (openvino, SUFFIXES),
+}
+
+
+def alone(engine: str, path: Path) -> Figures:
+    """What an engine takes in this process."""
+    began = loaded = time.perf_counter()
+
+    def loading() -> None:
+        nonlocal loaded
+        loaded = time.perf_counter()
+
+    ENGINES[engine][0](path, loading)
+    over = time.perf_counter()
+    return {"start_ms": (over - began) * 1e3, "load_ms": (over - loaded) * 1e3}
+
+
+def ours(path: Path, state: str, cache: str | None, *, waits: bool) -> Figures:
+    """What nnasync takes in this process; then it waits for the best plan."""
+    began = time.perf_counter()
+    import nnasync as nn
+
+    found: Figures = {}
+
+    async def main() -> None:
+        late = [0.0]
+
+        async def ticks() -> None:
+            while True:
+                before = time.perf_counter()
+                await asyncio.sleep(PERIOD_S)
+                late.append((time.perf_counter() - before - PERIOD_S) * 1e3)
+
+        async with nn.open_runtime(options=nn.Options(state_dir=state)) as rt:
+            opened = time.perf_counter()
+            ticker = asyncio.create_task(ticks()) if waits else None
+            net = await rt.compile(path, cache_dir=cache)
+            inputs = [np.zeros([n or 1 for n in p.shape], p.dtype) for p in net.inputs]
+            await net(*inputs)
+            over = time.perf_counter()
+            found["start_ms"], found["load_ms"] = (over - began) * 1e3, (over - opened) * 1e3
+            if ticker is not None:
+                cpu = time.process_time()
+                await net.optimized()
+                ticker.cancel()
+                found["best_ms"] = (time.perf_counter() - opened) * 1e3
+                found["own_cpu_ms"] = (time.process_time() - cpu) * 1e3
+                found["worst_tick_ms"] = max(late)
+            await net.aclose()
+
+    nn.run(main)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found["contest_cpu_ms"] = (children.ru_utime + children.ru_stime) * 1e3
+    return found
+
+
+def prepare(path: Path, state: str, cache: str) -> None:
+    """Hold the contest, and fill the cache, in this process."""
+    import nnasync as nn
+
+    async def main() -> None:
+        async with nn.open_runtime(options=nn.Options(state_dir=state)) as rt:
+            options = nn.CompileOptions(wait="best")
+            await (await rt.compile(path, cache_dir=cache, options=options)).aclose()
+
+    nn.run(main)
+
+
+def child(task: dict[str, Any]) -> None:
+    """One measurement, as JSON on standard output."""
+    path, who = Path(task["path"]), task["who"]
+    if who == "prepare":
+        prepare(path, task["state"], task["cache"])
+        print(json.dumps({}))
+    elif who in ENGINES:
+        print(json.dumps(alone(who, path)))
+    elif who == NEW:
+        with tempfile.TemporaryDirectory() as state:
+            print(json.dumps(ours(path, state, None, waits=True)))
+    else:
+        cache = task["cache"] if who == CACHE else None
+        print(json.dumps(ours(path, task["state"], cache, waits=False)))
+
+
+def measured(**task: Any) -> Figures | None:
+    """The figures of a fresh process; None where it failed."""
+    command = [sys.executable, "-m", "benchmarks.compile", "--child", json.dumps(task)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    ran = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=TIMEOUT_S,
+        env=environment,
+    )
+    if ran.returncode:
+        return None
+    figures: Figures = json.loads(ran.stdout.splitlines()[-1])
+    return figures
+
+
+def of_model(path: Path, rounds: int) -> dict[str, list[Figures]]:
+    """All figures of a model, in turns."""
+    whos = [*OURS, *(name for name, (_, suffixes) in ENGINES.items() if path.suffix in suffixes)]
+    found: dict[str, list[Figures]] = {who: [] for who in whos}
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"state": f"{folder}/state", "cache": f"{folder}/cache"}
+        os.mkdir(places["cache"], 0o700)
+        measured(who="prepare", path=str(path), **places)
+        for number in range(rounds):
+            for who in [*whos[number % len(whos) :], *whos[: number % len(whos)]]:
+                figures = measured(who=who, path=str(path), **places)
+                if figures is not None:
+                    found[who].append(figures)
+    return found
+
+
+def middle(found: Sequence[Figures], key: str) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile."""
+    values = sorted(each[key] for each in found if key in each)
+    if not values:
+        return (float("nan"),) * 3
+    return values[len(values) // 4], statistics.median(values), values[len(values) * 3 // 4]
+
+
+def row(model: str, who: str, figures: Sequence[Figures], fastest: Figures) -> list[str]:
+    """One line of the table."""
+    if not figures:
+        return [model, who, "cannot load it"]
+    cells = [model, who]
+    for key in ("start_ms", "load_ms"):
+        low, median, high = middle(figures, key)
+        cells += [f"{median:.0f} ({low:.0f}..{high:.0f})", f"{median / fastest[key]:.2f}"]
+    if who == NEW:
+        keys = ("best_ms", "own_cpu_ms", "contest_cpu_ms", "worst_tick_ms")
+        cells += [f"{middle(figures, key)[1]:.0f}" for key in keys]
+    return cells
+
+
+def report(options: argparse.Namespace) -> None:
+    """Measure every model and print the table."""
+    folder = models_folder(options.models)
+    paths = options.model or sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES)
+    rows, every = [], {}
+    heads = ["model", "who", "start ms", "ratio", "load ms", "ratio"]
+    heads += ["best after ms", "cpu for it ms", "contest cpu ms", "worst tick ms"]
+    for path in paths:
+        every[path.name] = found = of_model(path, options.rounds)
+        fastest = {
+            key: min((middle(found[who], key)[1] for who in ENGINES if found.get(who)), default=1.0)
+            for key in ("start_ms", "load_ms")
+        }
+        for who, figures in found.items():
+            cells = row(path.name, who, figures, fastest)
+            rows.append(cells + [""] * (len(heads) - len(cells)))
+    title = f"First answers; asked: at most {ASKED} times the fastest engine alone"
+    publish(title, table(heads, rows), every, options.json)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=5)
+    parser.add_argument("--models", type=Path, help="folder of models (the reference models)")
+    parser.add_argument("--model", type=Path, nargs="+", help="these files only")
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        child(options.child)
+    else:
+        report(options)
+
+
+if __name__ == "__main__":
+    main()
