@@ -13,10 +13,11 @@ import nnasync as nn
 from nnasync._core.compilation import compiling
 from nnasync._core.compilation.report import Fate
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
+from nnasync._core.plans.staged import StagedCall
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
 from tests.compilation.rig import clock as clock
-from tests.rigs import GUARD_S
+from tests.rigs import GUARD_S, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
 
@@ -75,6 +76,26 @@ async def test_the_best_follows_and_is_told(
     told = "\n".join(caplog.messages)
     assert "quick answers first" in told
     assert "runs on slow from now on: fastest whose results agree" in told
+
+
+async def test_nothing_of_the_first_plan_is_left_in_the_way_of_a_call(clock: ManualClock) -> None:
+    with anyio.fail_after(GUARD_S):
+        async with competing(slow(clock), quick(clock)) as rt:
+            net = await rt.compile(chain(4), options=FIRST)
+            await net(X)
+            prepared: Any = net._prepared
+            await until(lambda: bool(idle_calls(prepared)))
+            await net.optimized()
+            prepared.trim()
+            assert (await net(X)).shape == (1, 64)
+            await until(lambda: bool(idle_calls(prepared)))
+            assert not [call for call in idle_calls(prepared) if isinstance(call, StagedCall)]
+            await net.aclose()
+
+
+def idle_calls(prepared: Any) -> list[Any]:
+    """The calls that are bound and not in use."""
+    return [call for binding in prepared._bindings.values() for call in binding._idle]
 
 
 async def test_it_follows_without_being_used(clock: ManualClock) -> None:

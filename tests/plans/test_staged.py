@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nnasync._core.plans.staged import StagedPlan
+from nnasync._core.plans.staged import StagedPlan, bare
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.errors import GeneralFailure
 from nnasync.hal import Array
@@ -150,3 +150,30 @@ def test_calls_that_are_gone_are_not_bound_again() -> None:
     following = Form(2)
     plan.replace(following)
     assert following.bound == 0
+
+
+def test_after_the_last_plan_nothing_of_the_stages_is_left() -> None:
+    first, second = Form(1), Form(10)
+    staged, stop = StagedPlan(first), StopFlag()
+    inputs, outputs = memory()
+    call = staged.bind(inputs, outputs)
+    assert call.run(stop)
+    staged.replace(second)
+    assert bare(call) is call
+    staged.finish()
+    for last in (bare(call), staged.bind(inputs, outputs)):
+        assert isinstance(last, _FormCall)
+        assert last.form is second
+        outputs[0][:] = 0
+        assert last.run(stop)
+        assert outputs[0].tolist() == [10, 10]
+
+
+def test_a_stopped_call_keeps_its_stages() -> None:
+    staged, stop = StagedPlan(Form(1, stops=1)), StopFlag()
+    call = staged.bind(*memory())
+    assert not call.run(stop)
+    staged.finish()
+    assert bare(call) is call
+    assert call.run(stop)
+    assert bare(call) is not call

@@ -38,6 +38,7 @@ from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync._core.plans.staged import StagedPlan
 from nnasync._core.wakeup import in_thread
+from nnasync.device import PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.tracing import vlog
@@ -92,7 +93,9 @@ class Chosen:
         device = contender.device
         if best is not None and self._staged is not None and isinstance(device, EngineDevice):
             watchdog = device.workers.watchdog
-            later = functools.partial(_follow, self._staged, best, patience_s, watchdog)
+            later = functools.partial(
+                _follow, self._staged, contender, prepared, best, patience_s, watchdog
+            )
         compilation = Compilation(
             self._spec.model, prepared, device, self._report, later, run_ns=median_ns
         )
@@ -104,25 +107,40 @@ class Chosen:
         told = functools.partial(fallbacks.of_operations, operations)
         return msgspec.structs.replace(compilation, fallbacks=told)
 
-    async def take_over(self, staged: StagedPlan) -> Better:
-        """Have executions run this contender's plan from now on."""
+    async def take_over(self, staged: StagedPlan, first: Contender) -> Better:
+        """Have executions run this contender's plan from now on, unless it is the first once more.
+
+        With another form beside it, for runs beside others, it is not the same.
+        """
         contender = self._choosing.contender
+        better = Better(self._report, self._choosing.median_ns)
+        is_same = contender.choice == first.choice
+        if is_same and isinstance(contender, EngineContender) and len(contender.plans()) == 1:
+            await contender.discard()
+            return better
         if not isinstance(contender, PlanContender):
             raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
         plan = contender.plan()
         await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
-        return Better(self._report, self._choosing.median_ns)
+        return better
 
 
 async def _follow(
     staged: StagedPlan,
+    first: Contender,
+    prepared: PreparedModel,
     best: Callable[[], Awaitable[Chosen]],
     patience_s: float,
     watchdog: Watchdog,
 ) -> Better:
     """Wait for the first plan to be used enough, make the best one, and bring it in."""
     await _at_last(staged.ripe, patience_s, watchdog)
-    return await (await best()).take_over(staged)
+    try:
+        return await (await best()).take_over(staged, first)
+    finally:
+        staged.finish()
+        if isinstance(prepared, EnginePreparedModel):
+            prepared.leave_stages()
 
 
 async def _at_last(fence: Fence, patience_s: float, watchdog: Watchdog) -> None:

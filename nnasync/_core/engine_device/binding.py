@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -74,6 +74,15 @@ class Binding:
     def give_back(self, call: BoundCall) -> None:
         """Take a call back."""
         self._idle.append(call.successor() if self._open and isinstance(call, SizedCall) else call)
+
+    def exchange(self, change: Callable[[BoundCall], BoundCall]) -> None:
+        """Have other calls in place of those that are idle; from any thread."""
+        for _ in range(len(self._idle)):
+            try:
+                call = self._idle.pop(0)
+            except IndexError:
+                return
+            self._idle.append(change(call))
 
     def _bound(self) -> BoundCall:
         try:

@@ -17,6 +17,7 @@ from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync._core.engine_device.launched import Done, Launched, timing_of
 from nnasync._core.plans.guarded import Health
+from nnasync._core.plans.staged import StagedPlan, bare
 from nnasync._core.validation import validate_request
 from nnasync._core.workers import Call, Task, Workers, contained
 from nnasync._core.workers.inline import NEXT_TURN, RUN, WORKER, Admission
@@ -360,6 +361,13 @@ class EnginePreparedModel:
         if plan is not None and samples == self._samples_at_trim and not is_hot:
             plan.trim()
         self._samples_at_trim = samples
+        if isinstance(plan, StagedPlan):
+            self.leave_stages()
+
+    def leave_stages(self) -> None:
+        """Have idle calls go straight to the last plan, where that has taken over."""
+        for binding in tuple(self._bindings.values()):
+            binding.exchange(bare)
 
     # -- binding requests
 

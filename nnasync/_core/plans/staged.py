@@ -4,7 +4,8 @@ A quick plan answers at once, a better one is made meanwhile and takes over betw
 new plan is bound to the memory of every call that exists before any of them changes, on the thread
 that brings it, so that no execution waits for that. A call changes when its next run begins; a run
 that was stopped goes on in the plan in which it began. What the new plan cannot be bound to stays
-with the old one.
+with the old one. After the last plan nothing changes any more: new calls are those of that plan,
+and `bare` takes the others apart, so that nothing is left of the stages in the way of a run.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class StagedPlan(Plan):
         self._calls: weakref.WeakSet[StagedCall] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._left = ripe_after
+        self._is_last = False
         self.ripe = Fence()
         if ripe_after < 1:
             self.ripe.signal()
@@ -42,9 +44,20 @@ class StagedPlan(Plan):
         """What new calls are bound to."""
         return self._plan
 
-    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> StagedCall:
+    def finish(self) -> None:
+        """Say that no other plan follows."""
+        self._is_last = True
+        self._left = 0
+
+    def reads_in_place(self, array: Array) -> bool:
+        """Whether all plans do that may run it: the last one if that is there."""
+        return self._plan.reads_in_place(array) if self._is_last else array.flags.c_contiguous
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call of the current plan; raises what that raises."""
         plan = self._plan
+        if self._is_last:
+            return plan.bind(inputs, outputs)
         call = StagedCall(self, plan.bind(inputs, outputs), inputs, outputs)
         with self._lock:
             self._calls.add(call)
@@ -123,6 +136,13 @@ class StagedCall(BoundCall):
     def take_up(self, plan: Plan) -> None:
         """Bind the plan of the next run; raises the errors of that plan."""
         self._next = plan.bind(self._inputs, self._outputs)
+
+
+def bare(call: BoundCall) -> BoundCall:
+    """What a call that is idle is from its next run on, without the stages before."""
+    if not isinstance(call, StagedCall) or call._is_stopped or not call._staged._is_last:
+        return call
+    return call._next or call._call
 
 
 def _offer(call: StagedCall, plan: Plan) -> None:
