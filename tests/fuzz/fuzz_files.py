@@ -4,9 +4,10 @@
     python -m tests.fuzz.fuzz_files --run --runs 5000 FILE ...         and what loads runs, too
     python -m tests.fuzz.fuzz_files --seed 0 --only 4711 FILE ...      one of them, with its trace
 
-Each run takes a file, changes some of its bytes, and loads it: that gives a model or a typed error,
-takes at most 4 times the file and 512 MiB of memory, and ends. With `--run` what is loaded, and
-the file as a whole besides, is compiled by LiteRT and the reference, and run once.
+Each run takes a file, changes some of its bytes, or fields of its message if it is one of ONNX, and
+loads it: that gives a model or a typed error, takes at most 4 times the file and 512 MiB of memory,
+and ends. With `--run` what is loaded, and the file as a whole besides, is compiled by its engine
+and the reference, and run once.
 Run `n` of a seed and of some files is always the same. Processes
 that do it can be lost, as those of `fuzz_models`, which this uses.
 """
@@ -30,12 +31,14 @@ import numpy as np
 from nnasync import hal
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.litert import LiteRTEngine
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.importers import LOADERS, load
 from nnasync.engine import OutputBuffer, StopFlag
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_models import described, fuzz, source_of
+from tests.fuzz.onnx_fields import changed_fields
 
 __all__ = ["files_in", "main", "mutated"]
 
@@ -117,7 +120,7 @@ def run(model: Model) -> Outcome:
     ends = (*model.main.input_indexes, *model.main.output_indexes)
     if any(nbytes(model, index) > MOST_INPUT_BYTES for index in ends):
         return Outcome.NOT_RUN
-    for engine in (LiteRTEngine(), ReferenceEngine()):
+    for engine in (LiteRTEngine(), OnnxRuntimeEngine(), ReferenceEngine()):
         if not all(engine.supported_operations(model)):
             continue
         try:
@@ -157,7 +160,9 @@ def one(files: Sequence[Path], folder: Path, source: random.Random, *, runs: boo
     path = folder / f"changed{original.suffix}"
     # A file of its own each time: the one before may be mapped by a model still.
     path.unlink(missing_ok=True)
-    path.write_bytes(mutated(bytearray(original.read_bytes()), source))
+    data = original.read_bytes()
+    by_field = original.suffix == ".onnx" and source.random() < 0.7
+    path.write_bytes(changed_fields(data, source) if by_field else mutated(bytearray(data), source))
     return attempt(path, runs=runs)
 
 

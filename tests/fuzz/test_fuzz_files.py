@@ -10,6 +10,8 @@ import pytest
 
 from tests.fuzz.attempts import Finding, Outcome
 from tests.fuzz.fuzz_files import attempt, files_in, main, mutated, one
+from tests.fuzz.onnx_fields import changed_fields
+from tests.importers.onnx.files import FLOAT, message, node, written
 from tests.importers.tflite_files import Op, T, tflite_file
 
 
@@ -57,3 +59,18 @@ def test_too_much_memory_is_a_finding(seed: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_command_repeats_one_run(seed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "5", str(seed)]) == 0
     assert capsys.readouterr().out.strip() in {outcome.value for outcome in Outcome}
+
+
+def test_changed_fields_of_onnx_files(tmp_path: Path) -> None:
+    graph = message(
+        [node("Gemm", ["x", "w"], ["v"]), node("Relu", ["v"], ["y"])],
+        [("x", FLOAT, (2, 3))],
+        [("y", FLOAT, (2, 4))],
+        {"w": np.ones((3, 4), np.float32)},
+    )
+    (tmp_path / "changed").mkdir()
+    path = written(tmp_path, graph)
+    changed = {changed_fields(path.read_bytes(), random.Random(n)) for n in range(20)}
+    assert len(changed) > 15
+    found = {one([path], tmp_path / "changed", random.Random(n), runs=True) for n in range(60)}
+    assert {Outcome.NOT_LEGAL, Outcome.RAN} <= found

@@ -309,6 +309,18 @@ def test_a_file_that_onnx_runtime_refuses() -> None:
         plan(builder.build())
 
 
+def test_a_refusal_is_an_error_and_nothing_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(package().InferenceSession, "_create_inference_session", refuse)
+    with pytest.raises(GeneralFailure, match="ONNX Runtime refuses the model: no such kernel"):
+        plan(identity(tmp_path, ("x", FLOAT, (1, 3))))
+    assert capfd.readouterr().out == ""
+
+
 def test_a_file_cannot_read_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one beside it: what a model needs is in the model."""
     (tmp_path / "secret.bin").write_bytes(bytes(64))

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync._core.importers.onnx import onnx_file
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.formats.whole import file_of
+from nnasync._core.importers.onnx import onnx_file, wrap
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.extensions import ONNX
 from nnasync.hal import Model, OperandType
-from tests.importers.onnx.files import FLOAT, message, node, onnx, written
+from tests.importers.onnx.files import FLOAT, message, node, onnx, run, written
 
 X, Y = [("x", FLOAT, (2, 2))], [("y", FLOAT, (2, 2))]
 MATRIX = np.arange(4, dtype=np.float32).reshape(2, 2)
@@ -154,3 +156,28 @@ def test_shapes_are_for_either_form(tmp_path: Path, form: Any) -> None:
     model = nn.load(path, shapes={"x": (2, 2)}, form=form)
     assert is_wrapped(model) == (form == "whole")
     assert model.main.operands[model.main.input_indexes[0]].dimensions == (2, 2)
+
+
+def test_constants_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:
+    """So it is in files of the first versions; ONNX Runtime joins such operators to none."""
+    graph = product()
+    graph.graph.input.append(onnx.helper.make_tensor_value_info("w", FLOAT, (2, 2)))
+    graph.ir_version = 3
+    model = wrap(written(tmp_path, graph))
+    (index,) = model.main.input_indexes
+    assert model.main.operands[index].name == "x"
+    (operation,) = model.main.operations
+    content = onnx.load_model_from_string(file_of(model, operation))
+    assert [value.name for value in content.graph.input] == ["x"]
+    (result,) = run(OnnxRuntimeEngine(), model, [MATRIX])
+    np.testing.assert_allclose(result, MATRIX @ MATRIX)
+
+
+def test_outputs_of_a_whole_file_have_the_shapes_that_follow(tmp_path: Path) -> None:
+    nodes = [node("Einsum", ["x", "x"], ["v"], equation="ij,kj->ik"), node("Abs", ["v"], ["y"])]
+    graph = message(nodes, [("x", FLOAT, ("n", 3))], [("y", FLOAT, ("a", "b"))])
+    path = written(tmp_path, graph)
+    (index,) = (model := wrap(path, shapes={"x": (4, 3)})).main.output_indexes
+    assert model.main.operands[index].dimensions == (4, 4)
+    (index,) = (model := wrap(path)).main.output_indexes
+    assert model.main.operands[index].dimensions == (0, 0)

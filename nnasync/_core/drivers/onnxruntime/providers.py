@@ -98,7 +98,8 @@ def open_session(file: bytes, provider: str, threads: int) -> Any:
         "session.model_external_initializers_file_folder_path", _NOWHERE
     )
     try:
-        session = runtime.InferenceSession(file, options, providers=[provider])
+        # With a fallback the package prints what it refuses, and tries it on another provider.
+        session = runtime.InferenceSession(file, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         raise GeneralFailure(f"ONNX Runtime refuses the model: {error}") from error
     if provider not in session.get_providers():

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from nnasync._core.importers.onnx.conversion import convert
-from nnasync._core.importers.onnx.onnx_file import OnnxGraph, parse, read_bytes, read_graph
+from nnasync._core.importers.onnx.inference import with_inferred_outputs
+from nnasync._core.importers.onnx.onnx_file import (
+    OnnxGraph,
+    parse,
+    read_bytes,
+    read_graph,
+    without_stated_constants,
+)
 from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
 from nnasync._core.importers.onnx.splitting import convert_in_parts
 from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
@@ -74,8 +81,10 @@ def wrap(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
 def _wrapped(
     path: str | os.PathLike[str], message: Any, graph: OnnxGraph, outside: bool, reason: str
 ) -> Model:
+    changed = without_stated_constants(message) or outside
     try:
-        file = message.SerializeToString() if outside else Pool.from_file(path)
+        file = message.SerializeToString() if changed else Pool.from_file(path)
+        graph = with_inferred_outputs(message, graph)
         return wrap_graph(graph, file, Path(path).stem, reason)
     except InvalidArgument as error:
         raise _named(path, error) from error

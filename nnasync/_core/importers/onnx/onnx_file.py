@@ -30,12 +30,15 @@ __all__ = [
     "read_bytes",
     "read_graph",
     "reads_of",
+    "without_stated_constants",
 ]
 
 _STANDARD = ("", "ai.onnx")
 _EXTERNAL = 1
 _SUBGRAPHS = (5, 10)
 _MAX_DEPTH = 16
+_CONSTANTS_ALONE = 4
+"""The first version of the format in which constants need not be inputs."""
 
 
 class OnnxPort(Struct, frozen=True):
@@ -88,6 +91,23 @@ class OnnxGraph(msgspec.Struct, frozen=True, eq=False):
     constants: dict[str, Array]
     nodes: tuple[OnnxNode, ...]
     opset: int
+
+
+def without_stated_constants(message: Any) -> bool:
+    """Take constants out of the inputs of a message; whether there were any.
+
+    Older files list all constants there, and ONNX Runtime takes such a one for a value that calls
+    may replace, with which it joins no operators.
+    """
+    graph = message.graph
+    names = {tensor.name for tensor in graph.initializer}
+    kept = [value for value in graph.input if value.name not in names]
+    if len(kept) == len(graph.input):
+        return False
+    del graph.input[:]
+    graph.input.extend(kept)
+    message.ir_version = max(message.ir_version, _CONSTANTS_ALONE)
+    return True
 
 
 def reads_of(graph: OnnxGraph) -> set[str]:

@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from nnasync._core.formats.onnx import element_of
 from nnasync._core.importers.onnx.conversion import convert, convert_step
 from nnasync._core.importers.onnx.folding import with_constants
-from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort, package, port_of
+from nnasync._core.importers.onnx.inference import inferred
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync._core.importers.onnx.parts import Part, part_node
 from nnasync._core.importers.onnx.preparation import prepare
 from nnasync._core.importers.onnx.quantized_forms import with_floats
@@ -54,16 +54,12 @@ _HEAVY = frozenset(
 )
 _LEAST_WORK = 10_000_000
 """Multiply-adds for each part: half a millisecond of one core."""
-_LARGE = 4096
-"""Constants of more elements say nothing about shapes."""
-_LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})
-"""Operators of vendors whose result has type and shape of their first input."""
 
 
 def convert_in_parts(message: Any, graph: OnnxGraph, name: str) -> Model:
     """The model of a graph of which parts stay ONNX; raises ModelError where that does not pay."""
     graph = with_constants(graph)
-    ports = _inferred(message, graph)
+    ports = inferred(message, graph)
     failed = _failing(graph, ports)
     _check_pays(graph, failed)
     phases = _phases(graph, failed)
@@ -189,45 +185,3 @@ def _assume(scope: OnnxScope, names: Sequence[str], ports: Mapping[str, OnnxPort
             shape = tuple(n or 0 for n in port.shape) or (1,)
             value = scope.builder.input(name, shape, type=element.operand, scale=element.scale)
             scope.define(name, value)
-
-
-def _inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
-    """Types and shapes of values by name, as far as ONNX's inference finds them."""
-    onnx = package()
-    try:
-        found = onnx.shape_inference.infer_shapes(_outline(message, graph), data_prop=True)
-    except Exception as error:
-        raise ModelError(f"ONNX cannot infer its shapes: {error}") from error
-    values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
-    known = {value.name: port_of(value) for value in values}
-    for name, array in graph.constants.items():
-        element = onnx.helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
-        known[name] = OnnxPort(name, element, np.asarray(array).shape)
-    return {**known, **{port.name: port for port in graph.inputs}}
-
-
-def _outline(message: Any, graph: OnnxGraph) -> Any:
-    """The message without large constants, with the shapes of inputs that are known now."""
-    onnx = package()
-    helper = onnx.helper
-    outline = onnx.ModelProto()
-    outline.ir_version = max(message.ir_version, 4)
-    outline.opset_import.extend(message.opset_import)
-    outline.functions.extend(message.functions)
-    outline.graph.name = message.graph.name or "outline"
-    outline.graph.node.extend(message.graph.node)
-    outline.graph.output.extend(message.graph.output)
-    outline.graph.value_info.extend(message.graph.value_info)
-    for port in graph.inputs:
-        sizes = port.shape
-        outline.graph.input.append(helper.make_tensor_value_info(port.name, port.element, sizes))
-    for tensor in message.graph.initializer:
-        if np.prod(tensor.dims, dtype=np.float64) <= _LARGE:
-            outline.graph.initializer.append(tensor)
-        else:
-            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            outline.graph.input.append(info)
-    for node in outline.graph.node:
-        if node.domain and node.op_type in _LIKE_INPUT:
-            node.CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
-    return outline

@@ -1,0 +1,91 @@
+"""Types and shapes of the values of a graph, as far as ONNX's own inference finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort, package, port_of
+from nnasync.errors import ModelError
+
+__all__ = ["inferred", "with_inferred_outputs"]
+
+_LARGE = 4096
+"""Constants of more elements say nothing about shapes."""
+_LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})
+"""Operators of vendors whose result has type and shape of their first input."""
+
+
+def inferred(message: Any, graph: OnnxGraph) -> dict[str, OnnxPort]:
+    """Types and shapes of values by name, as far as ONNX's inference finds them."""
+    onnx = package()
+    try:
+        found = onnx.shape_inference.infer_shapes(_outline(message, graph), data_prop=True)
+    except Exception as error:
+        raise ModelError(f"ONNX cannot infer its shapes: {error}") from error
+    values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
+    known = {value.name: port_of(value) for value in values}
+    for name, array in graph.constants.items():
+        element = onnx.helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
+        known[name] = OnnxPort(name, element, np.asarray(array).shape)
+    return {**known, **{port.name: port for port in graph.inputs}}
+
+
+def _outline(message: Any, graph: OnnxGraph) -> Any:
+    """The message without large constants, with the shapes of inputs that are known now."""
+    onnx = package()
+    helper = onnx.helper
+    outline = onnx.ModelProto()
+    outline.ir_version = max(message.ir_version, 4)
+    outline.opset_import.extend(message.opset_import)
+    outline.functions.extend(message.functions)
+    outline.graph.name = message.graph.name or "outline"
+    outline.graph.node.extend(message.graph.node)
+    outline.graph.output.extend(message.graph.output)
+    outline.graph.value_info.extend(message.graph.value_info)
+    for port in graph.inputs:
+        sizes = port.shape
+        outline.graph.input.append(helper.make_tensor_value_info(port.name, port.element, sizes))
+    for tensor in message.graph.initializer:
+        if np.prod(tensor.dims, dtype=np.float64) <= _LARGE:
+            outline.graph.initializer.append(tensor)
+        else:
+            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            outline.graph.input.append(info)
+    for node in outline.graph.node:
+        if node.domain and node.op_type in _LIKE_INPUT:
+            node.CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
+    return outline
+
+
+def with_inferred_outputs(message: Any, graph: OnnxGraph) -> OnnxGraph:
+    """The graph with shapes of outputs that it leaves open, if those of all inputs are known."""
+    if not all(_is_settled(port) for port in graph.inputs):
+        return graph
+    if all(_is_settled(port) for port in graph.outputs):
+        return graph
+    try:
+        found = inferred(message, graph)
+    except ModelError:
+        return graph
+    outputs = tuple(_better(port, found.get(port.name)) for port in graph.outputs)
+    return msgspec.structs.replace(graph, outputs=outputs)
+
+
+def _is_settled(port: OnnxPort) -> bool:
+    return port.shape is not None and None not in port.shape
+
+
+def _better(port: OnnxPort, found: OnnxPort | None) -> OnnxPort:
+    """A port with a shape that was inferred, where it does not contradict the stated one."""
+    if found is None or found.shape is None or found.element != port.element:
+        return port
+    stated = port.shape or (None,) * len(found.shape)
+    if len(stated) != len(found.shape) or any(
+        known and other and known != other for known, other in zip(stated, found.shape, strict=True)
+    ):
+        return port
+    shape = tuple(known or other for known, other in zip(stated, found.shape, strict=True))
+    return msgspec.structs.replace(port, shape=shape)
