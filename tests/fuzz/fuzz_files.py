@@ -20,6 +20,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -33,7 +34,7 @@ from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.litert import LiteRTEngine
 from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.importers import LOADERS, load
-from nnasync.engine import OutputBuffer, StopFlag
+from nnasync.engine import BoundCall, OutputBuffer, StopFlag
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 from tests.fuzz.attempts import Finding, Outcome
@@ -45,6 +46,7 @@ __all__ = ["files_in", "main", "mutated"]
 SLACK_BYTES, SHARE = 512 << 20, 4
 """What loading may take: so much, and so many times the file."""
 MOST_INPUT_BYTES = 1 << 24
+MOST_RUN_S = 5
 NUMBERS = (0, 1, 2, 3, 7, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x10000)
 FAST = ExecutionPreference.SUSTAINED_SPEED
 
@@ -127,11 +129,23 @@ def run(model: Model) -> Outcome:
             plan = engine.compile(model, FAST)
             inputs = [some_input(model, index) for index in model.main.input_indexes]
             outputs = [output_of(model, index) for index in model.main.output_indexes]
-            plan.bind(inputs, outputs).run(StopFlag())
-            outcome = Outcome.RAN
+            if run_for_a_while(plan.bind(inputs, outputs)):
+                outcome = Outcome.RAN
         except NNError:
             outcome = Outcome.FAILED if outcome is not Outcome.RAN else outcome
     return outcome
+
+
+def run_for_a_while(call: BoundCall) -> bool:
+    """Run a call; False if it was stopped, as a loop that its file never ends must be."""
+    stop = StopFlag()
+    limit = threading.Timer(MOST_RUN_S, stop.abort)
+    limit.start()
+    try:
+        return call.run(stop)
+    finally:
+        limit.cancel()
+        limit.join()
 
 
 def nbytes(model: Model, index: int) -> int:

@@ -15,7 +15,7 @@ from nnasync._core.drivers.onnxruntime.bound_call import SHORT_NS, OnnxCall
 from nnasync._core.drivers.onnxruntime.providers import package
 from nnasync._core.importers.onnx import wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
-from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
+from nnasync.errors import GeneralFailure, InvalidArgument, ModelError, OutputInsufficientSize
 from nnasync.extensions import ONNX, GraphOperation
 from nnasync.hal import Array, ExecutionPreference, Model
 from tests.importers.onnx.files import (
@@ -319,6 +319,16 @@ def test_a_refusal_is_an_error_and_nothing_on_the_terminal(
     with pytest.raises(GeneralFailure, match="ONNX Runtime refuses the model: no such kernel"):
         plan(identity(tmp_path, ("x", FLOAT, (1, 3))))
     assert capfd.readouterr().out == ""
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    graph = message(
+        [node("Neg", ["x"], ["result"])], [("x", FLOAT, (3,))], [("result", FLOAT, (3,))]
+    )
+    path = written(tmp_path, graph)
+    path.write_bytes(path.read_bytes().replace(b"result", b"res\xbblt"))
+    with pytest.raises((GeneralFailure, ModelError), match="UTF-8|utf-8"):
+        plan(wrap(path))
 
 
 def test_a_file_cannot_read_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

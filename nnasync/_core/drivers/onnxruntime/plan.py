@@ -44,15 +44,22 @@ class SessionPort(Struct, frozen=True):
 
 
 def ports_of(nodes: Sequence[Any], kind: str) -> list[SessionPort]:
-    """What a session says of its inputs or outputs; GeneralFailure for a type nobody takes."""
-    ports = []
-    for node in nodes:
-        element = element_of(node.type)
-        if element is None:
-            raise GeneralFailure(f'{kind} "{node.name}" is {node.type}, which no operand can hold')
-        shape = tuple(n if isinstance(n, int) else None for n in node.shape)
-        ports.append(SessionPort(node.name, element, shape))
-    return ports
+    """What a session says of its inputs or outputs.
+
+    Raises GeneralFailure for a type that nobody takes, and for a name that is no text.
+    """
+    try:
+        return [_port(node, kind) for node in nodes]
+    except UnicodeDecodeError as error:
+        raise GeneralFailure(f"the name of an {kind} is no UTF-8: {error}") from error
+
+
+def _port(node: Any, kind: str) -> SessionPort:
+    element = element_of(node.type)
+    if element is None:
+        raise GeneralFailure(f'{kind} "{node.name}" is {node.type}, which no operand can hold')
+    shape = tuple(n if isinstance(n, int) else None for n in node.shape)
+    return SessionPort(node.name, element, shape)
 
 
 class OnnxPlan(Plan):
