@@ -81,8 +81,8 @@ QUANT8: dict[str, Any] = {
             one(OperationType.SUB, ("a", (2,), QUANT8), ("b", (2,), QUANT8), 0, scale=1.0),
             V1_1,
             [
-                r'^operation 0 \(SUB\): input 0, operand 0 "a", is TENSOR_QUANT8_ASYMM \[2\]; '
-                r"HAL 1.1 takes TENSOR_FLOAT32.* \(a\): this is legal since HAL 1.2"
+                r"^operation 0 \(SUB\): in HAL 1.1, input 0 \(a\) is TENSOR_QUANT8_ASYMM, .* "
+                r"expected TENSOR_FLOAT32: this is legal since HAL 1.2"
             ],
         ),
         (
@@ -93,7 +93,7 @@ QUANT8: dict[str, Any] = {
         (
             one(OperationType.SOFTMAX, ("x", (2, 3, 4)), 1.0),
             V1_1,
-            [r'input 0, operand 0 "x", is TENSOR_FLOAT32 \[2, 3, 4\]; HAL 1.1 .* rank 2 or 4'],
+            [r'input 0 \(input\), operand 0 "x", has .* \[2, 3, 4\]; HAL 1.1 .* rank 2 or 4'],
         ),
         (
             one(OperationType.RELU, ("x", (2,), {"type": OperandType.TENSOR_FLOAT16})),
@@ -106,7 +106,7 @@ QUANT8: dict[str, Any] = {
         (
             one(OperationType.SOFTMAX, ("x", (2, 3)), 1.0, -1),
             V1_1,
-            [r"operation 0 \(SOFTMAX\): input 2, operand 2, is INT32; HAL 1.1 takes 2 inputs"],
+            [r"operation 0 \(SOFTMAX\): in HAL 1.1, has 3 inputs, expected 2: this is legal since"],
         ),
         (
             one(OperationType.RELU, ("x", ())),

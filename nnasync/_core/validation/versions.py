@@ -24,7 +24,8 @@ from nnasync.hal import (
     Request,
     Struct,
 )
-from nnasync.kernels import Signature, Tensor
+from nnasync.kernels import Tensor
+from nnasync.kernels.signature import mismatch
 
 
 class Noncompliance(Struct):
@@ -155,48 +156,25 @@ def _difference(
     older = [signature for signature in rule.signatures if signature.since <= version]
     operands = [place.subgraph.operands[index] for index in operation.inputs]
     results = [place.subgraph.operands[index] for index in operation.outputs]
-    nearest = max(older, key=lambda signature: _agreeing(signature, operands))
-    position = _agreeing(nearest, operands)
+    inputs, outputs = [each.type for each in operands], [each.type for each in results]
     name = hal.version_name(version)
-    if position < len(operands):
+    fitting = [signature for signature in older if signature.accepts(inputs, outputs)]
+    if not fitting:
+        return f"in {name}, {mismatch(older, inputs, outputs)}"
+    position = fitting[0].rank_fault([operand.dimensions for operand in operands])
+    if position is not None:
+        parameter = (fitting[0].parameters(len(inputs)) or ())[position]
         operand = place.operand(operation.inputs[position])
-        where = f"input {position}, {operand}, is {_described(operands[position])}"
-        if position >= len(nearest.inputs):
-            return f"{where}; {name} takes {len(nearest.inputs)} inputs"
-        parameter = nearest.inputs[position]
-        ranks = " or ".join(str(rank) for rank in parameter.ranks)
-        expected = hal.type_name(parameter.type) + (f" of rank {ranks}" if ranks else "")
-        return f"{where}; {name} takes {expected} ({parameter.name})"
-    if not nearest.accepts([o.type for o in operands], [o.type for o in results]):
-        return f"{len(results)} outputs of these types; {name} has {_types(nearest)}"
+        ranks = " or ".join(map(str, parameter.ranks))
+        return (
+            f"input {position} ({parameter.name}), {operand}, has dimensions "
+            f"{list(operands[position].dimensions)}; {name} takes rank {ranks}"
+        )
     quantized = [
-        f"{place.operand(index)} has {_quantization(place.subgraph.operands[index])}"
-        for index in (*operation.inputs, *operation.outputs)
-        if place.subgraph.operands[index].scale
+        f"{place.operand(index)} has scale {operand.scale:g} and zero point {operand.zero_point}"
+        for index, operand in zip(
+            (*operation.inputs, *operation.outputs), (*operands, *results), strict=True
+        )
+        if operand.scale
     ]
     return f"{name} does not take this quantization ({', '.join(quantized)})"
-
-
-def _agreeing(signature: Signature, operands: Sequence[Operand]) -> int:
-    """How many leading inputs are as a signature has them, by type and rank."""
-    parameters = signature.parameters(len(operands)) or signature.inputs
-    for index, operand in enumerate(operands):
-        if index >= len(parameters) or parameters[index].type != operand.type:
-            return index
-        rank, ranks = len(operand.dimensions), parameters[index].ranks
-        if rank and ranks and rank not in ranks:
-            return index
-    return len(operands)
-
-
-def _described(operand: Operand) -> str:
-    dimensions = "" if hal.is_scalar(operand.type) else f" {list(operand.dimensions)}"
-    return hal.type_name(operand.type) + dimensions
-
-
-def _quantization(operand: Operand) -> str:
-    return f"scale {operand.scale:g} and zero point {operand.zero_point}"
-
-
-def _types(signature: Signature) -> str:
-    return ", ".join(hal.type_name(parameter.type) for parameter in signature.outputs)
