@@ -24,6 +24,7 @@ __all__ = [
     "is_scalar",
     "is_constant",
     "combine_dimensions",
+    "has_dimensions",
     "dtype_of",
     "has_dtype",
     "is_fully_specified",
@@ -217,6 +218,13 @@ def combine_dimensions(first: Shape, second: Shape) -> Shape | None:
     if any(a != b and a and b for a, b in zip(first, second, strict=True)):
         return None
     return tuple(a or b for a, b in zip(first, second, strict=True))
+
+
+def has_dimensions(shape: Sequence[int], stated: Sequence[int]) -> bool:
+    """Whether a shape is as stated, where 0 and an empty list of dimensions are unknown."""
+    return not stated or (
+        len(stated) == len(shape) and all(a in (0, b) for a, b in zip(stated, shape, strict=True))
+    )
 
 
 def is_quantized(type: int) -> bool:

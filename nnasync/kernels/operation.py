@@ -280,13 +280,9 @@ def _check_memory(what: str, sizes: Sequence[int]) -> None:
 
 def _resolved(where: str, given: Tensor, rule: Tensor) -> Tensor:
     """An output as declared, with the shape that the rule says; ModelError if they differ."""
-    if given.exact:
-        fits = given.shape == rule.shape
-    else:
-        fits = not given.shape or (
-            len(given.shape) == len(rule.shape)
-            and all(a in (0, b) for a, b in zip(given.shape, rule.shape, strict=True))
-        )
+    fits = given.shape == rule.shape or (
+        not given.exact and hal.has_dimensions(rule.shape, given.shape)
+    )
     if not fits:
         raise ModelError(f"{where}: has shape {given.shape}, expected {rule.shape}")
     if is_quantized(given.type) and not given.scale > 0:

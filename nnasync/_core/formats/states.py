@@ -17,7 +17,7 @@ import msgspec
 from nnasync import hal
 from nnasync._core.deferred import deferred
 from nnasync.errors import InvalidArgument, ModelError
-from nnasync.hal import Model, Operand, Shape, StatePair
+from nnasync.hal import Model, Operand, StatePair
 
 if TYPE_CHECKING:
     from nnasync._core import validation
@@ -76,7 +76,7 @@ def _sized(new: Operand, old: Operand) -> Operand:
             f"state: input {old.name!r} has open dimensions, {list(old.dimensions)}: say how large"
             f" it is, with shapes={{{old.name!r}: ...}}"
         )
-    if not _agrees(new.dimensions, old.dimensions):
+    if not hal.has_dimensions(old.dimensions, new.dimensions):
         return new
     return msgspec.structs.replace(new, dimensions=old.dimensions)
 
@@ -94,19 +94,12 @@ def guessed_states(model: Model) -> dict[str, str]:
         for stem, new in after.items()
         if (old := before.get(stem)) is not None
         and old.type == new.type
-        and _agrees(new.dimensions, old.dimensions)
+        and hal.has_dimensions(old.dimensions, new.dimensions)
     }
 
 
 def _places(model: Model, indexes: Sequence[int]) -> dict[str, int]:
     return {model.main.operands[index].name: place for place, index in enumerate(indexes)}
-
-
-def _agrees(unsure: Shape, known: Shape) -> bool:
-    """Whether a shape, of which parts may be unknown, can be another one."""
-    return not unsure or (
-        len(unsure) == len(known) and all(a in (0, b) for a, b in zip(unsure, known, strict=True))
-    )
 
 
 def _by_stem(operands: Sequence[Operand], indexes: Sequence[int]) -> dict[tuple[str, ...], Operand]:

@@ -150,9 +150,7 @@ def _dimensions_fault(operand: Operand, given: Sequence[int]) -> str | None:
         return f"is a scalar and has no dimensions, not {list(given)}"
     if any(not 0 <= n <= MAX_DIMENSION for n in given):
         return f"has dimensions {list(given)}, which must be in [0, 2^32 - 1]"
-    if model and (
-        len(model) != len(given) or any(a not in (0, b) for a, b in zip(model, given, strict=True))
-    ):
+    if not hal.has_dimensions(given, model):
         return f"has dimensions {list(given)}, the model asks for {list(model)}"
     return None
 

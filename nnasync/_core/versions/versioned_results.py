@@ -94,10 +94,7 @@ def _shapes_fault(shapes: Sequence[OutputShape], model: Model, request: Request)
     if len(shapes) != len(stated):
         return f"are {len(shapes)}, for {len(stated)} outputs"
     for index, (shape, expected) in enumerate(zip(shapes, stated, strict=True)):
-        if expected and (
-            len(shape.dimensions) != len(expected)
-            or any(b not in (0, a) for a, b in zip(shape.dimensions, expected, strict=True))
-        ):
+        if not hal.has_dimensions(shape.dimensions, expected):
             return f"have {list(shape.dimensions)} for output {index}, stated as {list(expected)}"
     return None
 

@@ -200,14 +200,8 @@ def graph_of(model: Model, inputs: Sequence[Array]) -> RandomGraph:
 
 def _check_input(operand: hal.Operand, index: int, value: Array) -> None:
     stated = operand.dimensions
-    fits = value.dtype == hal.dtype_of(operand.type) and (
-        not stated
-        or (
-            len(stated) == value.ndim
-            and all(a in (0, b) for a, b in zip(stated, value.shape, strict=True))
-        )
-    )
-    if not fits:
+    is_typed = value.dtype == hal.dtype_of(operand.type)
+    if not (is_typed and hal.has_dimensions(value.shape, stated)):
         raise InvalidArgument(
             f"operand {index} is {value.dtype}{list(value.shape)},"
             f" expected {hal.type_name(operand.type)} {list(stated)}"

@@ -202,10 +202,7 @@ class _InterpretedGraph:
     def _check_shape(self, index: int, array: Array) -> None:
         tensor = self.tensors[index]
         stated = () if tensor is None else tensor.shape
-        if stated and not (
-            len(stated) == array.ndim
-            and all(a in (0, b) for a, b in zip(stated, array.shape, strict=True))
-        ):
+        if not hal.has_dimensions(array.shape, stated):
             raise ModelError(f"operand {index} is {list(array.shape)}, expected {list(stated)}")
 
 

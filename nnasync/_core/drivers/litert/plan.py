@@ -19,7 +19,7 @@ from nnasync._core.drivers.litert.litert_program import LiteRTProgram, Shapes
 from nnasync._core.drivers.litert.session import InterpreterSession, Moves, Places, check_narrow
 from nnasync.engine import BoundCall, Given, OutputBuffer, Phase, Plan, StopFlag, Target, fit, span
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
-from nnasync.hal import Array, Shape
+from nnasync.hal import Array, Shape, has_dimensions
 from nnasync.tracing import SWITCH
 
 
@@ -316,7 +316,7 @@ class _OpenCall(BoundCall):
             except ModelError as error:
                 raise GeneralFailure(str(error)) from error
             known = target.dimensions if isinstance(target, OutputBuffer) else target.shape
-            if not _agree(known, found):
+            if not has_dimensions(found, known):
                 raise GeneralFailure(f"output {position} is {list(found)}, expected {list(known)}")
             shapes.append(found)
         return shapes
@@ -335,12 +335,5 @@ def _put(places: Places, arrays: Sequence[Array]) -> None:
 
 
 def _check(where: str, given: Shape, expected: Shape) -> None:
-    if not _agree(given, expected) and math.prod(given) != math.prod(expected):
+    if not has_dimensions(expected, given) and math.prod(given) != math.prod(expected):
         raise InvalidArgument(f"{where} is {list(given)}, expected {list(expected)}")
-
-
-def _agree(known: Shape, found: Shape) -> bool:
-    """Whether dimensions are the same where they are known."""
-    return not known or (
-        len(known) == len(found) and all(a in (0, b) for a, b in zip(known, found, strict=True))
-    )

@@ -207,15 +207,9 @@ def _outer(array: Array, output: Target) -> Array:
     """A result in a shape that the HAL has."""
     array = array.reshape(array.shape or (1,))
     expected = output.dimensions if isinstance(output, OutputBuffer) else output.shape
-    if expected and not _agrees(array.shape, expected):
+    if not hal.has_dimensions(array.shape, expected):
         raise GeneralFailure(f"a result has shape {list(array.shape)}, expected {list(expected)}")
     return array
-
-
-def _agrees(shape: Shape, expected: Shape) -> bool:
-    return len(shape) == len(expected) and all(
-        b in (0, a) for a, b in zip(shape, expected, strict=True)
-    )
 
 
 def _outside(port: SessionPort) -> np.dtype[Any]:

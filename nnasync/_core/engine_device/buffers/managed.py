@@ -86,12 +86,9 @@ class ManagedBuffer:
 
     def takes(self, shape: Shape) -> bool:
         """Whether contents of this shape contradict nothing that the allocation knew."""
-        known = self.creation_dimensions
         if hal.is_scalar(self.type):
             return not shape
-        return not known or (
-            len(known) == len(shape) and all(a in (0, b) for a, b in zip(known, shape, strict=True))
-        )
+        return hal.has_dimensions(shape, self.creation_dimensions)
 
     def grow(self, nbytes: int, made: Callable[[int], Array] = zeros) -> Array:
         """Memory for so many bytes at least, perhaps without what it held; for who writes.

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from nnasync import hal
 from nnasync._core.formats.onnx import element_of
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync._core.importers.onnx.preparation import Step
@@ -110,9 +111,7 @@ class OnnxScope:
         value = self.value(port.name)
         self._check_output(port, value)
         stated = tuple(n or 0 for n in port.shape or ()) or value.shape
-        if len(stated) != len(value.shape) or any(
-            a not in (0, b) for a, b in zip(stated, value.shape, strict=True)
-        ):
+        if not hal.has_dimensions(value.shape, stated):
             raise ModelError(
                 f'output "{port.name}" would have shape {list(value.shape)}, the file says'
                 f" {list(stated)}"
