@@ -58,7 +58,7 @@ def _walk(size: int, begin: int | None, end: int | None, stride: int) -> range:
     )
 
 
-def _walks(arguments: Arguments) -> tuple[list[range], list[bool]]:
+def walks_of(arguments: Arguments) -> tuple[list[range], list[bool]]:
     """The positions along each dimension, and whether the dimension is dropped."""
     shape = arguments.tensor(0).shape
     begins, ends, strides = (sizes(arguments, i, _LOWEST, len(shape)) for i in (1, 2, 3))
@@ -84,13 +84,13 @@ def _walks(arguments: Arguments) -> tuple[list[range], list[bool]]:
 
 
 def _strided_slice_rule(arguments: Arguments) -> list[Tensor]:
-    walks, dropped = _walks(arguments)
+    walks, dropped = walks_of(arguments)
     kept = [len(walk) for walk, drop in zip(walks, dropped, strict=True) if not drop]
     return [like(arguments.tensor(0), tuple(kept) or (1,))]
 
 
 def _strided_slice(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
-    walks, _ = _walks(arguments)
+    walks, _ = walks_of(arguments)
     shape = tuple(len(walk) for walk in walks)
     part = tuple(
         slice(walk.start, None if walk.stop < 0 else walk.stop, walk.step) for walk in walks

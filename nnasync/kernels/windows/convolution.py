@@ -27,12 +27,12 @@ from nnasync.kernels.windows.rescale import Halves
 from nnasync.kernels.windows.window import (
     PaddedRows,
     Window,
+    filter_window,
     image_result,
     image_shape,
     in_layout,
     lay_out,
     position,
-    read_axes,
 )
 
 _ROW_ELEMENTS = 8192
@@ -45,14 +45,8 @@ _multiarray = importlib.import_module("numpy._core._multiarray_umath")
 _einsum: Callable[..., Any] = getattr(_multiarray, "c_einsum", np.einsum)
 
 
-def _window(arguments: Arguments) -> Window:
-    _, height, width, _ = image_shape(arguments)
-    filter = arguments.tensor(1).shape
-    return read_axes(arguments, (height, width), (filter[1], filter[2]))
-
-
 def _result(arguments: Arguments, channels: int) -> list[Tensor]:
-    window = _window(arguments)
+    window = filter_window(arguments)
     return [image_result(arguments, window.height.output, window.width.output, channels)]
 
 
@@ -73,7 +67,7 @@ def _prepare_convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Ker
         rows = weights
         weights = packed(lambda: np.ascontiguousarray(rows), rows.shape)
     linear = pack(arguments, weights, outputs[0], _activation(arguments))
-    shape, window = image_shape(arguments), _window(arguments)
+    shape, window = image_shape(arguments), filter_window(arguments)
     kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
     return in_layout(arguments, outputs, kernel)
 
@@ -163,7 +157,7 @@ def _prepare_depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Kerne
     weights = filter.reshape(-1, filter.shape[3])
     fused = _activation(arguments)
     linear = pack(arguments, weights, outputs[0], fused, channel_dim=3, halves=Halves.AWAY)
-    shape, window = image_shape(arguments), _window(arguments)
+    shape, window = image_shape(arguments), filter_window(arguments)
     if shape[3] == 1:
         kernel = _convolution_kernel(linear, shape, window, arguments.tensor(0))
     else:

@@ -31,11 +31,11 @@ from nnasync.kernels.windows.window import (
     STRIDES,
     PaddedRows,
     Window,
+    filter_window,
     image_result,
     image_shape,
     in_layout,
     position,
-    read_axes,
     windows,
 )
 
@@ -48,12 +48,6 @@ def _forms() -> list[Form]:
     ]
 
 
-def _window(arguments: Arguments) -> Window:
-    _, height, width, _ = image_shape(arguments)
-    filter = arguments.tensor(1).shape
-    return read_axes(arguments, (height, width), (filter[1], filter[2]))
-
-
 def _infer(arguments: Arguments) -> list[Tensor]:
     channels, outputs = image_shape(arguments)[3], arguments.tensor(1, 4).shape[0]
     index = position(arguments, "groups")
@@ -62,7 +56,7 @@ def _infer(arguments: Arguments) -> list[Tensor]:
         message = f"is {groups}, expected a divisor of {channels} channels and {outputs} outputs"
         raise arguments.error(index, message)
     check_filter(arguments, channels // groups, outputs)
-    window = _window(arguments)
+    window = filter_window(arguments)
     return [image_result(arguments, window.height.output, window.width.output, outputs)]
 
 
@@ -71,7 +65,7 @@ def _prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     fused = activation(arguments, position(arguments, "activation"))
     weights = filter.reshape(filter.shape[0], -1).T
     linear = pack(arguments, weights, outputs[0], fused, halves=Halves.AWAY)
-    shape, window = image_shape(arguments), _window(arguments)
+    shape, window = image_shape(arguments), filter_window(arguments)
     groups = arguments.integer(position(arguments, "groups"))
     if groups == shape[3]:
         kernel = depthwise_kernel(linear, shape, window)

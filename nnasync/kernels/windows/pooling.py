@@ -57,8 +57,8 @@ from nnasync.kernels.windows.window import (
     image_result,
     image_shape,
     in_layout,
+    pooling_window,
     position,
-    read_axes,
 )
 
 _TYPES: dict[OperandType, HalVersion] = {
@@ -90,15 +90,8 @@ def _signatures(types: Sequence[OperandType]) -> list[Signature]:
     return signatures
 
 
-def _window(arguments: Arguments) -> Window:
-    first = position(arguments, "filter_width")
-    filters = arguments.integer(first + 1, 1), arguments.integer(first, 1)
-    _, height, width, _ = image_shape(arguments)
-    return read_axes(arguments, (height, width), filters)
-
-
 def _infer(arguments: Arguments) -> list[Tensor]:
-    source, window = arguments.tensor(0), _window(arguments)
+    source, window = arguments.tensor(0), pooling_window(arguments)
     channels = image_shape(arguments)[3]
     result = image_result(arguments, window.height.output, window.width.output, channels)
     return [msgspec.structs.replace(result, scale=source.scale, zero_point=source.zero_point)]
@@ -153,7 +146,7 @@ class _Average(_Pool):
     __slots__ = ("counts",)
 
     def __init__(self, window: Window, fused: int, output: Tensor) -> None:
-        counts = np.multiply.outer(_cells(window.height), _cells(window.width))[..., None]
+        counts = np.multiply.outer(window.height.cells, window.width.cells)[..., None]
         exact = not is_quantized(output.type) or counts.max() <= _EXACT_FLOAT32_CELLS
         super().__init__(np.add, np.float32 if exact else np.float64, 0.0, fused, output)
         self.counts = counts.astype(self.dtype)
@@ -186,18 +179,12 @@ class _L2(_Average):
         return [divide, (np.sqrt, (sums, sums)), *clamp]
 
 
-def _cells(axis: Axis) -> Array:
-    """How many cells of the window are not padding, for each position."""
-    first = np.arange(axis.output) * axis.stride - axis.head
-    return np.minimum(first + axis.filter, axis.input) - np.maximum(first, 0)
-
-
 def _prepare(
     kind: Callable[[Window, int, Tensor], _Pool],
 ) -> Callable[[Arguments, Sequence[Tensor]], Kernel]:
     def prepare(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
         fused = activation(arguments, position(arguments, "activation"))
-        window, shape = _window(arguments), image_shape(arguments)
+        window, shape = pooling_window(arguments), image_shape(arguments)
         pool = kind(window, fused, outputs[0])
         if window.is_global and isinstance(pool, _Average):
             kernel = _global_kernel(pool, shape)

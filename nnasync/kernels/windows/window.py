@@ -57,6 +57,12 @@ class Axis(Struct, frozen=True):
         return (self.input - self.extent + self.stride + self.head + self.tail) // self.stride
 
     @property
+    def cells(self) -> Array:
+        """How many cells of the window are not padding, for each position."""
+        first = np.arange(self.output) * self.stride - self.head
+        return np.minimum(first + self.filter, self.input) - np.maximum(first, 0)
+
+    @property
     def padded(self) -> int:
         """Input elements with padding, as far as the window reaches them."""
         return max((self.output - 1) * self.stride + self.extent, 0)
@@ -125,11 +131,22 @@ def is_implicit(arguments: Arguments) -> bool:
     return any(parameter.name == "padding_scheme" for parameter in arguments.signature.inputs)
 
 
-def read_axes(arguments: Arguments, sizes: tuple[int, int], filters: tuple[int, int]) -> Window:
-    """The window that padding, strides and dilations describe, in the order width, height.
+def filter_window(arguments: Arguments) -> Window:
+    """The window of a convolution, as large as its filter; ModelError if it is not legal."""
+    _, height, width, _ = arguments.tensor(1).shape
+    return _window(arguments, (height, width))
 
-    `sizes` and `filters` are (height, width). Raises ModelError for a window that is not legal.
-    """
+
+def pooling_window(arguments: Arguments) -> Window:
+    """The window of a pooling, whose size is told; ModelError if it is not legal."""
+    first = position(arguments, "filter_width")
+    return _window(arguments, (arguments.integer(first + 1, 1), arguments.integer(first, 1)))
+
+
+def _window(arguments: Arguments, filters: tuple[int, int]) -> Window:
+    """The window that padding, strides and dilations describe; `filters` is (height, width)."""
+    _, *whole, _ = image_shape(arguments)
+    sizes = (whole[0], whole[1])
     strides = position(arguments, "stride_width")
     stride = (arguments.integer(strides + 1, 1), arguments.integer(strides, 1))
     dilations = position(arguments, "dilation_width")

@@ -29,7 +29,7 @@ from nnasync._core.drivers.litert.operands import reshaped, retyped
 from nnasync._core.formats.litert_limits import LiteRTUnsupported
 from nnasync.hal import Array, ChannelQuant, OperationType
 from nnasync.kernels import Tensor
-from nnasync.kernels.windows.window import Axis, Window, read_axes
+from nnasync.kernels.windows.window import Axis, Window, filter_window
 
 _MOST_GROWTH = 8
 _MOST_WEIGHTS = 1 << 21
@@ -81,7 +81,7 @@ def _suited(node: Node) -> tuple[Array, Window]:
         raise LiteRTUnsupported("weights that only the run tells")
     sizes = given.shape[2:4] if node.flag("is_nchw") else given.shape[1:3]
     channels = given.shape[1] if node.flag("is_nchw") else given.shape[3]
-    window = read_axes(node.arguments, (sizes[0], sizes[1]), (filter.shape[1], filter.shape[2]))
+    window = filter_window(node.arguments)
     if channels != 1 or filter.shape[2] == 1 or sizes[1] > _MOST_GROWTH * filter.shape[2]:
         raise LiteRTUnsupported("rows are no gain")
     is_depthwise = node.type == OperationType.DEPTHWISE_CONV_2D

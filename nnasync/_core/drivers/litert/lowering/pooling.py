@@ -14,15 +14,14 @@ from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import reshaped
 from nnasync.hal import Array, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor, quantized_range
-from nnasync.kernels.windows.window import Axis, Window, read_axes
+from nnasync.kernels.windows.window import Window, pooling_window
 
 
 def _pool(graph: LiteRTGraph, node: Node) -> None:
     name = OperationType(node.type).name
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
-        filters = (node.integer("filter_height"), node.integer("filter_width"))
-        window = read_axes(node.arguments, (given.shape[1], given.shape[2]), filters)
+        window = pooling_window(node.arguments)
         scheme = scheme_of(window)
         if scheme is not None:
             _emit(graph, node, name, source, target, scheme)
@@ -96,13 +95,8 @@ def _average(
 def _factors(window: Window) -> Array:
     """Cells of the window over cells that are not padding, for each place of the result."""
     size = window.height.filter * window.width.filter
-    counts = np.outer(_counts(window.height), _counts(window.width))
+    counts = np.outer(window.height.cells, window.width.cells)
     return (size / counts)[None, :, :, None]
-
-
-def _counts(axis: Axis) -> Array:
-    starts = np.arange(axis.output) * axis.stride - axis.head
-    return np.minimum(starts + axis.filter, axis.input) - np.maximum(starts, 0)
 
 
 LOWERINGS: Mapping[OperationType, Lower] = {

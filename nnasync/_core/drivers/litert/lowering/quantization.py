@@ -12,7 +12,8 @@ from nnasync.hal import OperandType, OperationType
 from nnasync.kernels import Tensor
 
 
-def _quantize(graph: LiteRTGraph, node: Node) -> None:
+def quantize(graph: LiteRTGraph, node: Node) -> None:
+    """In the quantization of the output."""
     graph.emit("QUANTIZE", graph.inputs(node, 0), [graph.output(node)], "QuantizeOptions")
 
 
@@ -44,6 +45,6 @@ def _dequantize(graph: LiteRTGraph, node: Node) -> None:
 
 
 LOWERINGS: Mapping[OperationType, Lower] = {
-    OperationType.QUANTIZE: _quantize,
+    OperationType.QUANTIZE: quantize,
     OperationType.DEQUANTIZE: _dequantize,
 }

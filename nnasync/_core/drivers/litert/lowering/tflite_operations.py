@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from nnasync._core.drivers.litert.flatbuffer import FileTensor
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.litert_program import Copy
+from nnasync._core.drivers.litert.lowering.quantization import quantize
 from nnasync._core.drivers.litert.node import Node
 from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_scales
 from nnasync.extensions import TfliteOperation
@@ -17,10 +18,6 @@ _WORDS = OperandType.TENSOR_QUANT16_SYMM
 _STATE, _CELLS = 18, 19
 _WEIGHTS, _NORMS = range(1, 18), range(20, 24)
 _INTERMEDIATE = ("input", "forget", "cell", "output")
-
-
-def _quantize(graph: LiteRTGraph, node: Node) -> None:
-    graph.emit("QUANTIZE", graph.inputs(node, 0), [graph.output(node)], "QuantizeOptions")
 
 
 def _dequantize(graph: LiteRTGraph, node: Node) -> None:
@@ -90,7 +87,7 @@ def _intermediates(graph: LiteRTGraph, node: Node) -> list[int]:
 
 
 LOWERINGS: Mapping[TfliteOperation, Lower] = {
-    TfliteOperation.QUANTIZE: _quantize,
+    TfliteOperation.QUANTIZE: quantize,
     TfliteOperation.DEQUANTIZE: _dequantize,
     TfliteOperation.SOFTMAX: _softmax,
     TfliteOperation.SVDF: _svdf,

@@ -19,7 +19,7 @@ from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import reshaped, retyped
 from nnasync.hal import ChannelQuant, OperandType, OperationType, is_quantized
 from nnasync.kernels import Tensor
-from nnasync.kernels.windows.window import read_axes
+from nnasync.kernels.windows.window import filter_window
 
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _QPC = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
@@ -75,11 +75,9 @@ def converted(graph: LiteRTGraph, source: int, given: Tensor, type: OperandType 
 def _convolution(graph: LiteRTGraph, node: Node) -> None:
     depthwise = node.type == OperationType.DEPTHWISE_CONV_2D
     type = data_type(node)
-    filter = node.tensor(1)
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
-        sizes = (given.shape[1], given.shape[2])
-        window = read_axes(node.arguments, sizes, (filter.shape[1], filter.shape[2]))
+        window = filter_window(node.arguments)
         source = converted(graph, source, given, type)
         data = given if type is None else retyped(given, type)
         source, scheme = windowed(graph, source, data, window)

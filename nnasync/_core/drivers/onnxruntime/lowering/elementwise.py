@@ -163,14 +163,8 @@ def _extreme(type: str) -> Lower:
     return lower
 
 
-def _quantize(emitter: Emitter, call: OperationCall) -> None:
-    index = call.inputs[0]
-    first = emitter.is_first(index)
-    name = emitter.real(index, first=first)
-    emitter.give_real(call.outputs[0], name, first=first)
-
-
-def _dequantize(emitter: Emitter, call: OperationCall) -> None:
+def _requantize(emitter: Emitter, call: OperationCall) -> None:
+    """The same numbers in another quantization, or in none."""
     index = call.inputs[0]
     first = emitter.is_first(index)
     name = emitter.real(index, first=first)
@@ -271,8 +265,8 @@ LOWERINGS: dict[int | tuple[str, int], Lower] = {
     _O.REDUCE_PROD: _reduce("ReduceProd"),
     _O.ARGMAX: _extreme("ArgMax"),
     _O.ARGMIN: _extreme("ArgMin"),
-    _O.QUANTIZE: _quantize,
-    _O.DEQUANTIZE: _dequantize,
+    _O.QUANTIZE: _requantize,
+    _O.DEQUANTIZE: _requantize,
     _O.CAST: _cast,
     _O.L2_NORMALIZATION: _l2_normalization,
     _O.LOCAL_RESPONSE_NORMALIZATION: _response_normalization,

@@ -13,11 +13,12 @@ from nnasync.hal import OperandType, OperationType, Shape, is_quantized
 from nnasync.kernels import Tensor
 from nnasync.kernels.windows.window import (
     Window,
+    filter_window,
     image_shape,
     is_implicit,
     is_nchw,
     is_same,
-    read_axes,
+    pooling_window,
 )
 
 Lower = Callable[[Emitter, OperationCall], None]
@@ -87,9 +88,7 @@ def _bias(emitter: Emitter, index: int, source: Tensor, weights: Tensor) -> str:
 def _convolution(order: tuple[int, ...]) -> Lower:
     def lower(emitter: Emitter, call: OperationCall) -> None:
         shape, weights = image_shape(call.arguments), call.tensor(1)
-        window = read_axes(
-            call.arguments, (shape[1], shape[2]), (weights.shape[1], weights.shape[2])
-        )
+        window = filter_window(call.arguments)
         groups = 1
         if call.key == OperationType.DEPTHWISE_CONV_2D:
             groups = shape[3]
@@ -152,11 +151,7 @@ def _heads(call: OperationCall) -> tuple[int, int] | None:
 
 def _l2_pool(emitter: Emitter, call: OperationCall) -> None:
     """The root of the mean of squares."""
-    _, height, width, _ = image_shape(call.arguments)
-    first = call.place("filter_width")
-    window = read_axes(
-        call.arguments, (height, width), (call.integer(first + 1), call.integer(first))
-    )
+    window = pooling_window(call.arguments)
     image = _image(emitter, call)
     squares = emitter.node("Mul", [image, image])
     means = emitter.node("AveragePool", [squares], **_geometry(window))
@@ -186,10 +181,7 @@ def _dense(emitter: Emitter, call: OperationCall) -> None:
 
 def _pool(type: str) -> Lower:
     def lower(emitter: Emitter, call: OperationCall) -> None:
-        _, height, width, _ = image_shape(call.arguments)
-        first = call.place("filter_width")
-        filters = (call.integer(first + 1), call.integer(first))
-        window = read_axes(call.arguments, (height, width), filters)
+        window = pooling_window(call.arguments)
         activation = call.integer(call.place("activation"))
         if type == "AveragePool" and window.is_global:
             name = emitter.node("GlobalAveragePool", [_image(emitter, call)])

@@ -20,6 +20,7 @@ from nnasync._core.drivers.openvino.lowered import (
 )
 from nnasync.hal import OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
+from nnasync.kernels.movement.slicing import walks_of
 from nnasync.kernels.windows.window import is_nchw
 
 _LOWEST = -(2**31)
@@ -91,37 +92,11 @@ def _walked(scope: Scope, walks: Sequence[range]) -> Node:
 
 
 def _strided_slice(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
-    shape = arguments.tensor(0).shape
-    begins, ends, strides = (arguments.integers(index) for index in (1, 2, 3))
-    begin_mask, end_mask = arguments.integer(4), arguments.integer(5)
-    walks = [
-        _walk(
-            size,
-            None if begin_mask >> axis & 1 else begins[axis],
-            None if end_mask >> axis & 1 else ends[axis],
-            strides[axis],
-        )
-        for axis, size in enumerate(shape)
-    ]
+    walks, _ = walks_of(arguments)
     if not all(walks):
         raise OpenVinoUnsupported("an empty slice is not lowered")
     result = outputs[0].shape
     return one(lambda scope: scope.reshape(_walked(scope, walks), result))
-
-
-def _walk(size: int, begin: int | None, end: int | None, stride: int) -> range:
-    """The positions along one dimension; None is as far as there is."""
-    forward = stride > 0
-    first, last = (0, size) if forward else (size - 1, -1)
-    start = first if begin is None else _clamped(begin, size, forward=forward)
-    stop = last if end is None else _clamped(end, size, forward=forward)
-    return range(start, stop, stride)
-
-
-def _clamped(index: int, size: int, *, forward: bool) -> int:
-    if forward:
-        return size if index >= size else max(index, -size) % size
-    return -1 if index < -size else min(index, size - 1) % size
 
 
 def _split(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:

@@ -30,12 +30,12 @@ from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation
 from nnasync.kernels.windows.window import (
     Window,
+    filter_window,
     image_shape,
     is_implicit,
     is_nchw,
     is_same,
     position,
-    read_axes,
 )
 
 _I32 = (OperandType.TENSOR_INT32,)
@@ -194,12 +194,6 @@ def _strides(window: Window) -> tuple[list[int], list[int], list[int], list[int]
     )
 
 
-def _window(arguments: Arguments) -> Window:
-    _, height, width, _ = image_shape(arguments)
-    filter = arguments.tensor(1).shape
-    return read_axes(arguments, (height, width), (filter[1], filter[2]))
-
-
 def _check_pixels(arguments: Arguments, output: Tensor) -> None:
     """Raise Unsupported for quantized groups of channels of which a single pixel comes out."""
     pixels = output.shape[2:] if is_nchw(arguments) else output.shape[1:3]
@@ -209,7 +203,7 @@ def _check_pixels(arguments: Arguments, output: Tensor) -> None:
 
 def _convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     _check_types(arguments)
-    geometry = _strides(_window(arguments))
+    geometry = _strides(filter_window(arguments))
 
     def product(scope: Scope, image: Node, weights: Node) -> Node:
         return scope.op.convolution(image, weights, *geometry)
@@ -220,7 +214,7 @@ def _convolution(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
 
 def _depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     _check_types(arguments)
-    geometry = _strides(_window(arguments))
+    geometry = _strides(filter_window(arguments))
     _, height, width, channels = arguments.tensor(1).shape
     _check_pixels(arguments, outputs[0])
     inputs = image_shape(arguments)[3]
@@ -235,7 +229,7 @@ def _depthwise(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
 
 def _grouped(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     _check_types(arguments)
-    geometry = _strides(_window(arguments))
+    geometry = _strides(filter_window(arguments))
     _check_pixels(arguments, outputs[0])
     groups = arguments.integer(position(arguments, "groups"), 1)
     channels, height, width, inputs = arguments.tensor(1).shape

@@ -20,7 +20,7 @@ from nnasync._core.drivers.openvino.lowering.elementwise import bounds_of
 from nnasync.hal import Array, FusedActivationFunc, OperationType, is_quantized
 from nnasync.kernels import Arguments, Tensor
 from nnasync.kernels.windows.linear import activation
-from nnasync.kernels.windows.window import Window, image_shape, is_nchw, position, read_axes
+from nnasync.kernels.windows.window import Window, image_shape, is_nchw, pooling_window, position
 
 Pool = Callable[[Scope, Node, Window], Node]
 _FINE = 4096
@@ -40,18 +40,11 @@ def _in_layout(arguments: Arguments, build: Callable[[Scope, Node], Node]) -> Bu
     return one(whole)
 
 
-def _window(arguments: Arguments) -> Window:
-    first = position(arguments, "filter_width")
-    filters = arguments.integer(first + 1, 1), arguments.integer(first, 1)
-    _, height, width, _ = image_shape(arguments)
-    return read_axes(arguments, (height, width), filters)
-
-
 def _pooling(pool: Pool, *, keeps: bool = False) -> Lower:
     """Pooling by a function; one that keeps what it selects leaves whole numbers whole."""
 
     def lower(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
-        output, window = outputs[0], _window(arguments)
+        output, window = outputs[0], pooling_window(arguments)
         fused = activation(arguments, position(arguments, "activation"))
         bounds = bounds_of(fused, output)
         zero = output.zero_point if is_quantized(output.type) else 0
