@@ -68,7 +68,11 @@ def tflite_file(
     return graphs_file([G(tensors, ops, inputs, outputs)])
 
 
-def graphs_file(graphs: Sequence[G], signatures: Sequence[Signature] = ()) -> bytes:
+def graphs_file(
+    graphs: Sequence[G],
+    signatures: Sequence[Signature] = (),
+    metadata: Mapping[str, bytes] = {},
+) -> bytes:
     """A TFLite file of several subgraphs, the main one first."""
     b = flatbuffers.Builder(1024)
     buffers = [buffer(b, None)]
@@ -80,8 +84,13 @@ def graphs_file(graphs: Sequence[G], signatures: Sequence[Signature] = ()) -> by
         codes += [operator_code(b, op) for op in graph.ops]
         made.append(subgraph(b, graph, first_buffer, first_code))
     entries = [signature_table(b, each) for each in signatures]
+    said = []
+    for name, content in metadata.items():
+        said.append(metadata_table(b, name, len(buffers)))
+        buffers.append(buffer(b, np.frombuffer(content, np.uint8)))
     fields = [
-        vector(b, items, 4, b.PrependUOffsetTRelative) for items in (codes, made, buffers, entries)
+        vector(b, items, 4, b.PrependUOffsetTRelative)
+        for items in (codes, made, buffers, entries, said)
     ]
     tflite.ModelStart(b)
     tflite.ModelAddVersion(b, 3)
@@ -90,6 +99,8 @@ def graphs_file(graphs: Sequence[G], signatures: Sequence[Signature] = ()) -> by
     tflite.ModelAddBuffers(b, fields[2])
     if entries:
         tflite.ModelAddSignatureDefs(b, fields[3])
+    if said:
+        tflite.ModelAddMetadata(b, fields[4])
     b.Finish(tflite.ModelEnd(b), b"TFL3")
     return bytes(b.Output())
 
@@ -126,6 +137,14 @@ def signature_table(b: Any, signature: Signature) -> int:
     tflite.SignatureDefAddSignatureKey(b, key)
     tflite.SignatureDefAddSubgraphIndex(b, signature.graph)
     return int(tflite.SignatureDefEnd(b))
+
+
+def metadata_table(b: Any, name: str, number: int) -> int:
+    text = b.CreateString(name)
+    tflite.MetadataStart(b)
+    tflite.MetadataAddName(b, text)
+    tflite.MetadataAddBuffer(b, number)
+    return int(tflite.MetadataEnd(b))
 
 
 def tensor_map(b: Any, name: str, tensor: int) -> int:

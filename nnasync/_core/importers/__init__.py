@@ -102,10 +102,10 @@ def describe(path: str | os.PathLike[str]) -> description.Description:
     `print` shows it. It blocks and raises as `load` does.
     """
     model = load(path)
-    signatures = ()
-    if check_suffix(path) == ".tflite":
-        signatures = importlib.import_module("nnasync._core.importers.tflite").signatures(path)
-    return description.described(path, model, signatures)
+    if check_suffix(path) != ".tflite":
+        return description.described(path, model)
+    tflite = importlib.import_module("nnasync._core.importers.tflite")
+    return description.described(path, model, tflite.signatures(path), tflite.metadata(path))
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:

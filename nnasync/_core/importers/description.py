@@ -1,36 +1,114 @@
-"""What a file of a model holds, for people: inputs, outputs, states, signatures, labels."""
+"""What a file of a model holds, for people: inputs, outputs, states, signatures, labels.
+
+Of a TFLite file's metadata it has what else one must know to use the model: how an input is
+normalized, so that `PortDescription.prepare` makes an image into what the input takes.
+"""
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
 
 from nnasync import hal
+from nnasync._core.formats.metadata import Metadata, PortMetadata
 from nnasync._core.formats.states import guessed_states
-from nnasync.hal import Model, Operand, OperandType, Struct
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array, Model, Operand, OperandType, Struct
 
-__all__ = ["Description", "PortDescription", "SignatureDescription", "described"]
+__all__ = [
+    "Description",
+    "PortDescription",
+    "SignatureDescription",
+    "described",
+]
 
 _MOST_BYTES = 1 << 20
 """A list of labels is shorter."""
+_MOST_FILES = 64
 _SHOWN = 3
 """Labels that are shown."""
+_MOST_SHOWN = 200
+"""Characters of a description."""
 
 
 class PortDescription(Struct, frozen=True):
-    """An input, output or state; None is a dimension that is open."""
+    """An input, output or state; None is a dimension that is open.
+
+    What follows `zero_point` is from the metadata of a TFLite file, and empty without: an input is
+    (x - mean) / std of what it stands for, `mean` and `std` having one number or one a channel;
+    `least` and `most` are the ends of its values; `labels` name the places or values of an output.
+    """
 
     name: str
     type: str
     shape: tuple[int | None, ...]
     scale: float = 0.0
     zero_point: int = 0
+    description: str = ""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    least: tuple[float, ...] = ()
+    most: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         shape = ", ".join("?" if n is None else str(n) for n in self.shape)
-        quantized = f", scale {self.scale:g}, zero point {self.zero_point}" if self.scale else ""
-        return f"{self.name}: {self.type} [{shape}]{quantized}"
+        text = f"{self.name}: {self.type} [{shape}]"
+        if self.scale:
+            text += f", scale {self.scale:g}, zero point {self.zero_point}"
+        if self.mean:
+            text += f", mean {_told(self.mean)}, std {_told(self.std)}"
+        return f"{text}: {self.description}" if self.description else text
+
+    def prepare(
+        self, values: Array, *, mean: Sequence[float] = (), std: Sequence[float] = ()
+    ) -> Array:
+        """Pixels, or other values, as this input takes them: normalized, quantized, as a batch.
+
+        `values` has the input's shape, or that without the first dimension. `mean` and `std` are
+        those of the file unless they are given. Where there are none, values of the input's own
+        type, or floats for an input of floats, are taken as they are. Raises InvalidArgument for
+        another shape, and where it is not known how to normalize.
+        """
+        array = np.asarray(values)
+        if array.ndim == len(self.shape) - 1 and self.shape[0] in (1, None):
+            array = array[np.newaxis]
+        fits = array.ndim == len(self.shape) and all(
+            size in (None, n) for n, size in zip(array.shape, self.shape, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join("?" if n is None else str(n) for n in self.shape)
+            raise InvalidArgument(
+                f"input {self.name!r} takes shape [{wanted}], not {list(np.shape(values))}"
+            )
+        return self._quantized(array, mean or self.mean, std or self.std)
+
+    def _quantized(self, array: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
+        dtype = np.dtype(self.type)
+        if not mean and not std:
+            if array.dtype == dtype or (array.dtype.kind == "f" and dtype.kind == "f"):
+                return np.ascontiguousarray(array, dtype)
+            raise InvalidArgument(
+                f"input {self.name!r} is {dtype} and the file does not say how {array.dtype} is "
+                "normalized: state mean= and std="
+            )
+        for numbers in (mean or (0.0,), std or (1.0,)):
+            if len(numbers) not in (1, array.shape[-1]):
+                raise InvalidArgument(
+                    f"input {self.name!r} has {array.shape[-1]} channels; mean and std have one "
+                    f"number or one for each, not {len(numbers)}"
+                )
+        lower, width = (np.asarray(each, np.float32) for each in (mean or (0,), std or (1,)))
+        real: Array = (array.astype(np.float32) - lower) / width
+        if dtype.kind == "f" or not self.scale:
+            return np.ascontiguousarray(real, dtype)
+        limits = np.iinfo(dtype)
+        steps: Array = np.rint(real / np.float32(self.scale)) + self.zero_point
+        return np.asarray(np.clip(steps, limits.min, limits.max), dtype)
 
 
 class SignatureDescription(Struct, frozen=True):
@@ -48,9 +126,10 @@ class Description(Struct, frozen=True):
     """What a file of a model holds; `str` of it is a text of a line for each.
 
     `kept_whole` says why the file is run as it is, and is empty where it is translated. `labels`
-    are those of the first list of labels that is packed into a TFLite file. `guessed_states`
-    are outputs and the inputs whose next values they seem to be: what `state="guess"` takes.
-    `parts` says for each part of the file that stays as it is, beside what is translated, why.
+    are those of the first output that has some, or of the first list that is packed into the file.
+    `guessed_states` are outputs and the inputs whose next values they seem to be: what
+    `state="guess"` takes. `parts` says for each part of the file that stays as it is, beside what
+    is translated, why.
     """
 
     path: str
@@ -93,21 +172,35 @@ class Description(Struct, frozen=True):
 
 
 def described(
-    path: str | os.PathLike[str], model: Model, signatures: Sequence[SignatureDescription] = ()
+    path: str | os.PathLike[str],
+    model: Model,
+    signatures: Sequence[SignatureDescription] = (),
+    metadata: Metadata | None = None,
 ) -> Description:
-    """What a model that was loaded from a file holds."""
+    """What a model that was loaded from a file holds, and what the file's metadata say of it."""
     main, reasons = model.main, _reasons(model)
     is_whole = bool(reasons) and len(main.operations) == 1
+    files = _label_files(path) if metadata is not None else {}
     old, new = ({getattr(pair, side) for pair in model.state} for side in ("input", "output"))
+    outputs = _told_of(
+        _ports(model, [n for p, n in enumerate(main.output_indexes) if p not in new]),
+        () if metadata is None else metadata.outputs,
+        files,
+    )
+    labels = next((port.labels for port in outputs if port.labels), ())
     return Description(
         path=os.fspath(path),
         operations=len(main.operations),
         kept_whole=reasons[0] if is_whole else "",
-        inputs=_ports(model, [n for p, n in enumerate(main.input_indexes) if p not in old]),
-        outputs=_ports(model, [n for p, n in enumerate(main.output_indexes) if p not in new]),
+        inputs=_told_of(
+            _ports(model, [n for p, n in enumerate(main.input_indexes) if p not in old]),
+            () if metadata is None else metadata.inputs,
+            files,
+        ),
+        outputs=outputs,
         states=_ports(model, [n for p, n in enumerate(main.input_indexes) if p in old]),
         signatures=tuple(signatures),
-        labels=_labels(path),
+        labels=labels or next((files[name] for name in files if "label" in name.lower()), ()),
         guessed_states=tuple(guessed_states(model).items()),
         parts=() if is_whole else reasons,
     )
@@ -136,15 +229,43 @@ def _reasons(model: Model) -> tuple[str, ...]:
     )
 
 
-def _labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The lines of the first file of labels in the archive behind a TFLite file."""
+def _told(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
+
+
+def _told_of(
+    ports: Sequence[PortDescription],
+    metadata: Sequence[PortMetadata],
+    files: Mapping[str, tuple[str, ...]],
+) -> tuple[PortDescription, ...]:
+    """Inputs or outputs with what metadata say of them, in the same order."""
+    told = [*metadata[: len(ports)], *[None] * (len(ports) - len(metadata))]
+    return tuple(
+        port
+        if each is None
+        else msgspec.structs.replace(
+            port,
+            description=" ".join(each.description.split())[:_MOST_SHOWN],
+            mean=each.mean,
+            std=each.std,
+            least=each.least,
+            most=each.most,
+            labels=next((files[name] for name in each.label_files if name in files), ()),
+        )
+        for port, each in zip(ports, told, strict=True)
+    )
+
+
+def _label_files(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """The lines of the files of labels in the archive behind a TFLite file, by their names."""
+    found: dict[str, tuple[str, ...]] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                if "label" in entry.filename.lower() and entry.file_size <= _MOST_BYTES:
+            for entry in archive.infolist()[:_MOST_FILES]:
+                if entry.filename.lower().endswith(".txt") and entry.file_size <= _MOST_BYTES:
                     with archive.open(entry) as file:
                         text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-                    return tuple(line.strip() for line in text.splitlines() if line.strip())
+                    found[entry.filename] = tuple(filter(None, map(str.strip, text.splitlines())))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
         pass  # A hostile archive raises any of them, also for other compression; it has no labels.
-    return ()
+    return found

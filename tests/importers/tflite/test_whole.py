@@ -118,6 +118,15 @@ def test_words_whose_scale_would_end_the_process_are_refused(tmp_path: Path, sca
         load(path)
 
 
+def test_inputs_that_litert_takes_to_be_there_must_not_be_left_out(tmp_path: Path) -> None:
+    tensors = [T("INT16", (1, 4), None, (1.0,), (0,)), T("INT32", (2,), np.zeros(2, np.int32))]
+    op = Op("STRIDED_SLICE", (0, 1, 1, -1), (2,), "StridedSliceOptions")
+    path = tmp_path / "slice.tflite"
+    path.write_bytes(tflite_file([*tensors, tensors[0]], [op], [0], [2]))
+    with pytest.raises(ModelError, match=r"operator 0 \(STRIDED_SLICE\): input 3 is left out"):
+        load(path)
+
+
 @pytest.mark.parametrize("type", ["FLOAT32", "INT64"])
 def test_tensors_of_rank_0_are_taken_and_given(tmp_path: Path, type: str) -> None:
     number = T(type, ())

@@ -15,10 +15,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from nnasync._core.formats.metadata import Metadata
 from nnasync._core.importers.description import SignatureDescription
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.conversion import convert
 from nnasync._core.importers.tflite.interface import Interface, Shapes, interface_of
+from nnasync._core.importers.tflite.metadata import ENTRY, read_metadata
 from nnasync._core.importers.tflite.operators import OPTIONS
 from nnasync._core.importers.tflite.tflite_file import File, read_file
 from nnasync._core.importers.tflite.wrapping import wrap as wrap_file
@@ -26,7 +28,7 @@ from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.memory import Pool
 
-__all__ = ["load", "signatures", "translate", "wrap"]
+__all__ = ["load", "metadata", "signatures", "translate", "wrap"]
 
 logger = logging.getLogger("nnasync.importers.tflite")
 
@@ -69,6 +71,13 @@ def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
         )
         for each in file.signatures
     )
+
+
+def metadata(path: _Path) -> Metadata:
+    """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
+    pool, file = _read(path)
+    offset, length = file.metadata.get(ENTRY, (0, 0))
+    return read_metadata(pool.view[offset : offset + length])
 
 
 def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:

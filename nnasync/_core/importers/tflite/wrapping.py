@@ -24,6 +24,26 @@ _CUSTOM, _FLEX, _EDGE_TPU = "CUSTOM ", "Flex", "edgetpu-custom-op"
 _VARIABLES = ("VAR_HANDLE", "HASHTABLE")
 _CONTROL = ("ThenSubgraphIndex", "ElseSubgraphIndex", "CondSubgraphIndex", "BodySubgraphIndex")
 
+_MAY_BE_LEFT_OUT: dict[str, int] = {
+    "CONV_2D": 2,
+    "CONV_3D": 2,
+    "CONV_3D_TRANSPOSE": 3,
+    "DEPTHWISE_CONV_2D": 2,
+    "FULLY_CONNECTED": 2,
+    "SVDF": 3,
+    "TRANSPOSE_CONV": 3,
+    **dict.fromkeys(
+        (
+            "BIDIRECTIONAL_SEQUENCE_LSTM",
+            "BIDIRECTIONAL_SEQUENCE_RNN",
+            "LSTM",
+            "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        ),
+        1,
+    ),
+}
+"""From which input on an operator's may be left out; all others LiteRT takes to be there."""
+
 _KINDS: dict[str, tuple[OperandType, float]] = {
     "FLOAT32": (OperandType.TENSOR_FLOAT32, 0.0),
     "FLOAT64": (OperandType.TENSOR_FLOAT32, 0.0),
@@ -90,6 +110,10 @@ def _check_operators(file: File) -> None:
 
 def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
     """Raise ModelError for an operator that LiteRT does not refuse, but that ends the process."""
+    needed = _MAY_BE_LEFT_OUT.get(operator.name, len(operator.inputs))
+    if -1 in operator.inputs[:needed] and not operator.name.startswith(_CUSTOM):
+        place = operator.inputs.index(-1)
+        raise ModelError(f"operator {operator.index} ({operator.name}): input {place} is left out")
     inputs, outputs = (
         [graph.tensors[index] for index in indexes if index >= 0]
         for indexes in (operator.inputs, operator.outputs)
