@@ -72,16 +72,21 @@ SCORES = {0: "probability", 6: [{0: "labels.txt", 2: 2}, {0: "readme.txt", 2: 1}
 WHOLE = {0: "classifier", 3: [{2: [IMAGE], 3: [SCORES]}]}
 
 
+def packed() -> bytes:
+    """An archive of two files, as it stands behind a TFLite file."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as files:
+        files.writestr("readme.txt", "made by hand")
+        files.writestr("labels.txt", "cat\ndog\n")
+    return archive.getvalue()
+
+
 def file_of(path: Path, metadata: bytes, kind: str = "UINT8") -> Path:
     """A file of one operator on an image, with metadata and two packed files."""
     quantized = ((1 / 128,), (128,)) if kind == "UINT8" else ((), ())
     image = T(kind, (1, 2, 2, 3), None, *quantized)
     graph = G([image, image], [Op("RELU", (0,), (1,))], [0], [1])
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as packed:
-        packed.writestr("readme.txt", "made by hand")
-        packed.writestr("labels.txt", "cat\ndog\n")
-    path.write_bytes(graphs_file([graph], (), {"TFLITE_METADATA": metadata}) + archive.getvalue())
+    path.write_bytes(graphs_file([graph], (), {"TFLITE_METADATA": metadata}) + packed())
     return path
 
 
