@@ -15,7 +15,7 @@ import numpy as np
 
 from nnasync import CompileOptions, Net, Options, Runtime, open_runtime, run
 from nnasync.cli.reference_networks import ReferenceNetwork, reference_networks
-from nnasync.cli.text import table
+from nnasync.cli.text import HelpFormatter, table
 from nnasync.devices import REFERENCE, figures_in, keep_figures
 from nnasync.errors import DeviceError, NNError, Refused
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
         "devices report these figures from then on. Power is energy where the machine tells it, "
         "else processor time.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "--device", action="append", metavar="NAME", help="only this device; may be repeated"

@@ -16,7 +16,7 @@ from nnasync.cli.argument_types import device, positive
 from nnasync.cli.hal_suite import run_hal_suite
 from nnasync.cli.interruption import interruptible
 from nnasync.cli.progress import Progress
-from nnasync.cli.text import table
+from nnasync.cli.text import HelpFormatter, table
 from nnasync.conformance import OWN_CASES, CaseResult, Path, Plan, Report, Selection, driver_facts
 from nnasync.conformance.parallel import run_parallel
 from nnasync.conformance.result_counts import Counts, Failure
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
         "requests and burst messages, priorities and deadlines, compilation caching. Exit code 1 "
         "if something failed; what the device says it does not support has not.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "place",

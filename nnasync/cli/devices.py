@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from nnasync import open_runtime, run
-from nnasync.cli.text import table
+from nnasync.cli.text import HelpFormatter, table
 from nnasync.device import Device
 from nnasync.devices import REFERENCE, EngineDevice, installed
 from nnasync.errors import NNError
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
         "before that nnasync's own devices have estimates. --json has the figures of all operand "
         "types. Devices that are not installed or do not start are listed with the reason.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=_command)

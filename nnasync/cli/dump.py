@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnasync import CompileOptions, Report, describe, load, open_runtime, run
+from nnasync.cli.text import HelpFormatter
 from nnasync.dump import memory_text, model_dot, model_text, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
@@ -34,7 +35,7 @@ def add_parser(commands: Any) -> None:
         "compile it, and show which device runs which step, in which way, and what crosses the "
         "borders.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL", help="file of the model")
     which = parser.add_mutually_exclusive_group()

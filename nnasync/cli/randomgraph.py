@@ -15,7 +15,7 @@ from typing import Any
 from nnasync import Options, open_runtime, run
 from nnasync.cli.argument_types import device, positive
 from nnasync.cli.interruption import interruptible
-from nnasync.cli.text import table
+from nnasync.cli.text import HelpFormatter, table
 from nnasync.conformance import driver_facts
 from nnasync.conformance.random_graphs import (
     KINDS,
@@ -67,7 +67,7 @@ def add_parser(commands: Any) -> None:
         "that fails is made small and saved with its inputs. Exit code 1 if one failed; what the "
         "device says it does not support has not.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "--device",
@@ -87,7 +87,10 @@ def add_parser(commands: Any) -> None:
         help="how many operations a model has (all)",
     )
     parser.add_argument(
-        "--type", choices=list(KINDS), help="the type of data that all operations work on (any)"
+        "--type",
+        metavar="TYPE",
+        choices=list(KINDS),
+        help=f"the type of data that all operations work on: {', '.join(KINDS)} (any)",
     )
     parser.add_argument(
         "--operations",

@@ -20,7 +20,7 @@ from nnasync.cli.argument_types import positive
 from nnasync.cli.daemon_thread import in_daemon_thread
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import Interruption, interruptible
-from nnasync.cli.text import milliseconds, table
+from nnasync.cli.text import HelpFormatter, milliseconds, table
 from nnasync.errors import InvalidArgument, MissedDeadline
 from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.tracing import Layer, Phase, Timeline, Tracer, write_trace
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
         description="Run a .tflite, .onnx or .nnm model. The first run is reported on its own; "
         "median and percentiles are those of the later ones.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL", help="file of the model")
     parser.add_argument(

@@ -13,6 +13,7 @@ import anyio
 from nnasync import Options, Priority, open_runtime, run, serve
 from nnasync.cli.argument_types import positive
 from nnasync.cli.interruption import interruptible
+from nnasync.cli.text import HelpFormatter
 from nnasync.devices import state_folder
 
 __all__ = ["add_parser"]
@@ -36,7 +37,7 @@ def add_parser(commands: Any) -> None:
         "a Unix socket. Its folder is made, and must be open to this user alone. Ends with Ctrl-C "
         "or SIGTERM.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--device", metavar="NAME", required=True, help="the device to serve")
     parser.add_argument(

@@ -1,12 +1,22 @@
-"""Plain text for terminals: tables, durations, the top of a vector."""
+"""Plain text for terminals: tables, durations, the help of a command."""
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 
-__all__ = ["milliseconds", "table"]
+__all__ = ["HelpFormatter", "milliseconds", "table"]
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps a description at the width of the terminal, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, wide: int = 0) -> str:

@@ -12,12 +12,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync.cli.text import milliseconds, table
+from nnasync.cli.text import HelpFormatter, milliseconds, table
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Struct
 
 __all__ = ["add_parser"]
 
+_EXAMPLES = """examples:
+  nnasync run model.tflite --repeat 100 --trace trace.json
+  nnasync trace trace.json
+  nnasync trace trace.json --json
+"""
 _LARGEST_BYTES = 2**30
 
 
@@ -56,6 +61,8 @@ def add_parser(commands: Any) -> None:
         description="Sum up a trace that `nnasync run --trace FILE` wrote: durations by layer and "
         "phase, of runs by network, and of times in the queue. To look at it, open the file at "
         "https://ui.perfetto.dev.",
+        epilog=_EXAMPLES,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a trace")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -30,6 +30,7 @@ LOADERS: Mapping[str, str] = {
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "signature": (".tflite",),
     "shapes": (".tflite", ".onnx"),
+    "form": (".tflite", ".onnx"),
 }
 """The suffixes of the files that an option is for."""
 
@@ -66,14 +67,15 @@ def load(
     file cannot be opened.
     """
     module, _, name = LOADERS[check_suffix(path)].partition(":")
-    if form is not None:
-        name = _loader_of(form, path)
-    options = {"signature": signature, "shapes": shapes}
+    options = {"signature": signature, "shapes": shapes, "form": form}
     given = {name: value for name, value in options.items() if value is not None}
     for option in given:
         if check_suffix(path) not in _OPTIONS[option]:
             kinds = " and ".join(_OPTIONS[option])
             raise InvalidArgument(f"{os.fspath(path)}: {option}= is for {kinds} files")
+    if form is not None:
+        del given["form"]
+        name = _loader_of(form)
     loader: Callable[..., Model] = getattr(importlib.import_module(module), name)
     model = with_states(loader(path, **given), state or {})
     main = model.main
@@ -87,12 +89,10 @@ def load(
     return model
 
 
-def _loader_of(form: str, path: str | os.PathLike[str]) -> str:
+def _loader_of(form: str) -> str:
     """The function of an importer that makes a model of this form."""
     if form not in _FORMS:
         raise InvalidArgument(f"form must be {' or '.join(map(repr, _FORMS))}, got {form!r}")
-    if check_suffix(path) == ".nnm":
-        raise InvalidArgument(f"{os.fspath(path)}: form= is for files that are translated")
     return _FORMS[form]
 
 

@@ -22,7 +22,7 @@ from nnasync.cli.bench.pinned_lowerings import lowering_settings
 from nnasync.cli.bench.rounds import run_rounds
 from nnasync.cli.inputs import read_input
 from nnasync.cli.interruption import interruptible
-from nnasync.cli.text import milliseconds, table
+from nnasync.cli.text import HelpFormatter, milliseconds, table
 from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import Array, ExecutionPreference, Model
 
@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
         "in flight. The devices take turns. Inputs are random. Without --device there is a row for "
         "each installed device, and one for what is chosen when all of them compete.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL", help="file of the model")
     parser.add_argument(

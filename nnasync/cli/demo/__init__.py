@@ -18,6 +18,7 @@ from nnasync.cli.demo.streams import read_truth
 from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
+from nnasync.cli.text import HelpFormatter
 
 __all__ = ["add_parser"]
 
@@ -45,7 +46,7 @@ def add_parser(commands: Any) -> None:
         help="play two live streams with deadlines",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--seconds", type=_seconds, default=60.0, metavar="S", help="length (60)")
     parser.add_argument("--camera", type=int, metavar="N", help="see through /dev/videoN")
