@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nnasync import Options
-from nnasync.cli.text import table
+from nnasync.cli.text import HelpFormatter, table
 from nnasync.devices import InstalledDevice, installed, state_folder
 from nnasync.machine import (
     Costs,
@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
         "which engines are there, and what stands in the way of quick and even answers, with a way "
         "to mend each. The costs are measured once, in some tens of milliseconds, and kept.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--again", action="store_true", help="measure the costs anew")
     parser.add_argument("--json", action="store_true", help="print JSON")
