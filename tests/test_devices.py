@@ -15,6 +15,8 @@ from tests.compilation.rig import FakeEngine, ManualClock, way
 from tests.installing import install, installing
 from tests.rigs import ROW, doubler, runtime
 
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop("What is installed is so on every loop.")]
+
 HALF = PerformanceInfo(0.5, 0.5)
 
 
@@ -97,3 +99,14 @@ def test_engines_are_imported_when_they_are_used() -> None:
     assert engine.name == "mine"
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         getattr(devices, "Nothing")  # noqa: B009
+
+
+async def test_a_device_that_is_not_installed_says_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nnasync._core.drivers.is_importable", lambda package: False)
+    async with nn.open_runtime() as rt:
+        with pytest.raises(nn.InvalidArgument, match=r"pip install 'nnasync\[litert\]'"):
+            await rt.compile(doubler(), devices=["litert-cpu"])
+        with pytest.raises(nn.InvalidArgument, match="there are: nnasync-reference$"):
+            await rt.compile(doubler(), devices=["nothing"])

@@ -11,6 +11,8 @@ import msgspec
 from nnasync._core.compilation import REFERENCE, calibrated, read_calibration
 from nnasync._core.deferred import deferred
 from nnasync._core.drivers import (
+    DRIVERS,
+    absence,
     built_in,
     check_installed,
     comes_with_nnasync,
@@ -134,7 +136,8 @@ class Devices:
             if device.name == name:
                 return device
         names = ", ".join(device.name for device in self.all)
-        raise InvalidArgument(f"no device {name!r} in this runtime; there are: {names}")
+        missing = f"; {reason}" if name in DRIVERS and (reason := absence(name)) else ""
+        raise InvalidArgument(f"no device {name!r} in this runtime; there are: {names}{missing}")
 
     async def candidates(
         self, wanted: Sequence[str | Device | OlderDevice] | None

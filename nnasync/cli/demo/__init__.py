@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from nnasync.cli.demo.summary import summarize, text
 from nnasync.cli.demo.view import PlainView, RichView
 from nnasync.cli.demo_data import VideoTruth, WordsTruth
 from nnasync.cli.text import HelpFormatter
+from nnasync.errors import InvalidArgument
 
 __all__ = ["add_parser"]
 
@@ -89,6 +91,8 @@ def _seconds(value: str) -> float:
 
 
 def _command(arguments: argparse.Namespace) -> int:
+    if importlib.util.find_spec("av") is None:
+        raise InvalidArgument("the demo decodes media: python -m pip install 'nnasync[demo]'")
     options = DemoOptions(
         seconds=arguments.seconds,
         alone_seconds=arguments.alone_seconds,

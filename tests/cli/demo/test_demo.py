@@ -196,3 +196,11 @@ def test_rich_view() -> None:
     told = out.getvalue()
     for part in ("hello", "two", "sees", "deadlines met", "80.00%", "97.0%"):
         assert part in told
+
+
+def test_a_missing_package_is_told_before_anything_is_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert main(["demo"]) == 1
+    assert "pip install 'nnasync[demo]'" in capsys.readouterr().err
