@@ -52,11 +52,18 @@ def _change(message: Any, others: Sequence[Any], source: random.Random) -> None:
     alike = [each for each in others if each.DESCRIPTOR is message.DESCRIPTOR]
     donor = getattr(source.choice(alike), field.name)
     if field.message_type is not None:
-        value.CopyFrom(donor)
+        value.CopyFrom(_copy(donor))
     elif isinstance(value, (str, bytes, float)):
         setattr(message, field.name, donor)
     else:
         _set(message, field.name, source.choice((donor, source.choice(NUMBERS))))
+
+
+def _copy(message: Any) -> Any:
+    """A message apart: what is copied into a part of itself ends the process."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
 
 
 def _set(message: Any, name: str, number: int) -> None:
@@ -82,6 +89,6 @@ def _change_list(values: Any, source: random.Random) -> None:
         except ValueError:
             del values[place]
     elif kind == 1:
-        values.add().CopyFrom(values[place])
+        values.add().CopyFrom(_copy(values[place]))
     elif place != other:
-        values[place].CopyFrom(values[other])
+        values[place].CopyFrom(_copy(values[other]))

@@ -34,10 +34,12 @@ from nnasync.hal import (
 )
 
 if TYPE_CHECKING:
+    from nnasync._core.drivers.onnxruntime import fatal_files
     from nnasync._core.drivers.onnxruntime import lowering as lowering_of
     from nnasync._core.drivers.onnxruntime import plan as plans
     from nnasync._core.drivers.onnxruntime.plan import OnnxPlan
 else:
+    fatal_files = deferred("nnasync._core.drivers.onnxruntime.fatal_files")
     lowering_of = deferred("nnasync._core.drivers.onnxruntime.lowering")
     plans = deferred("nnasync._core.drivers.onnxruntime.plan")
 
@@ -109,7 +111,9 @@ class OnnxRuntimeEngine(EngineBase):
         sources: Sequence[int | Array] = range(len(main.input_indexes))
         outputs: Sequence[int] = range(len(main.output_indexes))
         if operation is not None:
-            session = open_session(file_of(model, operation), self._provider, threads)
+            file = file_of(model, operation)
+            fatal_files.check_file(file)
+            session = open_session(file, self._provider, threads)
             sources = [_source(model, index) for index in operation.inputs[:-1]]
             outputs = [operation.outputs.index(index) for index in main.output_indexes]
         else:
