@@ -46,6 +46,7 @@ LOOKS_INSIDE = {
     "benchmarks/scheduling.py": "times workers and the thread of deadlines alone",
     "benchmarks/service_bursts.py": "takes the pinning of a burst's thread away",
     "scripts/devices_doc.py": "asks engines, without devices around them",
+    "scripts/onnx_nodes.py": "runs what the importer makes of ONNX's own tests",
     "scripts/tflite_doc.py": "writes down the tables of the importer",
 }
 """Of benchmarks and scripts, those that measure or write down what is inside."""

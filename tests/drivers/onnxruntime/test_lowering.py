@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,6 +84,61 @@ def test_agrees_with_the_reference(name: str, type: OperandType) -> None:
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
     else:
         assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def gathering() -> Model:
+    builder = nn.ModelBuilder("rows")
+    places = builder.input("places", (2, 2), type=OperandType.TENSOR_INT32)
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    builder.output("y", builder.operation(OperationType.GATHER, table, 0, places))
+    return builder.build()
+
+
+def test_places_that_are_computed_are_looked_up() -> None:
+    model, places = gathering(), np.array([[0, 3], [2, 2]], np.int32)
+    (got,) = run(OnnxRuntimeEngine(), model, [places])
+    (wanted,) = run(ReferenceEngine(), model, [places])
+    assert (got == wanted).all()
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_places_beyond_the_end_fail(wrong: int) -> None:
+    places = np.array([[0, wrong], [2, 2]], np.int32)
+    for engine in (OnnxRuntimeEngine(), ReferenceEngine()):
+        with pytest.raises((nn.GeneralFailure, nn.ModelError)):
+            run(engine, gathering(), [places])
+
+
+def recurrent(*, time_major: bool, peepholes: bool, type: OperandType = F32) -> Model:
+    """An LSTM of 5 features and 4 units, whose states come in and go out."""
+    builder = nn.ModelBuilder("lstm")
+    dtype = np.float32 if type == F32 else np.float16
+    x = builder.input("x", (6, 2, 5) if time_major else (2, 6, 5), type=type)
+    states = [builder.input(name, (2, 4), type=type) for name in ("h", "c")]
+    shapes = [(4, 5)] * 4 + [(4, 4)] * 4 + [(4,)] * 3 + [(4,)] * 4
+    numbers: list[Any] = [RNG.standard_normal(shape).astype(dtype) for shape in shapes]
+    if not peepholes:
+        numbers[8:11] = [None] * 3
+    scalars = [4, dtype(0), dtype(0), time_major]
+    kind = OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM
+    operands = [x, *numbers, None, None, *states, *scalars, *[None] * 4]
+    results = builder.operation_outputs(kind, *operands, outputs=[None] * 3)
+    for name, result in zip("yhc", results, strict=True):
+        builder.output(f"new_{name}", result)
+    return builder.build()
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("peepholes", [True, False])
+def test_lstm_agrees_with_the_reference(time_major: bool, peepholes: bool) -> None:
+    for type, tolerance in ((F32, 1e-5), (F16, 1e-2)):
+        model = recurrent(time_major=time_major, peepholes=peepholes, type=type)
+        inputs = samples(model)
+        got, wanted = (
+            run(engine, model, inputs) for engine in (OnnxRuntimeEngine(), ReferenceEngine())
+        )
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 def test_channels_stay_first_between_operations() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nnasync as nn
+from nnasync._core.importers.onnx import wrap
 from nnasync.hal import ErrorStatus
 from tests.importers.onnx.files import FLOAT, message, node, written
 
@@ -33,13 +34,13 @@ X = np.array([[1, 2], [3, 4]], np.float32)
 
 
 def squared(folder: Path, shape: Sequence[int | str] = (2, 2)) -> nn.Model:
-    """x times x, which is not among the HAL's operations."""
+    """x times x, as a whole file."""
     graph = message(
         [node("Einsum", ["x", "x"], ["y"], equation="ij,jk->ik")],
         [("x", FLOAT, shape)],
         [("y", FLOAT, shape)],
     )
-    return nn.load(written(folder, graph))
+    return wrap(written(folder, graph))
 
 
 async def test_on_every_path(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nnasync._core.importers.onnx.conversion import convert
+from nnasync._core.importers.onnx.conversion import convert, is_known
 from nnasync._core.importers.onnx.inference import with_inferred_outputs
 from nnasync._core.importers.onnx.onnx_file import (
     OnnxGraph,
@@ -22,6 +22,7 @@ from nnasync._core.importers.onnx.onnx_file import (
     without_stated_constants,
 )
 from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
+from nnasync._core.importers.onnx.raising import raised
 from nnasync._core.importers.onnx.splitting import convert_in_parts
 from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.errors import InvalidArgument, ModelError
@@ -45,15 +46,17 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
     """
     message, graph, outside = _read(path, shapes)
     name = Path(path).stem
+    newer, newer_graph = message, graph
     try:
-        model = convert(graph, name)
+        newer, newer_graph = raised(message, graph, is_known)
+        model = convert(newer_graph, name)
     except ModelError as error:
         reason = str(error)
     else:
         logger.info("%s: translated to %d operations", os.fspath(path), len(model.main.operations))
         return model
     try:
-        model = convert_in_parts(message, graph, name)
+        model = convert_in_parts(newer, newer_graph, name)
     except ModelError as error:
         reason = f"{reason}; in parts: {error}"
     else:
@@ -67,7 +70,8 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
 def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
     """The model in operations of the HAL; raises ModelError that says why it cannot be."""
     try:
-        return convert(_read(path, shapes)[1], Path(path).stem)
+        message, graph, _ = _read(path, shapes)
+        return convert(raised(message, graph, is_known)[1], Path(path).stem)
     except ModelError as error:
         raise _named(path, error) from error
 

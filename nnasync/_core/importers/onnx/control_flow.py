@@ -123,6 +123,7 @@ def _inner(
 ) -> OnnxScope:
     """The scope of a subgraph, in which these values stand for those around it."""
     inner = OnnxScope(graph, builder)
+    inner.budget = scope.budget
     for name in reads_of(graph):
         if name not in graph.constants:
             inner.borrow(scope, name, taken.get(name))

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from nnasync._core.importers.onnx import (
     control_flow,
     dense_layers,
+    einsum,
     elementwise,
+    functions,
     movement,
+    normalization,
     parts,
     quantization,
     recurrent,
+    reductions,
+    resizing,
+    selection,
     windows,
 )
 from nnasync._core.importers.onnx.folding import FOLDED, fold, with_constants
 from nnasync._core.importers.onnx.forms import Convert
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
+from nnasync._core.importers.onnx.patterns import MATCHED, with_patterns
 from nnasync._core.importers.onnx.preparation import Step, prepare
-from nnasync._core.importers.onnx.quantized_forms import with_floats
+from nnasync._core.importers.onnx.quantized_forms import QUANTIZED_FORMS, with_floats
 from nnasync._core.importers.onnx.scope import OnnxScope
 from nnasync._core.model import ModelBuilder
 from nnasync.errors import ModelError
 from nnasync.hal import Model
 
-__all__ = ["CONVERTERS", "convert", "convert_step"]
+__all__ = ["CONVERTERS", "convert", "convert_step", "is_known"]
 
 _OLDEST_OPSET = 11
 
@@ -31,7 +40,7 @@ def convert(graph: OnnxGraph, name: str) -> Model:
     """The model of a graph in operations of the HAL; raises ModelError that says what hinders."""
     if graph.opset < _OLDEST_OPSET:
         raise ModelError(f"has opset {graph.opset}, the oldest that is translated is 11")
-    graph = with_floats(with_constants(graph))
+    graph = _needed(with_patterns(with_floats(with_constants(graph))))
     _check_known(graph)
     builder = ModelBuilder(name)
     scope = OnnxScope(graph, builder)
@@ -46,6 +55,21 @@ def convert(graph: OnnxGraph, name: str) -> Model:
 def _convert_all(scope: OnnxScope) -> None:
     for step in prepare(scope.graph):
         convert_step(scope, step)
+
+
+def is_known(type: str) -> bool:
+    """Whether an operator is translated, or computed while a file is read."""
+    return any(type in each for each in (CONVERTERS, FOLDED, MATCHED, QUANTIZED_FORMS))
+
+
+def _needed(graph: OnnxGraph) -> OnnxGraph:
+    """The graph without operators whose results nobody uses."""
+    wanted, kept = {port.name for port in graph.outputs}, []
+    for node in reversed(graph.nodes):
+        if wanted.intersection(node.outputs):
+            kept.append(node)
+            wanted.update(node.reads)
+    return msgspec.structs.replace(graph, nodes=tuple(reversed(kept)))
 
 
 def _check_known(graph: OnnxGraph) -> None:
@@ -80,18 +104,28 @@ def convert_step(scope: OnnxScope, step: Step) -> None:
 
 def _fold(scope: OnnxScope, node: OnnxNode) -> bool:
     """Compute an operator now if all that it needs is known."""
-    arrays = [scope.array(name) for name in node.inputs if name]
-    if any(array is None for array in arrays):
+    found = [scope.array(name) for name in node.inputs]
+    arrays = [array for array in found if array is not None]
+    if len(arrays) < len(found):
         return False
-    scope.define(node.outputs[0], fold(node, [array for array in arrays if array is not None]))
+    results = fold(node, arrays, scope.budget)
+    for name, result in zip(node.outputs, results, strict=True):
+        if name:
+            scope.define(name, result)
     return True
 
 
 CONVERTERS: dict[str, Convert] = {
     **elementwise.CONVERTERS,
+    **functions.CONVERTERS,
     **dense_layers.CONVERTERS,
+    **einsum.CONVERTERS,
     **movement.CONVERTERS,
     **parts.CONVERTERS,
+    **normalization.CONVERTERS,
+    **reductions.CONVERTERS,
+    **resizing.CONVERTERS,
+    **selection.CONVERTERS,
     **quantization.CONVERTERS,
     **recurrent.CONVERTERS,
     **windows.CONVERTERS,

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nnasync._core.formats.onnx import element_of
-from nnasync._core.importers.onnx.forms import Convert, is_float, outputs_of
-from nnasync._core.importers.onnx.preparation import Step, clip_bounds, normalization
+from nnasync._core.importers.onnx.axes import aligned, broadcast_shape
+from nnasync._core.importers.onnx.forms import Convert, is_float
+from nnasync._core.importers.onnx.maths import Maths
+from nnasync._core.importers.onnx.preparation import Step, clip_bounds
 from nnasync._core.importers.onnx.scope import OnnxScope, QuantizedView
 from nnasync._core.model import Value
-from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
-from nnasync.hal import OperandType, OperationType
-from nnasync.kernels.operation import Tensor
+from nnasync.hal import OperandType, OperationType, dtype_of
 
 __all__ = ["CONVERTERS"]
 
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
-_CASTS = frozenset({1, 6, 7, 10})
-
-
-def _unary(type: OperationType) -> Convert:
-    def convert(scope: OnnxScope, step: Step) -> None:
-        scope.emit(step, type, scope.input(step.node, 0))
-
-    return convert
+_CASTS = frozenset({1, 6, 7, 9, 10})
 
 
 def _arithmetic(type: OperationType, *, quantized: bool = True) -> Convert:
@@ -37,37 +32,118 @@ def _arithmetic(type: OperationType, *, quantized: bool = True) -> Convert:
             if all(view is not None and view.type == target.type for view in views):
                 scope.emit_quantized(target, type, *views, step.activation)
                 return
-        a, b = scope.input(step.node, 0), scope.input(step.node, 1)
-        if not is_float(a) and (type == OperationType.DIV or step.activation):
-            raise ModelError("divides integers, or fuses an activation to them")
-        scope.emit(step, type, a, b, step.activation)
+        (a, b), shape = aligned(scope, step.node.inputs)
+        if is_float(a):
+            scope.emit(step, type, a, b, step.activation, shape=shape)
+            return
+        if a.type != OperandType.TENSOR_INT32 or step.activation:
+            raise ModelError(f"computes {OperandType(a.type).name}, or fuses an activation to it")
+        if type == OperationType.DIV:
+            scope.define(step.output, _whole_quotient(Maths(scope), a, b), shape)
+            return
+        scope.emit(step, type, a, b, 0, shape=shape)
 
     return convert
+
+
+def _whole_quotient(maths: Maths, a: Value, b: Value) -> Value:
+    """A quotient rounded toward 0, where the HAL rounds down."""
+    size = maths.div(maths.abs(a), maths.abs(b))
+    differ = maths.apply(
+        OperationType.NOT_EQUAL,
+        maths.pair(OperationType.LESS, a, 0),
+        maths.pair(OperationType.LESS, b, 0),
+    )
+    return maths.select(differ, maths.neg(size), size)
+
+
+def _remainder(scope: OnnxScope, step: Step) -> None:
+    """What is left of a division: with the sign of the divisor, or with `fmod` of the dividend."""
+    (a, b), shape = aligned(scope, step.node.inputs)
+    maths, keeps_sign = Maths(scope), bool(step.node.attribute("fmod", 0))
+    if keeps_sign:
+        sizes = maths.abs(a), maths.abs(b)
+        rest = _rest(maths, *sizes)
+        negative = maths.pair(OperationType.LESS, a, 0)
+        result = maths.select(negative, maths.neg(rest), rest)
+    elif is_float(a):
+        raise ModelError("takes the sign of the divisor, of floats")
+    else:
+        result = _rest(maths, a, b)
+    scope.define(step.output, result, shape)
+
+
+def _rest(maths: Maths, a: Value, b: Value) -> Value:
+    quotient = maths.div(a, b)
+    whole = maths.floor(quotient) if is_float(a) else quotient
+    return maths.sub(a, maths.mul(whole, b))
+
+
+def _power(scope: OnnxScope, step: Step) -> None:
+    """A power; of a constant exponent often something cheaper."""
+    exponent = scope.array(step.node.inputs[1])
+    number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else None
+    whole = broadcast_shape([scope.shape(name) for name in step.node.inputs])
+    if number in (1.0, 2.0, 3.0, 0.5) and whole == scope.shape(step.node.inputs[0]):
+        (x,), shape = aligned(scope, step.node.inputs[:1])
+        scope.define(step.output, _simple_power(Maths(scope), x, number), shape)
+        return
+    (x, y), shape = aligned(scope, step.node.inputs)
+    if not is_float(x):
+        raise ModelError("raises integers to a power other than 1, 2 or 3")
+    y = Maths(scope).cast(y, OperandType(x.type))
+    scope.emit(step, OperationType.POW, x, y, shape=shape)
+
+
+def _simple_power(maths: Maths, x: Value, number: float) -> Value:
+    if number == 0.5:
+        return maths.sqrt(x)
+    y = maths.mul(x, 1) if number == 1.0 else maths.square(x)
+    return maths.mul(y, x) if number == 3.0 else y
 
 
 def _binary(type: OperationType) -> Convert:
     """A function of two numbers, or of more by repetition."""
+    return _repeated(lambda maths, a, b: maths.apply(type, a, b))
 
+
+def _equal(scope: OnnxScope, step: Step) -> None:
+    """Whether two are equal; the HAL's REDUCE_MAX of -inf alone gives the lowest finite number."""
+    (a, b), shape = aligned(scope, step.node.inputs)
+    known = scope.array(step.node.inputs[1])
+    if known is not None and known.size == 1 and is_float(a) and np.isneginf(known).all():
+        lowest = float(np.finfo(known.dtype).min)
+        scope.define(step.output, Maths(scope).pair(OperationType.LESS_EQUAL, a, lowest), shape)
+        return
+    scope.emit(step, OperationType.EQUAL, a, b, shape=shape)
+
+
+def _repeated(function: Callable[[Maths, Value, Value], Value]) -> Convert:
     def convert(scope: OnnxScope, step: Step) -> None:
-        values = [scope.value(name) for name in step.node.inputs]
-        while len(values) > 2:
-            values[:2] = [scope.builder.operation(type, values[0], values[1])]
-        if len(values) == 1:
+        if len(step.node.inputs) == 1:
             scope.alias(step.output, step.node.inputs[0])
             return
-        scope.emit(step, type, *values)
+        (total, *others), shape = aligned(scope, step.node.inputs)
+        for other in others:
+            total = function(Maths(scope), total, other)
+        scope.define(step.output, total, shape)
 
     return convert
 
 
-def _sum(scope: OnnxScope, step: Step) -> None:
-    total, *others = (scope.value(name) for name in step.node.inputs)
-    if not others:
-        scope.alias(step.output, step.node.inputs[0])
-        return
-    for other in others[:-1]:
-        total = scope.builder.operation(OperationType.ADD, total, other, 0)
-    scope.emit(step, OperationType.ADD, total, others[-1], 0)
+def _mean(scope: OnnxScope, step: Step) -> None:
+    maths, count = Maths(scope), len(step.node.inputs)
+    (total, *others), shape = aligned(scope, step.node.inputs)
+    for other in others:
+        total = maths.add(total, other)
+    scope.define(step.output, maths.mul(total, 1 / count), shape)
+
+
+def _prelu(scope: OnnxScope, step: Step) -> None:
+    (x, slope), shape = aligned(scope, step.node.inputs)
+    if not is_float(x):
+        raise ModelError(f"computes {OperandType(x.type).name}")
+    scope.emit(step, OperationType.PRELU, x, slope, shape=shape)
 
 
 def _relu(scope: OnnxScope, step: Step) -> None:
@@ -77,7 +153,8 @@ def _relu(scope: OnnxScope, step: Step) -> None:
         value = scope.builder.operation(OperationType.RELU, view, like=view)
         scope.define(step.output, QuantizedView(value))
         return
-    scope.emit(step, OperationType.RELU, scope.input(step.node, 0))
+    (x,), shape = aligned(scope, step.node.inputs)
+    scope.emit(step, OperationType.RELU, x, shape=shape)
 
 
 def _clip(scope: OnnxScope, step: Step) -> None:
@@ -86,27 +163,28 @@ def _clip(scope: OnnxScope, step: Step) -> None:
     }
     bounds = clip_bounds(constants, step.node)
     if bounds is None:
-        raise ModelError("its bounds must be constant")
-    x = scope.input(step.node, 0)
+        _clip_between(scope, step)
+        return
+    (x,), shape = aligned(scope, step.node.inputs[:1])
     named = {(0.0, 6.0): OperationType.RELU6, (-1.0, 1.0): OperationType.RELU1}
     if bounds in named and is_float(x):
-        scope.emit(step, named[bounds], x)
+        scope.emit(step, named[bounds], x, shape=shape)
         return
-    if bounds[0] > bounds[1]:
-        raise ModelError(f"its bounds are {bounds[0]} and {bounds[1]}")
-    value = x
-    for type, bound in zip((OperationType.MAXIMUM, OperationType.MINIMUM), bounds, strict=True):
+    low, high = bounds
+    maths, value = Maths(scope), x
+    for type, bound in ((OperationType.MAXIMUM, min(low, high)), (OperationType.MINIMUM, high)):
         if np.isfinite(bound):
-            value = scope.builder.operation(type, value, _like(scope, x, bound))
-    if value is x:
-        scope.alias(step.output, step.node.inputs[0])
-    else:
-        scope.define(step.output, value)
+            value = maths.pair(type, value, bound)
+    scope.define(step.output, value, shape)
 
 
-def _like(scope: OnnxScope, x: Value, number: float) -> Value:
-    """A constant of one element of the type of x."""
-    return scope.builder.constant(np.asarray([number]), type=OperandType(x.type))
+def _clip_between(scope: OnnxScope, step: Step) -> None:
+    """Between bounds that are computed."""
+    (value,), shape = aligned(scope, step.node.inputs[:1])
+    for place, type in ((1, OperationType.MAXIMUM), (2, OperationType.MINIMUM)):
+        if scope.has(step.node, place):
+            value = Maths(scope).apply(type, value, scope.input(step.node, place))
+    scope.define(step.output, value, shape)
 
 
 def _squashed(type: OperationType, scale: float, zero_points: dict[OperandType, int]) -> Convert:
@@ -122,20 +200,10 @@ def _squashed(type: OperationType, scale: float, zero_points: dict[OperandType, 
         ):
             scope.emit_quantized(target, type, view)
             return
-        scope.emit(step, type, scope.input(step.node, 0))
+        (x,), shape = aligned(scope, step.node.inputs)
+        scope.emit(step, type, x, shape=shape)
 
     return convert
-
-
-def _elu(scope: OnnxScope, step: Step) -> None:
-    x = scope.input(step.node, 0)
-    scope.emit(step, OperationType.ELU, x, float(step.node.attribute("alpha", 1.0)))
-
-
-def _leaky(scope: OnnxScope, step: Step) -> None:
-    x = scope.input(step.node, 0)
-    slope = _like(scope, x, step.node.attribute("alpha", 0.01))
-    scope.emit(step, OperationType.PRELU, x, slope)
 
 
 def _hard_swish(scope: OnnxScope, step: Step) -> None:
@@ -143,70 +211,50 @@ def _hard_swish(scope: OnnxScope, step: Step) -> None:
     if target is not None and view is not None and view.type == target.type:
         scope.emit_quantized(target, OperationType.HARD_SWISH, view)
         return
-    scope.emit(step, OperationType.HARD_SWISH, scope.input(step.node, 0))
-
-
-def _hard_sigmoid(scope: OnnxScope, step: Step) -> None:
-    """max(0, min(1, alpha * x + beta))."""
-    x = scope.input(step.node, 0)
-    build = scope.builder.operation
-    scaled = build(OperationType.MUL, x, _like(scope, x, step.node.attribute("alpha", 0.2)), 0)
-    moved = build(OperationType.ADD, scaled, _like(scope, x, step.node.attribute("beta", 0.5)), 1)
-    scope.emit(step, OperationType.MINIMUM, moved, _like(scope, x, 1.0))
-
-
-def _reciprocal(scope: OnnxScope, step: Step) -> None:
-    x = scope.input(step.node, 0)
-    scope.emit(step, OperationType.DIV, _like(scope, x, 1.0), x, 0)
-
-
-def _normalize(scope: OnnxScope, step: Step) -> None:
-    """A batch normalization that no convolution took."""
-    outputs_of(step.node, 1)
-    found = normalization(scope.graph, step.node)
-    if found is None:
-        raise ModelError("its numbers must be constant")
-    x = scope.input(step.node, 0)
-    if not is_float(x):
-        raise ModelError("normalizes integers")
-    shape = (-1, *[1] * (len(x.shape) - 2))
-    factors, offsets = (
-        scope.builder.constant(each.reshape(shape), type=OperandType(x.type)) for each in found
-    )
-    scaled = scope.builder.operation(OperationType.MUL, x, factors, 0)
-    scope.emit(step, OperationType.ADD, scaled, offsets, 0)
+    (x,), shape = aligned(scope, step.node.inputs)
+    scope.emit(step, OperationType.HARD_SWISH, x, shape=shape)
 
 
 def _cast(scope: OnnxScope, step: Step) -> None:
     number = step.node.attribute("to", 0)
-    element, x = element_of(number), scope.input(step.node, 0)
+    element = element_of(number)
     if element is None or number not in _CASTS:
         raise ModelError(f"casts to element type {number}")
-    if x.type == element.operand:
+    _cast_to(scope, step, element.operand)
+
+
+def _cast_like(scope: OnnxScope, step: Step) -> None:
+    type, known = OperandType(scope.input(step.node, 1).type), scope.array(step.node.inputs[0])
+    if known is not None:
+        scope.define(step.output, known.astype(dtype_of(type)))
+        return
+    if type not in {element.operand for number in _CASTS if (element := element_of(number))}:
+        raise ModelError(f"casts to {type.name}")
+    _cast_to(scope, step, type)
+
+
+def _cast_to(scope: OnnxScope, step: Step, type: OperandType) -> None:
+    (x,), shape = aligned(scope, step.node.inputs[:1])
+    if x.type == type:
         scope.alias(step.output, step.node.inputs[0])
         return
-    if x.type == OperandType.TENSOR_BOOL8:
-        raise ModelError("casts truth values")
-    result = Tensor(type=element.operand, shape=x.shape)
-    value = scope.builder.operation(OperationType.CAST, x, output=result)
-    scope.define(step.output, value)
+    scope.define(step.output, Maths(scope).cast(x, type), shape)
 
 
 def _where(scope: OnnxScope, step: Step) -> None:
-    inputs: list[Input] = [scope.value(name) for name in step.node.inputs]
-    shapes = {scope.shape(name) for name in step.node.inputs}
-    if len(shapes) > 1:
-        raise ModelError("selects from tensors of several shapes")
-    scope.emit(step, OperationType.SELECT, *inputs)
+    (condition, a, b), shape = aligned(scope, step.node.inputs)
+    scope.define(step.output, Maths(scope).select(condition, a, b), shape)
 
 
 def _identity(scope: OnnxScope, step: Step) -> None:
-    outputs_of(step.node, 1)
-    if step.node.type == "Dropout" and scope.has(step.node, 2):
-        mode = scope.constant(step.node, 2, "training mode")
-        if mode.any():
-            raise ModelError("drops out while it runs")
-    scope.alias(step.output, step.node.inputs[0])
+    node = step.node
+    is_trained = node.type == "Dropout" and scope.has(node, 2)
+    if is_trained and scope.constant(node, 2, "training mode").any():
+        raise ModelError("drops out while it runs")
+    for mask in node.outputs[1:]:
+        if mask:
+            scope.define(mask, np.ones(scope.shape(node.inputs[0]), np.bool_))
+    scope.alias(step.output, node.inputs[0])
 
 
 CONVERTERS: dict[str, Convert] = {
@@ -214,38 +262,29 @@ CONVERTERS: dict[str, Convert] = {
     "Sub": _arithmetic(OperationType.SUB),
     "Mul": _arithmetic(OperationType.MUL),
     "Div": _arithmetic(OperationType.DIV, quantized=False),
-    "Sum": _sum,
-    "Pow": _binary(OperationType.POW),
+    "Mod": _remainder,
+    "Sum": _repeated(Maths.add),
+    "Mean": _mean,
+    "Pow": _power,
     "Max": _binary(OperationType.MAXIMUM),
     "Min": _binary(OperationType.MINIMUM),
-    "Equal": _binary(OperationType.EQUAL),
+    "Equal": _equal,
     "Greater": _binary(OperationType.GREATER),
     "GreaterOrEqual": _binary(OperationType.GREATER_EQUAL),
     "Less": _binary(OperationType.LESS),
     "LessOrEqual": _binary(OperationType.LESS_EQUAL),
     "And": _binary(OperationType.LOGICAL_AND),
     "Or": _binary(OperationType.LOGICAL_OR),
-    "Not": _unary(OperationType.LOGICAL_NOT),
+    "Xor": _binary(OperationType.NOT_EQUAL),
     "Where": _where,
-    "Abs": _unary(OperationType.ABS),
-    "Exp": _unary(OperationType.EXP),
-    "Floor": _unary(OperationType.FLOOR),
-    "Log": _unary(OperationType.LOG),
-    "Neg": _unary(OperationType.NEG),
-    "Sin": _unary(OperationType.SIN),
-    "Sqrt": _unary(OperationType.SQRT),
-    "Reciprocal": _reciprocal,
     "Relu": _relu,
     "Clip": _clip,
     "Sigmoid": _squashed(OperationType.LOGISTIC, 1 / 256, {_Q8: 0, _Q8S: -128}),
     "Tanh": _squashed(OperationType.TANH, 1 / 128, {_Q8: 128, _Q8S: 0}),
     "HardSwish": _hard_swish,
-    "HardSigmoid": _hard_sigmoid,
-    "Elu": _elu,
-    "LeakyRelu": _leaky,
-    "PRelu": _binary(OperationType.PRELU),
-    "BatchNormalization": _normalize,
+    "PRelu": _prelu,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Identity": _identity,
     "Dropout": _identity,
 }

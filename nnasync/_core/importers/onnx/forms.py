@@ -12,7 +12,7 @@ from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["Convert", "axis_of", "is_alike", "is_float", "move", "moved", "outputs_of"]
+__all__ = ["Convert", "axes_of", "axis_of", "is_alike", "is_float", "move", "moved", "outputs_of"]
 
 Convert = Callable[[OnnxScope, Step], None]
 """Turns one operator into operations; raises ModelError where it cannot."""
@@ -30,6 +30,14 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ModelError(f"axis {axis} is not one of a tensor of rank {rank}")
     return axis % rank
+
+
+def axes_of(scope: OnnxScope, node: OnnxNode) -> list[int] | None:
+    """Axes from an attribute or, in newer files, from input 1."""
+    if scope.has(node, 1):
+        return scope.integers(node, 1, "axes")
+    given = node.attribute("axes", None)
+    return None if given is None else list(given)
 
 
 def is_alike(view: Value | None, target: Target) -> bool:

@@ -3,11 +3,19 @@
 ONNX says that something is quantized by pairs of QuantizeLinear and DequantizeLinear around float
 operators. What comes out of a DequantizeLinear is kept as a view of the integers before it: an
 operation that can takes the integers, for anybody else they are converted.
+
+A value has the shape that ONNX gives it (`shape`) and that of its operand, which differ in two
+cases: the HAL has no tensors of rank 0, so their operand has shape [1], and few of its operations
+take more than four axes, so the operand of a tensor may have any shape with as many elements.
+It is brought to the one in the file for who asks for it (`value`), and to another one for
+converters that know what suits them (`reshaped`), which are all that can take high ranks.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,17 +23,23 @@ import numpy as np
 
 from nnasync import hal
 from nnasync._core.formats.onnx import element_of
+from nnasync._core.importers.onnx.folding import Budget
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync._core.importers.onnx.preparation import Step
 from nnasync._core.model import Value
+from nnasync._core.model.broadcasting import reshape_to
 from nnasync._core.model.control_flow import ControlFlow
 from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
-from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, Shape
+from nnasync.hal import Array, OperandType, OperationType, Shape
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["QuantizedConstant", "OnnxScope", "Target", "QuantizedView"]
+__all__ = ["MOST_AXES", "OnnxScope", "QuantizedConstant", "QuantizedView", "Target"]
 
+MOST_AXES = 4
+"""The highest rank that all operations take which a rank does not matter to."""
+
+_CONSTANTS = frozenset({"float16", "float32", "float64", "int32", "int64", "bool"})
 _BYTES: dict[np.dtype[Any], OperandType] = {
     np.dtype(np.uint8): OperandType.TENSOR_QUANT8_ASYMM,
     np.dtype(np.int8): OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
@@ -77,12 +91,15 @@ class OnnxScope:
     def __init__(self, graph: OnnxGraph, builder: ControlFlow) -> None:
         self.graph = graph
         self.builder = builder
+        self.budget = Budget()
         self.done: set[int] = set()
         self._values: dict[str, Value | Array | QuantizedView | QuantizedConstant] = dict(
             graph.constants
         )
         self._made: dict[str, Value] = {}
         self._uses = Counter(name for node in graph.nodes for name in node.reads)
+        self._shapes: dict[str, Shape] = {}
+        self._reshaped: dict[tuple[int, Shape], Value] = {}
         self._uses.update(port.name for port in graph.outputs)
         self._followers = {name: node for node in graph.nodes for name in node.reads}
 
@@ -98,13 +115,13 @@ class OnnxScope:
         scale, zero_point = 0.0, 0
         if element.scale:
             scale, zero_point = self._stated(port)
-        self._values[port.name] = self.builder.input(
-            port.name,
-            tuple(n or 0 for n in port.shape) or (1,),
-            type=element.operand,
-            scale=scale,
-            zero_point=zero_point,
+        shape = tuple(n or 0 for n in port.shape)
+        if len(shape) > MOST_AXES:
+            raise ModelError(f'input "{port.name}" has rank {len(shape)}')
+        value = self.builder.input(
+            port.name, shape or (1,), type=element.operand, scale=scale, zero_point=zero_point
         )
+        self.define(port.name, value, shape)
 
     def add_output(self, port: OnnxPort) -> None:
         """Make a port an output of the model; its shape must be the one that the file states."""
@@ -156,7 +173,38 @@ class OnnxScope:
         return [int(n) for n in self.constant(node, position, what).reshape(-1)]
 
     def value(self, name: str) -> Value:
-        """A name's value as an operand; integers that stand for floats are converted."""
+        """A name's value as an operand; integers that stand for floats are converted.
+
+        Raises ModelError where its rank is more than an operation takes.
+        """
+        found, shape = self._operand(name), self._shapes.get(name)
+        if shape is None or found.shape == (shape or (1,)):
+            return found
+        if len(shape) > MOST_AXES:
+            raise ModelError(f"has an input of rank {len(shape)}")
+        return self.reshape(found, shape or (1,))
+
+    def reshaped(self, name: str, shape: Sequence[int]) -> Value:
+        """A name's value as an operand of another shape with as many elements."""
+        known = self.array(name)
+        if known is not None:
+            wanted = np.ascontiguousarray(known.reshape(shape))
+            return self._made_of(name, wanted)
+        return self.reshape(self._operand(name), shape)
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """An operand in another shape with as many elements; each is made once."""
+        key = value.index, tuple(shape)
+        made = self._reshaped.get(key)
+        if made is None:
+            made = self._reshaped[key] = reshape_to(self, value, key[1])
+        return made
+
+    def value_of_any_rank(self, name: str) -> Value:
+        """A name's value as an operand, which has another shape where its rank is 0 or high."""
+        return self._operand(name)
+
+    def _operand(self, name: str) -> Value:
         found = self._values.get(name)
         if isinstance(found, Value):
             return found
@@ -209,7 +257,9 @@ class OnnxScope:
         return found if isinstance(found, QuantizedConstant) else None
 
     def shape(self, name: str) -> Shape:
-        """The shape of a name's value."""
+        """The shape of a name's value in the file; () where it has rank 0."""
+        if name in self._shapes:
+            return self._shapes[name]
         found = self._values.get(name)
         if isinstance(found, QuantizedView):
             return found.value.shape
@@ -243,17 +293,27 @@ class OnnxScope:
 
     # -- writing
 
-    def define(self, name: str, value: Value | Array | QuantizedView | QuantizedConstant) -> None:
-        """Give a name its value."""
+    def define(
+        self,
+        name: str,
+        value: Value | Array | QuantizedView | QuantizedConstant,
+        shape: Shape | None = None,
+    ) -> None:
+        """Give a name its value; `shape` is the one in the file, where the operand has another."""
         if name in self._values:
             raise ModelError(f'"{name}" is written twice')
         self._values[name] = value
+        operand = value.value if isinstance(value, QuantizedView) else value
+        if shape is not None and isinstance(operand, Value) and operand.shape != shape:
+            if math.prod(shape) != math.prod(operand.shape):
+                raise ModelError(f"gives shape {list(operand.shape)} instead of {list(shape)}")
+            self._shapes[name] = shape
 
-    def alias(self, name: str, other: str) -> None:
-        """Give a name the value of another."""
+    def alias(self, name: str, other: str, shape: Shape | None = None) -> None:
+        """Give a name the value of another, in another shape if one is given."""
         if other not in self._values:
             raise ModelError(f'"{other}" is used before an operator writes it')
-        self.define(name, self._values[other])
+        self.define(name, self._values[other], self.shape(other) if shape is None else shape)
 
     def borrow(
         self, other: OnnxScope, name: str, operand: Value | None = None, as_name: str = ""
@@ -267,12 +327,12 @@ class OnnxScope:
             raise ModelError(f'"{name}" is used before an operator writes it')
         if operand is not None:
             found = QuantizedView(operand) if isinstance(found, QuantizedView) else operand
-        self.define(as_name or name, found)
+        self.define(as_name or name, found, other.shape(name))
 
-    def emit(self, step: Step, type: OperationType, *inputs: Input) -> Value:
-        """Add a float operation whose result is the step's."""
+    def emit(self, step: Step, type: int, *inputs: Input, shape: Shape | None = None) -> Value:
+        """Add a float operation whose result is the step's, of this shape in the file."""
         value = self.builder.operation(type, *inputs, name=step.output)
-        self.define(step.output, value)
+        self.define(step.output, value, shape)
         return value
 
     def emit_quantized(
@@ -297,11 +357,9 @@ class OnnxScope:
             return self.builder.operation(OperationType.DEQUANTIZE, found.value, output=tensor)
         if isinstance(found, QuantizedConstant):
             found = found.array
-        if found.dtype.kind not in "fib" or found.dtype == np.int8 or not found.size:
-            raise ModelError(f'constant "{name}" is {found.dtype}{list(found.shape)}')
-        return self.builder.constant(np.ascontiguousarray(found), name=name)
+        return self._made_of(name, np.ascontiguousarray(found))
 
-
-def per_channel(scales: Array, axis: int) -> ChannelQuant:
-    """Scales along an axis."""
-    return ChannelQuant(tuple(float(scale) for scale in scales.reshape(-1)), axis)
+    def _made_of(self, name: str, array: Array) -> Value:
+        if array.dtype.name not in _CONSTANTS or not array.size:
+            raise ModelError(f'constant "{name}" is {array.dtype}{list(array.shape)}')
+        return self.builder.constant(array, name=name)

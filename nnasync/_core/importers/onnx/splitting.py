@@ -24,6 +24,7 @@ from nnasync._core.importers.onnx.folding import with_constants
 from nnasync._core.importers.onnx.inference import inferred
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync._core.importers.onnx.parts import Part, part_node
+from nnasync._core.importers.onnx.patterns import with_patterns
 from nnasync._core.importers.onnx.preparation import prepare
 from nnasync._core.importers.onnx.quantized_forms import with_floats
 from nnasync._core.importers.onnx.scope import OnnxScope
@@ -58,7 +59,7 @@ _LEAST_WORK = 10_000_000
 
 def convert_in_parts(message: Any, graph: OnnxGraph, name: str) -> Model:
     """The model of a graph of which parts stay ONNX; raises ModelError where that does not pay."""
-    graph = with_constants(graph)
+    graph = with_patterns(with_constants(graph))
     ports = inferred(message, graph)
     failed = _failing(graph, ports)
     _check_pays(graph, failed)

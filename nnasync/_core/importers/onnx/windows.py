@@ -1,51 +1,60 @@
-"""Operators that slide windows over images with channels first: convolutions, pools, resizing."""
+"""Operators that slide windows over images with channels first: convolutions and pools."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from nnasync._core.importers.onnx.forms import Convert, is_alike, is_float, outputs_of
+from nnasync._core.importers.onnx.moving import cut, joined_along
 from nnasync._core.importers.onnx.onnx_file import OnnxNode
 from nnasync._core.importers.onnx.preparation import Step
 from nnasync._core.importers.onnx.scope import OnnxScope, QuantizedView
 from nnasync._core.importers.onnx.weights import WeightedLayer, quantized_layer
 from nnasync._core.model import Value
-from nnasync._core.model.graph import Input
+from nnasync._core.model.graph import Input, int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperationType, PaddingScheme, Shape
 
 __all__ = ["CONVERTERS"]
 
 _CHANNELS_FIRST = True
-_MOST_PIXELS = 2**20
-_ROUNDING: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-_HALF, _CORNERS = "half_pixel", "align_corners"
 
 
 def _spatial(node: OnnxNode, name: str) -> tuple[int, int]:
-    """Two numbers of an attribute, (rows, columns); 1 each by default."""
-    given = node.attribute(name, [1, 1])
+    """Two numbers of an attribute, (rows, columns); 1 each by default, and for rows of a line."""
+    given = list(node.attribute(name, [1, 1]))
+    if len(given) == 1:
+        given = [1, *given]
     if len(given) != 2:
         raise ModelError(f"has {name} of {len(given)} dimensions, 2 are translated")
     return int(given[0]), int(given[1])
 
 
-def _pads(node: OnnxNode, known: Shape, size: tuple[int, int]) -> list[Input]:
+def _image(scope: OnnxScope, node: OnnxNode) -> Shape:
+    """The shape of the input as images; lines are images of one row."""
+    shape = scope.shape(node.inputs[0])
+    if len(shape) not in (3, 4):
+        raise ModelError(f"has an input of rank {len(shape)}, 3 and 4 are translated")
+    return shape if len(shape) == 4 else (*shape[:2], 1, shape[2])
+
+
+def _finish(scope: OnnxScope, step: Step, y: Value) -> None:
+    """Make images the result; lines again where the input was lines."""
+    is_line = len(scope.shape(step.node.inputs[0])) == 3
+    scope.define(step.output, y, (*y.shape[:2], y.shape[3]) if is_line else y.shape)
+
+
+def _pads(node: OnnxNode, known: Shape, size: tuple[int, int]) -> list[int]:
     """Padding (left, right, top, bottom)."""
     mode = node.attribute("auto_pad", "NOTSET")
     if mode == "VALID":
         return [0, 0, 0, 0]
     if mode == "NOTSET":
-        top, left, bottom, right = node.attribute("pads", [0, 0, 0, 0])
-        return [int(left), int(right), int(top), int(bottom)]
+        given = [int(n) for n in node.attribute("pads", [0, 0, 0, 0])]
+        top, left, bottom, right = given if len(given) == 4 else (0, given[0], 0, given[1])
+        return [left, right, top, bottom]
     strides, dilations = _spatial(node, "strides"), _spatial(node, "dilations")
     ends: list[tuple[int, int]] = []
     for place in (1, 0):
@@ -59,16 +68,20 @@ def _pads(node: OnnxNode, known: Shape, size: tuple[int, int]) -> list[Input]:
 
 def _convolution(scope: OnnxScope, step: Step) -> None:
     node = step.node
-    shape = scope.shape(node.inputs[0])
+    shape = _image(scope, node)
     weights = scope.constant(node, 1, "weights")
-    if len(shape) != 4 or weights.ndim != 4:
-        raise ModelError(f"has an input of rank {len(shape)}, 4 is translated")
+    if weights.ndim != len(scope.shape(node.inputs[0])):
+        raise ModelError(f"has weights of rank {weights.ndim}")
+    is_line = weights.ndim == 3
+    weights = weights[:, :, np.newaxis] if is_line else weights
     groups = int(node.attribute("group", 1))
     type, order = _kind(groups, shape[1], weights.shape)
-    layer = quantized_layer(scope, step, order, 3 if type == OperationType.DEPTHWISE_CONV_2D else 0)
+    axis = 3 if type == OperationType.DEPTHWISE_CONV_2D else 0
+    layer = None if is_line else quantized_layer(scope, step, order, axis)
     target = scope.target(step)
     if layer is None or target is None:
-        target, layer = None, _float_layer(scope, step, weights, order)
+        x = scope.reshaped(node.inputs[0], shape)
+        target, layer = None, _float_layer(scope, step, x, weights, order)
     inputs: list[Input] = [layer.x, layer.weights, layer.bias]
     inputs += _pads(node, shape, (weights.shape[2], weights.shape[3]))
     inputs += _across_first(_spatial(node, "strides"))
@@ -85,7 +98,7 @@ def _convolution(scope: OnnxScope, step: Step) -> None:
     if target is not None:
         scope.emit_quantized(target, type, *inputs)
     else:
-        scope.emit(step, type, *inputs)
+        _finish(scope, step, scope.builder.operation(type, *inputs))
 
 
 def _kind(groups: int, channels: int, weights: Shape) -> tuple[OperationType, tuple[int, ...]]:
@@ -98,10 +111,9 @@ def _kind(groups: int, channels: int, weights: Shape) -> tuple[OperationType, tu
 
 
 def _float_layer(
-    scope: OnnxScope, step: Step, weights: Array, order: tuple[int, ...]
+    scope: OnnxScope, step: Step, x: Value, weights: Array, order: tuple[int, ...]
 ) -> WeightedLayer:
     node = step.node
-    x = scope.input(node, 0)
     if not is_float(x):
         raise ModelError("convolves integers")
     bias = np.zeros(weights.shape[0], weights.dtype)
@@ -114,34 +126,94 @@ def _float_layer(
     return WeightedLayer(x, scope.builder.constant(moved), scope.builder.constant(bias))
 
 
-def _across_first(numbers: tuple[int, int]) -> list[Input]:
+def _across_first(numbers: tuple[int, int]) -> list[int]:
     return [numbers[1], numbers[0]]
 
 
 def _transposed(scope: OnnxScope, step: Step) -> None:
+    """A transposed convolution; what a file adds to the output is padding taken away, or added."""
     node = step.node
-    shape, weights = scope.shape(node.inputs[0]), scope.constant(node, 1, "weights")
-    if len(shape) != 4 or weights.ndim != 4:
-        raise ModelError("has an input of another rank than 4")
-    if node.attribute("group", 1) != 1 or _spatial(node, "dilations") != (1, 1):
-        raise ModelError("has groups or dilations")
-    extra = node.attribute("output_padding", [0, 0])
-    if any(extra) or node.attribute("output_shape", None) or _mode(node) != "NOTSET":
-        raise ModelError("states the shape of its output")
-    window = _pads(node, shape, (weights.shape[2], weights.shape[3]))
-    window += [*_across_first(_spatial(node, "strides")), step.activation, _CHANNELS_FIRST]
-    order, type = (1, 2, 3, 0), OperationType.TRANSPOSE_CONV_2D
-    layer, target = quantized_layer(scope, step, order, 0), scope.target(step)
-    if layer is not None and target is not None:
-        scope.emit_quantized(target, type, layer.x, layer.weights, layer.bias, *window)
+    shape, weights = _image(scope, node), scope.constant(node, 1, "weights")
+    if len(scope.shape(node.inputs[0])) == 4 and _transposed_of_integers(
+        scope, step, shape, weights
+    ):
         return
-    x, filters = scope.input(node, 0), np.ascontiguousarray(weights.transpose(order))
-    if not is_float(x):
-        raise ModelError("convolves integers")
-    bias = np.zeros(filters.shape[0], weights.dtype)
+    weights = weights[:, :, np.newaxis] if weights.ndim == 3 else weights
+    x = scope.reshaped(node.inputs[0], shape)
+    if weights.ndim != 4 or not is_float(x):
+        raise ModelError(f"has weights of rank {weights.ndim}, or integers")
+    if _spatial(node, "dilations") != (1, 1):
+        raise ModelError("has dilations")
+    bias = np.zeros(weights.shape[1] * node.attribute("group", 1), weights.dtype)
     if scope.has(node, 2):
         bias = scope.constant(node, 2, "bias")
-    scope.emit(step, type, x, filters, bias, *window)
+    pads, missing = _transposed_pads(node, shape, (weights.shape[2], weights.shape[3]))
+    strides = _across_first(_spatial(node, "strides"))
+    groups = int(node.attribute("group", 1))
+    parts = _parts(scope, x, groups)
+    results = []
+    for part, filters, offsets in zip(
+        parts, np.split(weights, groups), np.split(bias, groups), strict=True
+    ):
+        matrix = np.ascontiguousarray(filters.transpose(1, 2, 3, 0))
+        inputs: list[Input] = [part, matrix, np.ascontiguousarray(offsets), *pads, *strides]
+        activation = 0 if missing else step.activation
+        type = OperationType.TRANSPOSE_CONV_2D
+        results.append(scope.builder.operation(type, *inputs, activation, _CHANNELS_FIRST))
+    y = results[0] if groups == 1 else joined_along(scope, results, 1)
+    if missing:
+        raise ModelError("pads its output by more than it takes away")
+    _finish(scope, step, y)
+
+
+def _transposed_of_integers(scope: OnnxScope, step: Step, shape: Shape, weights: Array) -> bool:
+    """Add a quantized operation, if the layer can be one."""
+    node = step.node
+    target = scope.target(step)
+    if target is None or node.attribute("group", 1) != 1 or _spatial(node, "dilations") != (1, 1):
+        return False
+    pads, missing = _transposed_pads(node, shape, (weights.shape[2], weights.shape[3]))
+    layer = None if missing else quantized_layer(scope, step, (1, 2, 3, 0), 0)
+    if layer is None:
+        return False
+    window = [*pads, *_across_first(_spatial(node, "strides")), step.activation, _CHANNELS_FIRST]
+    type = OperationType.TRANSPOSE_CONV_2D
+    scope.emit_quantized(target, type, layer.x, layer.weights, layer.bias, *window)
+    return True
+
+
+def _parts(scope: OnnxScope, x: Value, groups: int) -> list[Value]:
+    """The channels in groups."""
+    size = x.shape[1] // groups
+    whole = [range(n) for n in x.shape]
+    return [
+        cut(scope, x, [whole[0], range(n * size, (n + 1) * size), *whole[2:]])
+        for n in range(groups)
+    ]
+
+
+def _transposed_pads(node: OnnxNode, shape: Shape, size: tuple[int, int]) -> tuple[list[int], bool]:
+    """Padding (left, right, top, bottom), and whether there would have to be less than none."""
+    strides = _spatial(node, "strides")
+    extra = [*node.attribute("output_padding", [0, 0])]
+    extra = [0, *extra] if len(extra) == 1 else extra
+    stated = node.attribute("output_shape", None)
+    mode = _mode(node)
+    found: list[tuple[int, int]] = []
+    for place in (1, 0):
+        full = (shape[2 + place] - 1) * strides[place] + size[place] + extra[place]
+        if stated is None and mode in ("NOTSET", "VALID"):
+            left, right, top, bottom = _pads(node, shape, size)
+            begin, end = (left, right) if place else (top, bottom)
+        else:
+            sizes = [n * stride for n, stride in zip(shape[2:], strides, strict=True)]
+            if stated is not None:
+                sizes = [1, *stated][-2:]
+            total = max(full - sizes[place], 0)
+            less, more = total // 2, total - total // 2
+            begin, end = (less, more) if mode == "SAME_UPPER" else (more, less)
+        found.append((begin, end - extra[place]))
+    return [*found[0], *found[1]], any(n < 0 for pair in found for n in pair)
 
 
 def _mode(node: OnnxNode) -> str:
@@ -152,32 +224,65 @@ def _pool(type: OperationType) -> Convert:
     def convert(scope: OnnxScope, step: Step) -> None:
         node = step.node
         outputs_of(node, 1)
-        shape = scope.shape(node.inputs[0])
-        if len(shape) != 4:
-            raise ModelError(f"has an input of rank {len(shape)}, 4 is translated")
-        if _spatial(node, "dilations") != (1, 1) or node.attribute("ceil_mode", 0):
-            raise ModelError("has dilations, or rounds its size up")
-        size = _spatial(node, "kernel_shape")
+        shape = _image(scope, node)
+        if _spatial(node, "dilations") != (1, 1):
+            raise ModelError("has dilations")
+        size, strides = _spatial(node, "kernel_shape"), _spatial(node, "strides")
         pads = _pads(node, shape, size)
-        counts = node.attribute("count_include_pad", 0) and any(pads)
-        if counts and type == OperationType.AVERAGE_POOL_2D:
-            raise ModelError("counts the padding")
-        strides = _across_first(_spatial(node, "strides"))
-        window = [*pads, *strides, *_across_first(size), step.activation, _CHANNELS_FIRST]
-        _emit_pool(scope, step, type, window)
+        counted = bool(node.attribute("count_include_pad", 0))
+        if node.attribute("ceil_mode", 0):
+            pads, counted = _rounded_up(pads, shape, size, strides), counted and any(pads)
+        is_mean = type == OperationType.AVERAGE_POOL_2D
+        window: list[Input] = [*pads, *_across_first(strides), *_across_first(size)]
+        if is_mean and counted and any(pads):
+            _pool_with_border(scope, step, shape, pads, window)
+            return
+        _emit_pool(scope, step, type, [*window, step.activation, _CHANNELS_FIRST])
 
     return convert
 
 
+def _rounded_up(
+    pads: list[int], shape: Shape, size: tuple[int, int], strides: tuple[int, int]
+) -> list[int]:
+    """Padding with so much more at the end that the last window is there which begins inside."""
+    found = list(pads)
+    for place, (begin, end) in ((1, (0, 1)), (0, (2, 3))):
+        length = shape[2 + place]
+        rest = length + pads[begin] + pads[end] - size[place]
+        steps = -(-rest // strides[place])
+        if steps * strides[place] >= length + pads[begin]:
+            steps -= 1
+        found[end] += steps * strides[place] - rest if steps * strides[place] > rest else 0
+    return found
+
+
+def _pool_with_border(
+    scope: OnnxScope, step: Step, shape: Shape, pads: list[int], window: list[Input]
+) -> None:
+    """A mean that counts the padding: of an image with a border of zeros."""
+    if step.node.attribute("ceil_mode", 0):
+        raise ModelError("counts the padding, and rounds its size up")
+    left, right, top, bottom = pads
+    x = scope.reshaped(step.node.inputs[0], shape)
+    border = int32_array([[0, 0], [0, 0], [top, bottom], [left, right]])
+    padded = scope.builder.operation(OperationType.PAD, x, border)
+    inputs = [0, 0, 0, 0, *window[4:], step.activation, _CHANNELS_FIRST]
+    _finish(scope, step, scope.builder.operation(OperationType.AVERAGE_POOL_2D, padded, *inputs))
+
+
 def _global_pool(scope: OnnxScope, step: Step) -> None:
     shape = scope.shape(step.node.inputs[0])
+    is_mean = step.node.type == "GlobalAveragePool"
     if len(shape) != 4:
-        raise ModelError(f"has an input of rank {len(shape)}, 4 is translated")
+        lines = scope.reshaped(step.node.inputs[0], (*shape[:2], math.prod(shape[2:])))
+        kind = OperationType.MEAN if is_mean else OperationType.REDUCE_MAX
+        y = scope.builder.operation(kind, lines, int32_array([2]), 1 if is_mean else True)
+        scope.define(step.output, y, (*shape[:2], *[1] * (len(shape) - 2)))
+        return
     valid = int(PaddingScheme.VALID)
     window: list[Input] = [valid, 1, 1, shape[3], shape[2], 0, _CHANNELS_FIRST]
-    kind = OperationType.AVERAGE_POOL_2D
-    if step.node.type == "GlobalMaxPool":
-        kind = OperationType.MAX_POOL_2D
+    kind = OperationType.AVERAGE_POOL_2D if is_mean else OperationType.MAX_POOL_2D
     _emit_pool(scope, step, kind, window)
 
 
@@ -190,99 +295,8 @@ def _emit_pool(scope: OnnxScope, step: Step, type: OperationType, window: list[I
         value = scope.builder.operation(type, view, *window, like=view)
         scope.define(step.output, QuantizedView(value))
     else:
-        scope.emit(step, type, scope.input(step.node, 0), *window)
-
-
-def _resize(scope: OnnxScope, step: Step) -> None:
-    node = step.node
-    shape = scope.shape(node.inputs[0])
-    if len(shape) != 4 or node.attribute("axes", None) or node.attribute("antialias", 0):
-        raise ModelError("resizes in a way that is not translated")
-    if scope.has(node, 3):
-        sizes = scope.integers(node, 3, "sizes")
-        scales = [after / before for after, before in zip(sizes, shape, strict=True)]
-    else:
-        scales = [float(n) for n in scope.constant(node, 2, "scales").reshape(-1)]
-        sizes = [math.floor(n * scale) for n, scale in zip(shape, scales, strict=True)]
-    if tuple(sizes[:2]) != shape[:2] or min(sizes) < 1 or max(sizes[2:]) > _MOST_PIXELS:
-        raise ModelError(f"resizes {list(shape)} to {sizes}")
-    mode = node.attribute("mode", "nearest")
-    form = node.attribute("coordinate_transformation_mode", _HALF)
-    if form == "pytorch_half_pixel" and min(sizes[2:]) > 1:
-        form = _HALF
-    if mode == "linear":
-        type, flags = OperationType.RESIZE_BILINEAR, _linear(form, shape, sizes, scales)
-    elif mode == "nearest":
-        type = OperationType.RESIZE_NEAREST_NEIGHBOR
-        flags = _nearest(node, form, shape, sizes, scales)
-    else:
-        raise ModelError(f"has mode {mode}")
-    _emit_resize(scope, step, type, [sizes[3], sizes[2], _CHANNELS_FIRST, *flags])
-
-
-def _emit_resize(scope: OnnxScope, step: Step, type: OperationType, window: list[Input]) -> None:
-    view: Value | None = scope.quantized(step.node.inputs[0])
-    if view is not None and type == OperationType.RESIZE_NEAREST_NEIGHBOR:
-        value = scope.builder.operation(type, view, *window, like=view)
-        scope.define(step.output, QuantizedView(value))
-        return
-    scope.emit(step, type, scope.input(step.node, 0), *window)
-
-
-def _linear(form: str, shape: Shape, sizes: list[int], scales: list[float]) -> list[bool]:
-    """Flags align_corners and half_pixel_centers that mean the same."""
-    if form == _CORNERS:
-        return [True, False]
-    exact = all(
-        abs(n * scale - size) < 1e-4 * size
-        for n, scale, size in zip(shape, scales, sizes, strict=True)
-    )
-    if form not in (_HALF, "asymmetric") or not exact:
-        raise ModelError(f"has scales {scales} and coordinates {form}")
-    return [False, form == _HALF]
-
-
-def _nearest(
-    node: OnnxNode, form: str, shape: Shape, sizes: list[int], scales: list[float]
-) -> list[bool]:
-    """The flags with which the HAL takes the very same pixels."""
-    rounding = _ROUNDING.get(node.attribute("nearest_mode", "round_prefer_floor"))
-    if rounding is None:
-        raise ModelError("rounds in an unknown way")
-    wanted = [
-        rounding(_places(form, shape[axis], sizes[axis], scales[axis])).clip(0, shape[axis] - 1)
-        for axis in (2, 3)
-    ]
-    for corners, half in ((False, False), (False, True), (True, False)):
-        found = [_pixels(shape[axis], sizes[axis], corners, half) for axis in (2, 3)]
-        if all(np.array_equal(a, b) for a, b in zip(wanted, found, strict=True)):
-            return [corners, half]
-    raise ModelError("takes other pixels than the HAL can")
-
-
-def _places(form: str, before: int, after: int, scale: float) -> Array:
-    """Where the pixels of the output lie over those of the input."""
-    places = np.arange(after, dtype=np.float64)
-    if form == _HALF:
-        return (places + 0.5) / scale - 0.5
-    if form == "asymmetric":
-        return places / scale
-    if form == _CORNERS:
-        return places * (before - 1) / max(after - 1, 1)
-    raise ModelError(f"has coordinates {form}")
-
-
-def _pixels(before: int, after: int, corners: bool, half: bool) -> Array:
-    """The pixels that the HAL takes."""
-    places = np.arange(after, dtype=np.float32)
-    if corners:
-        scale = np.float32(before - 1) / np.float32(max(after - 1, 1))
-        found = np.floor(places * scale + np.float32(0.5))
-    else:
-        scale = np.float32(before) / np.float32(after)
-        found = np.floor((places + np.float32(0.5 if half else 0)) * scale)
-    clipped: Array = np.clip(found, 0, before - 1)
-    return clipped
+        x = scope.reshaped(step.node.inputs[0], _image(scope, step.node))
+        _finish(scope, step, scope.builder.operation(type, x, *window))
 
 
 CONVERTERS: dict[str, Convert] = {
@@ -292,6 +306,5 @@ CONVERTERS: dict[str, Convert] = {
     "AveragePool": _pool(OperationType.AVERAGE_POOL_2D),
     "GlobalAveragePool": _global_pool,
     "GlobalMaxPool": _global_pool,
-    "Resize": _resize,
 }
 """How each operator becomes operations."""

@@ -6,12 +6,6 @@ import math
 
 import numpy as np
 
-from nnasync._core.importers.tflite.broadcasting import (
-    booleans_of,
-    broadcast,
-    numbers_of,
-    shape_of_all,
-)
 from nnasync._core.importers.tflite.converter import (
     BOOLEANS,
     FLOATS,
@@ -29,6 +23,12 @@ from nnasync._core.importers.tflite.converter import (
 from nnasync._core.importers.tflite.tensor_values import Tensors
 from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync._core.model import Value
+from nnasync._core.model.broadcasting import (
+    booleans_of,
+    broadcast,
+    numbers_of,
+    shape_of_all,
+)
 from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnasync._core.importers.tflite.broadcasting import broadcast, moved
 from nnasync._core.importers.tflite.converter import (
     BOOLEANS,
     FLOATS,
@@ -23,11 +22,12 @@ from nnasync._core.importers.tflite.converter import (
 from nnasync._core.importers.tflite.tensor_values import Tensors
 from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync._core.model import Value
+from nnasync._core.model.broadcasting import broadcast, moved, reshape_to
 from nnasync._core.model.graph import Input, int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS", "apply", "finish", "reshape_to"]
+__all__ = ["CONVERTERS", "apply", "finish"]
 
 _T = OperationType
 _ANY: Kinds = (*NUMBERS, *BOOLEANS)
@@ -52,28 +52,6 @@ def finish(
     if stated.shape and 0 not in result.shape and stated.shape != result.shape:
         raise ModelError(f"gives shape {list(result.shape)}, stated is {list(stated.shape)}")
     tensors.define(operator, result)
-
-
-def reshape_to(tensors: Tensors, x: Value, shape: Shape) -> Value:
-    """x in another shape, of which one dimension may be -1."""
-    if x.shape == shape:
-        return x
-    if x.type == OperandType.TENSOR_INT32:
-        return _spread(tensors, x, shape)
-    return apply(tensors, _T.RESHAPE, x, int32_array(shape))
-
-
-def _spread(tensors: Tensors, x: Value, shape: Shape) -> Value:
-    """x with further dimensions of 1, which is all that the HAL can reshape of INT32."""
-    rest = list(x.shape)
-    for axis, size in enumerate(shape):
-        if rest and rest[0] == size:
-            rest.pop(0)
-        elif size == 1:
-            x = apply(tensors, _T.EXPAND_DIMS, x, axis)
-    if rest or x.shape != shape:
-        raise ModelError("reshapes INT32")
-    return x
 
 
 def _with_tensors(type: OperationType) -> Convert:

@@ -13,6 +13,7 @@ from nnasync._core.drivers.onnxruntime.lowering import (
     common_operations,
     elementwise,
     movement,
+    recurrent,
     windows,
 )
 from nnasync._core.drivers.onnxruntime.lowering.call import (
@@ -33,6 +34,7 @@ LOWERINGS: dict[int | tuple[str, int], Lower] = {
     **windows.LOWERINGS,
     **elementwise.LOWERINGS,
     **movement.LOWERINGS,
+    **recurrent.LOWERINGS,
     **common_operations.LOWERINGS,
 }
 """How each operation becomes nodes."""

@@ -147,13 +147,22 @@ def _tile(emitter: Emitter, call: OperationCall) -> None:
 
 def _gather(emitter: Emitter, call: OperationCall) -> None:
     axis = call.integer(1) % call.tensor(0).rank
-    indices = call.array(2)
-    size = call.shape(0)[axis]
-    if ((indices < 0) | (indices >= size)).any():
-        raise OrtUnsupported("gathers beyond the end")
-    places = emitter.constant(indices.astype(np.int64))
+    places = _places(emitter, call, call.shape(0)[axis])
     name = emitter.node("Gather", [_take(emitter, call), places], axis=axis)
     emitter.give(call.outputs[0], name)
+
+
+def _places(emitter: Emitter, call: OperationCall, size: int) -> str:
+    """Places of which none is beyond the end, or the run fails: those below 0 are moved there."""
+    known = call.tensor(2).value
+    if known is None:
+        places = emitter.whole(call.inputs[2])
+        zero, beyond = (emitter.constant(np.asarray(n, np.int32)) for n in (0, size))
+        below = emitter.node("Less", [places, zero])
+        return emitter.node("Where", [below, beyond, places])
+    if ((known < 0) | (known >= size)).any():
+        raise OrtUnsupported("gathers beyond the end")
+    return emitter.constant(known.astype(np.int64))
 
 
 def _block(type: str) -> Lower:
