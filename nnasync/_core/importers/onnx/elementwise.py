@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from nnasync._core.formats.onnx import element_of
 from nnasync._core.importers.onnx.axes import aligned, broadcast_shape
-from nnasync._core.importers.onnx.forms import Convert, is_float
+from nnasync._core.importers.onnx.forms import Convert, check_count, is_float
 from nnasync._core.importers.onnx.maths import Maths
 from nnasync._core.importers.onnx.preparation import Step, clip_bounds
 from nnasync._core.importers.onnx.scope import OnnxScope, QuantizedView
@@ -253,6 +254,7 @@ def _identity(scope: OnnxScope, step: Step) -> None:
         raise ModelError("drops out while it runs")
     for mask in node.outputs[1:]:
         if mask:
+            check_count(math.prod(scope.shape(node.inputs[0])))
             scope.define(mask, np.ones(scope.shape(node.inputs[0]), np.bool_))
     scope.alias(step.output, node.inputs[0])
 

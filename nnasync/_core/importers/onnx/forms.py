@@ -12,17 +12,34 @@ from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["Convert", "axes_of", "axis_of", "is_alike", "is_float", "move", "moved", "outputs_of"]
+__all__ = [
+    "Convert",
+    "axes_of",
+    "axis_of",
+    "check_count",
+    "is_alike",
+    "is_float",
+    "move",
+    "moved",
+    "outputs_of",
+]
 
 Convert = Callable[[OnnxScope, Step], None]
 """Turns one operator into operations; raises ModelError where it cannot."""
 
+_MOST_NUMBERS = 1 << 24
 _FLOATS = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
 
 def is_float(value: Value) -> bool:
     """Whether a value is of floats."""
     return value.type in _FLOATS
+
+
+def check_count(count: int) -> None:
+    """Raise ModelError for more numbers than are worked out while a file is read."""
+    if count > _MOST_NUMBERS:
+        raise ModelError(f"has {count} numbers to be worked out, at most {_MOST_NUMBERS} are")
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -9,7 +9,15 @@ from typing import Literal
 import numpy as np
 
 from nnasync._core.importers.onnx.axes import broadcast_shape, merged, merged_order
-from nnasync._core.importers.onnx.forms import Convert, axes_of, axis_of, is_float, move, moved
+from nnasync._core.importers.onnx.forms import (
+    Convert,
+    axes_of,
+    axis_of,
+    check_count,
+    is_float,
+    move,
+    moved,
+)
 from nnasync._core.importers.onnx.moving import cut, gathered, is_movable, joined_along, transposed
 from nnasync._core.importers.onnx.onnx_file import OnnxNode
 from nnasync._core.importers.onnx.preparation import Step
@@ -296,6 +304,7 @@ def _to_space(scope: OnnxScope, step: Step) -> None:
         move(scope, step, OperationType.DEPTH_TO_SPACE, size, True)
         return
     x = scope.input(node, 0)
+    check_count(x.shape[1])
     order = np.arange(x.shape[1]).reshape(-1, size * size).T.reshape(-1)
     y = gathered(scope, x, 1, order)
     scope.emit(step, OperationType.DEPTH_TO_SPACE, y, size, True)

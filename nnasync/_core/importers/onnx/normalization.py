@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from nnasync._core.importers.onnx.forms import Convert, axis_of, is_float, outputs_of
+from nnasync._core.importers.onnx.forms import Convert, axis_of, check_count, is_float, outputs_of
 from nnasync._core.importers.onnx.maths import Maths
 from nnasync._core.importers.onnx.onnx_file import OnnxNode
 from nnasync._core.importers.onnx.preparation import Step, normalization
@@ -143,6 +143,7 @@ def _by_channel(scope: OnnxScope, name: str, times: int) -> Value:
         return scope.reshaped(name, (1, math.prod(scope.shape(name)), 1))
     if known is None:
         raise ModelError("its numbers per group must be constant")
+    check_count(known.size * times)
     return scope.builder.constant(np.repeat(known, times).reshape(1, -1, 1))
 
 

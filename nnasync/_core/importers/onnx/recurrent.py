@@ -7,12 +7,13 @@ down step by step, for sequences of a few steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
 import numpy as np
 
-from nnasync._core.importers.onnx.forms import Convert, is_float
+from nnasync._core.importers.onnx.forms import Convert, check_count, is_float
 from nnasync._core.importers.onnx.maths import Maths
 from nnasync._core.importers.onnx.moving import cut, gathered, joined_along, transposed
 from nnasync._core.importers.onnx.onnx_file import OnnxNode
@@ -64,6 +65,7 @@ class _Way(msgspec.Struct, frozen=True, eq=False):
         """A state that comes in, as [batches, hidden]; zeros where it is left out."""
         shape, scope = (self.batches, self.hidden), self.scope
         if not scope.has(self.node, place):
+            check_count(math.prod(shape))
             return scope.builder.constant(np.zeros(shape, self.weights.dtype))
         name = self.node.inputs[place]
         known = scope.array(name)

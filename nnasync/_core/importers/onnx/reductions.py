@@ -8,7 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from nnasync._core.importers.onnx.axes import merged
-from nnasync._core.importers.onnx.forms import Convert, axes_of, axis_of, is_alike, is_float
+from nnasync._core.importers.onnx.forms import (
+    Convert,
+    axes_of,
+    axis_of,
+    check_count,
+    is_alike,
+    is_float,
+)
 from nnasync._core.importers.onnx.maths import Maths
 from nnasync._core.importers.onnx.onnx_file import OnnxNode
 from nnasync._core.importers.onnx.preparation import Step
@@ -206,6 +213,7 @@ def _first_largest(scope: OnnxScope, step: Step) -> None:
     found = maths.apply(_T.EXPAND_DIMS, maths.apply(_T.ARGMAX, x, axis), axis)
     if len(shape) == 1:
         found = maths.apply(_T.ARGMAX, x, axis)
+    check_count(shape[axis])
     places = np.arange(shape[axis]).reshape([-1, *[1] * (len(shape) - axis - 1)])
     chosen = maths.apply(_T.EQUAL, found, int32_array(places))
     scope.define(step.output, maths.choose(chosen, 1, 0, x), shape)

@@ -29,6 +29,7 @@ __all__ = ["CONVERTERS"]
 _CHANNELS_FIRST = True
 _MOST_PIXELS = 2**20
 _LARGEST_MATRIX = 2**22
+_MOST_ROWS = 2**14
 _ROUNDING: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -199,7 +200,8 @@ def _resized(scope: OnnxScope, node: OnnxNode, x: Value, place: int, axis: _Axis
     """x with one axis resized."""
     if node.attribute("mode", "nearest") == "nearest" and axis.part == (0.0, 1.0):
         return gathered(scope, x, place, _nearest_places(node, axis).astype(np.int64))
-    if not is_float(x) or axis.before * axis.after > _LARGEST_MATRIX:
+    too_large = axis.before * axis.after > _LARGEST_MATRIX or axis.after > _MOST_ROWS
+    if not is_float(x) or too_large:
         raise ModelError(f"resizes {OperandType(x.type).name} from {axis.before} to {axis.after}")
     order = list(range(len(x.shape)))
     order[place], order[-1] = order[-1], order[place]
@@ -219,6 +221,7 @@ def _matrix(node: OnnxNode, axis: _Axis) -> Array:
     """How much of each entry of the input goes into each of the result."""
     mode, places = str(node.attribute("mode", "nearest")), axis.places()
     matrix = np.zeros((axis.after, axis.before))
+    nearest = _nearest_places(node, axis).astype(np.int64)
     outside = (places < 0) | (places > axis.before - 1)
     for row, place in enumerate(places):
         if axis.form == "tf_crop_and_resize" and outside[row]:
@@ -226,7 +229,7 @@ def _matrix(node: OnnxNode, axis: _Axis) -> Array:
                 raise ModelError("puts another number than 0 outside")
             continue
         if mode == "nearest":
-            matrix[row, int(_nearest_places(node, axis)[row])] = 1
+            matrix[row, nearest[row]] = 1
             continue
         first = math.ceil(place) - 1
         taps, weights = _curve(mode, node, axis.scale, place - first)

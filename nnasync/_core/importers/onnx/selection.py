@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from nnasync._core.importers.onnx.forms import Convert, axis_of, moved
+from nnasync._core.importers.onnx.forms import Convert, axis_of, check_count, moved
 from nnasync._core.importers.onnx.maths import Maths
 from nnasync._core.importers.onnx.moving import gathered
 from nnasync._core.importers.onnx.preparation import Step
@@ -20,8 +20,6 @@ from nnasync.hal import Array, OperandType, OperationType
 __all__ = ["CONVERTERS"]
 
 _T = OperationType
-_MOST_ENTRIES = 1 << 24
-"""Most places that are worked out while a file is read."""
 
 
 def _gather(scope: OnnxScope, step: Step) -> None:
@@ -68,7 +66,8 @@ def _gather_elements(scope: OnnxScope, step: Step) -> None:
     node = step.node
     shape, chosen = scope.shape(node.inputs[0]), scope.shape(node.inputs[1])
     axis = axis_of(node.attribute("axis", 0), len(shape))
-    if len(chosen) != len(shape) or len(shape) > MOST_AXES or math.prod(chosen) > _MOST_ENTRIES:
+    check_count(math.prod(chosen))
+    if len(chosen) != len(shape) or len(shape) > MOST_AXES:
         raise ModelError(f"takes numbers of {list(shape)} by places {list(chosen)}")
     strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
     others = sum(
@@ -136,6 +135,7 @@ def _put(scope: OnnxScope, step: Step, places: Array) -> None:
     if node.attribute("reduction", "none") != "none" or len(np.unique(places)) != places.size:
         raise ModelError("puts several numbers into one place")
     count = math.prod(shape)
+    check_count(count)
     sources = np.full(count, 0)
     sources[places] = np.arange(places.size)
     mask = np.zeros(count, np.bool_)
@@ -151,7 +151,8 @@ def _one_hot(scope: OnnxScope, step: Step) -> None:
     (depth,) = (int(n) for n in scope.constant(node, 1, "depth").reshape(-1))
     shape = scope.shape(node.inputs[0])
     axis = axis_of(node.attribute("axis", -1), len(shape) + 1)
-    if not 0 < depth <= _MOST_ENTRIES or len(shape) >= MOST_AXES:
+    check_count(depth)
+    if depth < 1 or len(shape) >= MOST_AXES:
         raise ModelError(f"has {depth} classes of {list(shape)}")
     places = maths.cast(scope.input(node, 0), OperandType.TENSOR_INT32)
     places = maths.select(maths.pair(_T.LESS, places, 0), maths.add(places, depth), places)
@@ -178,6 +179,7 @@ def _triangle(scope: OnnxScope, step: Step) -> None:
     node, maths = step.node, Maths(scope)
     shape = scope.shape(node.inputs[0])
     offset = scope.integers(node, 1, "diagonal")[0] if scope.has(node, 1) else 0
+    check_count(math.prod(shape[-2:]))
     rows, columns = np.indices(shape[-2:])
     kept = columns - rows >= offset if node.attribute("upper", 1) else columns - rows <= offset
     x = scope.input(node, 0)

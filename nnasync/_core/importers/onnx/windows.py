@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from nnasync._core.importers.onnx.forms import Convert, is_alike, is_float, outputs_of
+from nnasync._core.importers.onnx.forms import Convert, check_count, is_alike, is_float, outputs_of
 from nnasync._core.importers.onnx.moving import cut, joined_along
 from nnasync._core.importers.onnx.onnx_file import OnnxNode
 from nnasync._core.importers.onnx.preparation import Step
@@ -144,6 +144,7 @@ def _transposed(scope: OnnxScope, step: Step) -> None:
         raise ModelError(f"has weights of rank {weights.ndim}, or integers")
     if _spatial(node, "dilations") != (1, 1):
         raise ModelError("has dilations")
+    check_count(weights.shape[1] * node.attribute("group", 1))
     bias = np.zeros(weights.shape[1] * node.attribute("group", 1), weights.dtype)
     if scope.has(node, 2):
         bias = scope.constant(node, 2, "bias")

@@ -1,0 +1,143 @@
+"""Functions are replaced by what they consist of, groups of operators by one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnasync._core.drivers.cpu import ReferenceEngine
+from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
+from nnasync._core.importers.onnx import translate, wrap
+from nnasync.errors import ModelError
+from nnasync.extensions import operation_label
+from nnasync.hal import Model
+from tests.importers.onnx.files import FLOAT, message, node, onnx, run, samples, written
+
+X, Y = [("x", FLOAT, (2, 3))], [("y", FLOAT, (2, 3))]
+
+
+def labels(model: Model) -> list[str]:
+    return [
+        operation_label(model.extension_name_to_prefix, operation.type).rpartition(".")[2]
+        for operation in model.main.operations
+    ]
+
+
+def test_functions_of_a_file_are_expanded(tmp_path: Path) -> None:
+    opset = onnx.helper.make_opsetid("", 17)
+    body = [node("Exp", ["a"], ["e"]), node("Add", ["e", "a"], ["b"])]
+    function = onnx.helper.make_function("mine", "Both", ["a"], ["b"], body, [opset])
+    file = message([node("Both", ["x"], ["y"], domain="mine")], X, Y)
+    file.functions.append(function)
+    file.opset_import.append(onnx.helper.make_opsetid("mine", 1))
+    model = translate(written(tmp_path, file))
+    assert labels(model) == ["EXP", "ADD"]
+    x = np.zeros((2, 3), np.float32)
+    (result,) = run(ReferenceEngine(), model, [x])
+    assert (result == 1).all()
+
+
+def test_operators_that_are_defined_by_others_are_expanded(tmp_path: Path) -> None:
+    ports = [(name, FLOAT, (1, 2, 3, 4)) for name in "qkv"]
+    file = message(
+        [node("Attention", ["q", "k", "v"], ["y"], is_causal=1)],
+        ports,
+        [("y", FLOAT, (1, 2, 3, 4))],
+        opset=23,
+    )
+    path = written(tmp_path, file)
+    model, whole = translate(path), wrap(path)
+    assert labels(model).count("BATCH_MATMUL") == 2
+    inputs = samples(whole)
+    (got,), (wanted,) = (
+        run(ReferenceEngine(), model, inputs),
+        run(OnnxRuntimeEngine(), whole, inputs),
+    )
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def gelu(kind: str) -> list[Any]:
+    """GELU as several exporters write it."""
+    scaled = {
+        "div": node("Div", ["x", "root"], ["s"]),
+        "mul": node("Mul", ["inverse", "x"], ["s"]),
+    }["mul" if kind == "half first" else "div"]
+    share = [scaled, node("Erf", ["s"], ["e"]), node("Add", ["one", "e"], ["p"])]
+    return {
+        "half last": [*share, node("Mul", ["x", "p"], ["m"]), node("Mul", ["m", "half"], ["y"])],
+        "half between": [*share, node("Mul", ["half", "p"], ["m"]), node("Mul", ["m", "x"], ["y"])],
+        "half first": [
+            node("Mul", ["x", "half"], ["h"]),
+            *share,
+            node("Mul", ["h", "p"], ["y"]),
+        ],
+    }[kind]
+
+
+CONSTANTS = {
+    "root": np.float32(math.sqrt(2)),
+    "inverse": np.float32(math.sqrt(0.5)),
+    "one": np.float32(1),
+    "half": np.float32(0.5),
+}
+
+
+@pytest.mark.parametrize("kind", ["half last", "half between", "half first"])
+def test_gelu_is_one_operation(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path, message(gelu(kind), X, Y, CONSTANTS))
+    model, whole = translate(path), wrap(path)
+    assert labels(model) == ["GELU"]
+    inputs = samples(whole)
+    (got,), (wanted,) = (
+        run(ReferenceEngine(), model, inputs),
+        run(OnnxRuntimeEngine(), whole, inputs),
+    )
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_only_resembles_gelu_is_not(tmp_path: Path) -> None:
+    for name, number in (("half", 0.6), ("one", 2), ("root", 1)):
+        constants = {**CONSTANTS, name: np.float32(number)}
+        with pytest.raises(ModelError, match="1 x Erf"):
+            translate(written(tmp_path, message(gelu("half last"), X, Y, constants)))
+    seen = [*gelu("half last"), node("Neg", ["p"], ["z"])]
+    with pytest.raises(ModelError, match="1 x Erf"):
+        translate(written(tmp_path, message(seen, X, [*Y, ("z", FLOAT, (2, 3))], CONSTANTS)))
+
+
+HUGE = np.array([2**40], np.int64)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("ConstantOfShape", ["huge"], ["c"]), node("Add", ["x", "c"], ["y"])],
+        [node("Expand", ["one", "huge"], ["c"]), node("Add", ["x", "c"], ["y"])],
+        [node("Tile", ["two", "huge"], ["c"]), node("Add", ["x", "c"], ["y"])],
+        [node("Range", ["zero", "many", "tiny"], ["c"]), node("Add", ["x", "c"], ["y"])],
+        [node("Range", ["zero", "many", "zero"], ["c"]), node("Add", ["x", "c"], ["y"])],
+        [node("OneHot", ["x", "huge", "pair"], ["y"])],
+        [node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic")],
+        [node("Pad", ["x", "pads"], ["y"], mode="edge")],
+    ],
+    ids=lambda nodes: nodes[0].op_type,
+)
+def test_files_that_ask_for_much_are_refused(nodes: list[Any], tmp_path: Path) -> None:
+    constants = {
+        "huge": HUGE,
+        "one": np.float32(1),
+        "two": np.ones(2, np.float32),
+        "zero": np.float32(0),
+        "many": np.float32(1e9),
+        "tiny": np.float32(1e-9),
+        "pair": np.array([0, 1], np.float32),
+        "sizes": np.array([2, 2**19], np.int64),
+        "pads": np.array([0, 2**40, 0, 2**40], np.int64),
+    }
+    file = message(nodes, X, [("y", FLOAT, ("a", "b"))], constants, opset=18)
+    with pytest.raises(ModelError, match=r"net\.onnx"):
+        translate(written(tmp_path, file))
