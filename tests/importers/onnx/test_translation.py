@@ -114,13 +114,24 @@ def test_what_is_not_translated_says_why(nodes: list[Any], reason: str, tmp_path
     [
         (("x", FLOAT, ("batch", 2)), "open dimensions"),
         (("x", 11, (2, 2)), "element type 11"),
-        (("x", 2, (2, 2)), "nobody dequantizes"),
     ],
 )
 def test_inputs_that_are_not_translated(port: Any, reason: str, tmp_path: Path) -> None:
     graph = message([node("Identity", ["x"], ["y"])], [port], [("y", *port[1:])])
     with pytest.raises(ModelError, match=reason):
         translate(written(tmp_path, graph))
+
+
+def test_an_image_of_bytes_is_made_one_of_floats(tmp_path: Path) -> None:
+    graph = message(
+        [node("Cast", ["x"], ["f"], to=FLOAT), node("Mul", ["f", "c"], ["y"])],
+        [("x", 2, (1, 3, 2, 2))],
+        [("y", FLOAT, (1, 3, 2, 2))],
+        {"c": np.float32(1 / 255)},
+    )
+    pixels = np.arange(240, 252, dtype=np.uint8).reshape(1, 3, 2, 2)
+    (result,) = run(ReferenceEngine(), translate(written(tmp_path, graph)), [pixels])
+    np.testing.assert_allclose(result, pixels / 255, rtol=1e-6)
 
 
 def test_old_files_are_raised_before_they_are_translated(tmp_path: Path) -> None:

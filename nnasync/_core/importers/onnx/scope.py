@@ -141,10 +141,10 @@ class OnnxScope:
             raise ModelError(f'output "{port.name}" has element type {port.element}')
 
     def _stated(self, port: OnnxPort) -> tuple[float, int]:
-        """Scale and zero point of a quantized input, which the operator behind it states."""
+        """Scale and zero point of integers, which what dequantizes them states; else 1 and 0."""
         node = self._followers.get(port.name)
         if node is None or node.type != "DequantizeLinear" or node.inputs[0] != port.name:
-            raise ModelError(f'input "{port.name}" is of integers that nobody dequantizes')
+            return 1.0, 0
         scale, zero_point, _ = self.parameters(node)
         return scale, zero_point
 
