@@ -52,6 +52,7 @@ __all__ = [
     "LoweringDevice",
     "PreparedModel",
     "RepeatingPreparedModel",
+    "SharingDevice",
 ]
 
 
@@ -325,6 +326,18 @@ class Device(Protocol):
 
     async def close(self) -> None:
         """Close the device; executions in flight end with DeviceUnavailable."""
+
+
+@runtime_checkable
+class SharingDevice(Device, Protocol):
+    """A device whose prepared models may share what was compiled."""
+
+    async def share(self, prepared: PreparedModel, priority: Priority) -> PreparedModel:
+        """Another prepared model of the same plan and its memory, of another priority.
+
+        Both are closed on their own. Raises InvalidArgument for one that is not of this device,
+        GeneralFailure where it cannot be shared, DeviceUnavailable where it is closed.
+        """
 
 
 class Lowering(Struct, frozen=True):

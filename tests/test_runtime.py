@@ -356,7 +356,7 @@ async def test_trouble_while_a_device_gives_back_does_not_reach_the_body() -> No
     engine = Spiteful(compute=double)
     async with runtime(engine, "nnasync-reference") as rt:
         net = await rt.compile(doubler())
-        kept = await rt.compile(doubler())
+        kept = await rt.compile(doubler("kept"))
         await net(ROW)
         with pytest.raises(nn.GeneralFailure, match="spite"):
             await net.close()

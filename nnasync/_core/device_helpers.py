@@ -27,6 +27,7 @@ from nnasync.hal import (
     Extension,
     HalVersion,
     Model,
+    Priority,
     Request,
     Struct,
 )
@@ -138,6 +139,13 @@ class ForwardingDevice:
         ask: Callable[[Model], Awaitable[Sequence[str | None]]] | None
         ask = getattr(self.inner, "why_not", None)
         return ask
+
+    @property
+    def share(self) -> Callable[[PreparedModel, Priority], Awaitable[PreparedModel]] | None:
+        """How the device shares what it prepared; None where it does not."""
+        share: Callable[[PreparedModel, Priority], Awaitable[PreparedModel]] | None
+        share = getattr(self.inner, "share", None)
+        return share
 
     get_status = passed_on(Device.get_status)
     get_capabilities = passed_on(Device.get_capabilities)

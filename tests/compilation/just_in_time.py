@@ -94,6 +94,8 @@ def compiles_at_the_third_run() -> LateEngine:
 class Foreign(EngineDevice):
     """A device of others, which keeps cache files by itself, and writes them whenever it likes."""
 
+    share: Any = None
+
     name = "foreign"
     caches_late = True
 

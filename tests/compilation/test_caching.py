@@ -102,7 +102,6 @@ async def test_a_file_is_not_loaded_when_its_compilation_is_kept(
     ("change", "reason"),
     [
         ({"options": nn.CompileOptions(token=OTHER_TOKEN)}, "no entry"),
-        ({"priority": Priority.HIGH}, "no entry"),
         ({"preference": nn.Preference.LOW_POWER}, "no entry"),
         ({"precision": "exact"}, "no entry"),
         ({"options": nn.CompileOptions(preemption_quantum_ms=5)}, "no entry"),
@@ -116,6 +115,14 @@ async def test_whatever_decides_on_the_plan_is_in_the_key(
     assert (report.cache_hit, report.cache_reason) == (False, reason)
     assert (await reported(tmp_path, **change)).cache_hit
     assert (await reported(tmp_path)).cache_hit
+
+
+async def test_all_priorities_have_one_entry(tmp_path: Path) -> None:
+    await reported(tmp_path)
+    kept = {path.name for path in entries(tmp_path)}
+    for priority in Priority:
+        assert (await reported(tmp_path, priority=priority)).cache_hit
+    assert {path.name for path in entries(tmp_path)} == kept
 
 
 async def test_a_token_reused_for_another_model_is_noticed(tmp_path: Path) -> None:

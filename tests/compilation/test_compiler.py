@@ -94,7 +94,7 @@ async def test_a_device_that_has_no_room_is_passed_over() -> None:
         assert devices_of(held) == ["small"]
         assert devices_of(await rt.compile(doubler())) == [REFERENCE]
         with pytest.raises(ResourceExhaustedPersistent, match="small"):
-            await rt.compile(doubler(), devices=["small"])
+            await rt.compile(doubler("another"), devices=["small"])
 
 
 async def test_a_device_that_cannot_say_what_it_supports_is_passed_over() -> None:

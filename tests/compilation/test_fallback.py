@@ -94,7 +94,7 @@ async def test_an_error_stays_one_where_the_reference_is_not_among_the_devices()
         assert not net.report().fallbacks
         engine.compile_fault = lambda model: broken()
         with pytest.raises(GeneralFailure, match="broken"):
-            await rt.compile(doubler(), devices=["faulty"])
+            await rt.compile(doubler("another"), devices=["faulty"])
 
 
 # -- one device that has all of it

@@ -1,9 +1,9 @@
 """Cache keys of compilations: tokens, slots and file names; pure.
 
 The application names its model by a token of 32 bytes. One model makes several entries, for each
-device, preference, priority and step of a plan another, so the token is extended by all of these
-through SHA-256, as NNAPI does. Unlike there, every field is preceded by its length, so that no two
-keys are the same sequence of bytes.
+device, preference and step of a plan another, so the token is extended by all of these through
+SHA-256, as NNAPI does; by the priority, too, for devices that are told it when they prepare. Unlike
+there, every field is preceded by its length, so that no two keys are the same sequence of bytes.
 
 The derived token names the files of an entry. The slot is the same digest without the version of
 the device: entries of one slot and different tokens are of different driver versions, which is how

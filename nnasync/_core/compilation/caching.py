@@ -72,8 +72,8 @@ class CompilationCache:
             device_version="",
             library_version=library_version(),
             preference=spec.preference,
-            priority=spec.priority,
         )
+        self.priority = spec.priority
         conditions = [
             machine(),
             [device.name for device in spec.devices],
@@ -265,9 +265,10 @@ def caches_late(device: Device) -> bool:
 
 
 def device_key(cache: CompilationCache, device: Device, lowering: Lowering | None) -> CacheKey:
-    """The cache key of a whole model that a device caches by itself."""
+    """The cache key of a whole model that a device caches by itself, as prepared for a priority."""
     variant = "" if lowering is None else f"{lowering.name}, {lowering.threads} threads"
-    return cache.key(device.name, device.version, variant=variant)
+    key = cache.key(device.name, device.version, variant=variant)
+    return msgspec.structs.replace(key, priority=cache.priority)
 
 
 async def load_prepared(

@@ -99,7 +99,10 @@ class Fallbacks:
             self.record(outline.name, device, _ALL, "partial", failure)
 
         return outside.FallbackPreparedModel(
-            prepared, lambda: self._reference.adopt(outline, reference_plan, priority), on_fallback
+            prepared,
+            lambda usual: self._reference.adopt(outline, reference_plan, usual),
+            on_fallback,
+            priority,
         )
 
     def record(

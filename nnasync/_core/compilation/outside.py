@@ -10,7 +10,7 @@ since the device may have overwritten them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from nnasync._core.clock import now_ns
 from nnasync._core.device_helpers import PlainExecutions, begun_at, failed_info
@@ -27,6 +27,7 @@ from nnasync.hal import (
     ErrorStatus,
     ExecutionConfig,
     ExecutionResult,
+    Priority,
     Request,
     Timing,
     shares_memory,
@@ -41,14 +42,16 @@ class FallbackPreparedModel(PlainExecutions):
     def __init__(
         self,
         prepared: PreparedModel,
-        adopt: Callable[[], EnginePreparedModel],
+        adopt: Callable[[Priority], EnginePreparedModel],
         on_fallback: Callable[[NNError], object],
+        priority: Priority = Priority.MEDIUM,
     ) -> None:
-        """`adopt` makes the model of the reference.
+        """`adopt` makes the model of the reference, of that priority.
 
         `on_fallback` hears of each failure it made up for.
         """
         self._prepared = prepared
+        self._priority = priority
         self._adopt = adopt
         self._on_fallback = on_fallback
         self._reference: EnginePreparedModel | None = None
@@ -60,6 +63,17 @@ class FallbackPreparedModel(PlainExecutions):
     def prepared(self) -> PreparedModel:
         """The device's own."""
         return self._prepared
+
+    async def shared_by(
+        self,
+        share: Callable[[PreparedModel, Priority], Awaitable[PreparedModel]],
+        priority: Priority,
+    ) -> FallbackPreparedModel:
+        """The same over another prepared model of the device's plan, which `share` makes."""
+        prepared = await share(self._prepared, priority)
+        twin = FallbackPreparedModel(prepared, self._adopt, self._on_fallback, priority)
+        twin.health = self.health
+        return twin
 
     async def execute_fenced(
         self,
@@ -106,7 +120,7 @@ class FallbackPreparedModel(PlainExecutions):
         """The prepared model of the reference, which is compiled by its first execution."""
         with self._lock:
             if self._reference is None:
-                self._reference = self._adopt()
+                self._reference = self._adopt(self._priority)
             return self._reference
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from nnasync._core import validation
+from nnasync._core.cache.keys import check_token
 from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
@@ -39,7 +40,6 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import (
-    BYTE_SIZE_OF_CACHE_TOKEN,
     BufferDesc,
     BufferRole,
     Capabilities,
@@ -219,7 +219,7 @@ class EngineDevice:
         validation.validate_priority(priority)
         wants_cache = bool(model_cache or data_cache)
         if wants_cache:
-            _check_token(token)
+            check_token(token)
 
         def compiled() -> Plan:
             validation.check_constants(model)
@@ -259,7 +259,7 @@ class EngineDevice:
         files = self._files
         if files is None or not files.keeps_digests:
             raise GeneralFailure(f"{self.name} has no compilation cache; use prepare_model")
-        _check_token(token)
+        check_token(token)
         found = await self._with_files(
             lambda given: files.load(token, given), model_cache, data_cache, deadline
         )
@@ -407,6 +407,17 @@ class EngineDevice:
             tries_ahead=self.engine.tries_ahead,
             buffers=lambda: self._buffers,
         )
+        return self._own(prepared)
+
+    async def share(self, prepared: PreparedModel, priority: Priority) -> EnginePreparedModel:
+        """Another prepared model of the same plan; raises InvalidArgument, DeviceUnavailable."""
+        self._check_open()
+        validation.validate_priority(priority)
+        if not isinstance(prepared, EnginePreparedModel) or prepared not in self._all_prepared():
+            raise InvalidArgument(f"{self.name}: the prepared model to share is not of this device")
+        return self._own(prepared.twin(priority))
+
+    def _own(self, prepared: EnginePreparedModel) -> EnginePreparedModel:
         weakref.finalize(prepared, _orphan, self._orphans, prepared.fast_states).atexit = False
         with self._lock:
             self._prepared.add(prepared)
@@ -585,10 +596,3 @@ def _orphan(orphans: deque[list[FastState]], fast_states: list[FastState]) -> No
     """A prepared model is no more; on any thread, amidst anything."""
     if fast_states:
         orphans.append(fast_states)
-
-
-def _check_token(token: bytes) -> None:
-    if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
-        raise InvalidArgument(
-            f"a cache token is {BYTE_SIZE_OF_CACHE_TOKEN} bytes, got {len(token)} bytes"
-        )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nnasync import hal
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.deferred import deferred
 from nnasync._core.device_helpers import begun_at
@@ -16,6 +16,7 @@ from nnasync._core.engine_device.engine_burst import EngineBurst, EngineBurstCon
 from nnasync._core.engine_device.fast_state import FastState
 from nnasync._core.engine_device.gates import ConcurrencyGate, Dependencies
 from nnasync._core.engine_device.launched import Done, Launched, timing_of
+from nnasync._core.engine_device.plan_users import Level, PlanUsers, has_loops
 from nnasync._core.plans.guarded import Health
 from nnasync._core.plans.staged import StagedPlan, bare
 from nnasync._core.validation import validate_request
@@ -89,26 +90,42 @@ class EnginePreparedModel:
         self._health = health
         self._model = model
         self._plan: Plan | None = plan
-        self._usual = Level(priority, Estimate())
-        self._levels = {priority: self._usual}
-        self._most_urgent = Priority.HIGH
         self._tries_ahead = tries_ahead
         self._gate = ConcurrencyGate(workers, concurrency)
         self._name = name
-        self._bindings: dict[int, Binding] = {}
         self._buffers = buffers
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
-        self._loops = _has_loops(model) or not runs_inline
-        workers.expect(priority, self)
+        self._loops = has_loops(model) or not runs_inline
         self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
-        self._samples_at_trim = 0
+        self._users = PlanUsers()
+        self._begin_anew(priority, Estimate())
+
+    def _begin_anew(self, priority: Priority, estimate: Estimate) -> None:
+        """Make what each prepared model of a plan has for itself."""
+        self._usual = Level(priority, estimate)
+        self._levels = {priority: self._usual}
+        self._most_urgent = Priority.HIGH
+        self._bindings: dict[int, Binding] = {}
+        self._runs_at_trim = 0
         self._fast_states: list[FastState] = []
         self._is_counted = True
         self.client = 0
         """The client that owns these executions, by its number; set before the first execution."""
+        self._users.join(self)
+        self._workers.expect(priority, self)
+
+    def twin(self, priority: Priority) -> EnginePreparedModel:
+        """Another prepared model of the same plan, of another priority; closed on its own.
+
+        It begins with what this one has learnt of the runs. Raises DeviceUnavailable when closed.
+        """
+        self._open_plan()
+        twin = copy.copy(self)
+        twin._begin_anew(priority, self.estimate.copy())
+        return twin
 
     @property
     def model(self) -> Model:
@@ -119,6 +136,11 @@ class EnginePreparedModel:
     def estimate(self) -> Estimate:
         """What one execution of its own priority is expected to take."""
         return self._usual.estimate
+
+    @property
+    def runs(self) -> int:
+        """How many executions have run."""
+        return sum(level.estimate.samples for level in tuple(self._levels.values()))
 
     @property
     def priority(self) -> Priority:
@@ -342,25 +364,24 @@ class EnginePreparedModel:
         plan, self._plan = self._plan, None
         text = f"{self._name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
-        self._workers.dismiss(self._gate, closed)
+        self._workers.dismiss(self._levels, closed)
         self._workers.expect_no_more(self)
         self._bindings.clear()
         for fast_state in self._fast_states:
             fast_state.leave()
-        if plan is not None:
+        if self._users.leave(self) and plan is not None:
             plan.trim()
 
     def trim(self) -> None:
         """Give scratch back that was not used since the last call; a hot burst keeps it."""
-        samples = sum(level.estimate.samples for level in tuple(self._levels.values()))
         plan = self._plan
         over = [fast_state for fast_state in tuple(self._fast_states) if not fast_state.look()]
         for fast_state in over:
             self._fast_states.remove(fast_state)
-        is_hot = any(fast_state.is_hot for fast_state in tuple(self._fast_states))
-        if plan is not None and samples == self._samples_at_trim and not is_hot:
+        runs = self._users.runs
+        if plan is not None and runs == self._runs_at_trim and not self._users.is_hot:
             plan.trim()
-        self._samples_at_trim = samples
+        self._runs_at_trim = runs
         if isinstance(plan, StagedPlan):
             self.leave_stages()
 
@@ -517,7 +538,7 @@ class EnginePreparedModel:
         call = binding.take()
         level = self._usual if config.priority is None else self._level(config.priority)
         task = Task(call, level.priority, level.estimate, config.deadline_ns, self._name)
-        task.client, task.is_counted, task.owner = self.client, self._is_counted, self._gate
+        task.client, task.is_counted, task.owner = self.client, self._is_counted, self._levels
         task.stop.loop_timeout_ns, task.stop.priority = config.loop_timeout_ns, level.priority
         if binding.is_managed:
             task.when_released(lambda: binding.fail(call) if _has_failed(task.fence) else None)
@@ -566,31 +587,9 @@ class EnginePreparedModel:
         return lambda: self._workers.abandon(task)
 
 
-class Level:
-    """What executions of one priority have in common: the priority, and how long they take.
-
-    Runs of LOW give way, to others and to the system, so the estimates of the others know nothing
-    of them.
-    """
-
-    __slots__ = ("estimate", "priority")
-
-    def __init__(self, priority: Priority, estimate: Estimate) -> None:
-        self.priority = priority
-        self.estimate = estimate
-
-
 class _Shaped(Protocol):
     @property
     def shape(self) -> Shape: ...
-
-
-def _has_loops(model: Model) -> bool:
-    return any(
-        operation.type == hal.OperationType.WHILE
-        for subgraph in (model.main, *model.referenced)
-        for operation in subgraph.operations
-    )
 
 
 def _has_failed(fence: Fence) -> bool:

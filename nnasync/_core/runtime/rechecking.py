@@ -70,9 +70,9 @@ class Rechecker:
     """Watches one network, and has its devices compete again where its runs are slow."""
 
     def __init__(
-        self, net: Net, run_ns: float, again: Callable[[], Awaitable[Compilation]]
+        self, net: Net, run_ns: float, again: Callable[[str], Awaitable[Compilation]]
     ) -> None:
-        """`run_ns` is what the contest measured; `again` holds another one."""
+        """`run_ns` is what the contest measured; `again` holds another; it has the pin."""
         self._net = weakref.ref(net)
         self._again = again
         self._slowness = Slowness(run_ns)
@@ -111,8 +111,9 @@ class Rechecker:
             return
         lately_ns = self._lately_ns
         logger.info("runs of network %r are slow: its devices compete again", net.model.name)
+        pin = net.report().pin
         del net
-        compilation = await self._again()
+        compilation = await self._again(pin)
         self._slowness.competed(now_ns(), compilation.run_ns or 0, lately_ns)
         net = self._net()
         # Buffers that were allocated for a network belong to the device that it runs on.

@@ -42,6 +42,7 @@ from nnasync._core.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync._core.runtime.options import Options
 from nnasync._core.runtime.pending import pending
 from nnasync._core.runtime.process_settings import SETTINGS, inline_budget_ns, settle_in, slice_ns
+from nnasync._core.runtime.sharing import SharedPlans
 from nnasync._core.runtime.shutdown import (
     close_device,
     close_prepared,
@@ -166,6 +167,7 @@ class Runtime:
             raise BadState("a runtime can be opened once; make another with open_runtime()")
         self._wakeup = Wakeup.current()
         self._watchdog = Watchdog()
+        self._plans = SharedPlans(self._watchdog)
         options = self.options
         self._workers = Workers(
             cores=options.cores,
@@ -295,11 +297,12 @@ class Runtime:
         reviver = self._reviver(spec)
         vlog.model("compile %s", source.name)
         with begun(spec.deadline), self.tracer.mark(Layer.RUNTIME, Phase.COMPILATION, source.name):
-            compilation = await self._compiled(spec)
-        anew = msgspec.structs.replace(
-            spec, deadline=None, wait="best", again=True, in_background=True
-        )
-        again = functools.partial(self._compiled, anew)
+            compile = functools.partial(self._compiled, spec)
+            compilation = await self._plans.compiled(spec, compile)
+        anytime = msgspec.structs.replace(spec, deadline=None)
+        anew = msgspec.structs.replace(anytime, wait="best", again=True, in_background=True)
+        compile = functools.partial(self._compiled, anew)
+        again = functools.partial(self._plans.compiled_again, anytime, compile)
         return await self._net(compilation, spec, reviver, again, is_pinned=is_pinned)
 
     async def _identified(self, source: ModelSource, spec: CompileSpec) -> CompileSpec:
@@ -345,8 +348,10 @@ class Runtime:
         services = self._devices.services
         if not self.options.revive or not services:
             return None
-        again = msgspec.structs.replace(spec, deadline=None, wait="best")
-        return reviving.Reviver(services, functools.partial(self._compiled, again))
+        anytime = msgspec.structs.replace(spec, deadline=None)
+        again = msgspec.structs.replace(anytime, wait="best")
+        compile = functools.partial(self._compiled, again)
+        return reviving.Reviver(services, functools.partial(self._plans.compiled, anytime, compile))
 
     def _cache(self, spec: CompileSpec) -> CompilationCache | None:
         """The cache that a compilation asks for."""
@@ -368,7 +373,7 @@ class Runtime:
         compilation: Compilation,
         spec: CompileSpec,
         reviver: Reviver | None,
-        again: Callable[[], Awaitable[Compilation]],
+        again: Callable[[str], Awaitable[Compilation]],
         *,
         is_pinned: bool,
     ) -> Net:
@@ -388,6 +393,7 @@ class Runtime:
                 tally=functools.partial(self.calls.of, spec.name or ""),
             )
         self._nets.add(weakref.ref(net, self._nets.discard))
+        self._plans.join(spec, net)
         watch = functools.partial(self._watch, upkeep, again)
         if compilation.later is not None:
             later = compilation.later
@@ -432,7 +438,7 @@ class Runtime:
     def _watch(
         self,
         upkeep: _Upkeep,
-        again: Callable[[], Awaitable[Compilation]],
+        again: Callable[[str], Awaitable[Compilation]],
         net: Net,
         run_ns: float | None,
     ) -> None:

@@ -44,14 +44,23 @@ from nnasync._core.wire.messages import (
     PoolForm,
     Prepare,
     PrepareFromCache,
+    Share,
     Supports,
     Trace,
     failed,
 )
 from nnasync._core.wire.model_transfer import model_of
 from nnasync._core.workers.anyio_threads import in_helper_thread
-from nnasync.device import Buffer, Device, FencedExecution, Lowering, LoweringDevice, PreparedModel
-from nnasync.errors import InvalidArgument, NNError
+from nnasync.device import (
+    Buffer,
+    Device,
+    FencedExecution,
+    Lowering,
+    LoweringDevice,
+    PreparedModel,
+    SharingDevice,
+)
+from nnasync.errors import GeneralFailure, InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.hal import Model, Request
 from nnasync.scheduler import NEVER_NS
@@ -104,6 +113,7 @@ class Holdings:
             GetReasons: self._reasons,
             Prepare: self._prepare,
             PrepareFromCache: self._prepare_from_cache,
+            Share: self._share,
             ClosePrepared: self._close_prepared,
             Launch: self._launch,
             LaunchInfo: self._launch_info,
@@ -261,6 +271,18 @@ class Holdings:
                     _deadline(message.deadline_ns), files[0], files[1], message.token
                 ),
             )
+
+        return work
+
+    def _share(self, message: Share, _frame: Frame) -> Work:
+        device, shared = self._device, self._prepared_model(message.of)
+        if not isinstance(device, SharingDevice):
+            raise GeneralFailure(f"{device.name} does not share what it prepared")
+        priority = min(message.priority, self._limits.priority)
+        self._reserve(message.prepared)
+
+        async def work() -> None:
+            await self._keep(message.prepared, lambda: device.share(shared, priority))
 
         return work
 

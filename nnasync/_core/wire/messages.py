@@ -147,6 +147,14 @@ class PrepareFromCache(Call, tag="restore"):
     token: bytes
 
 
+class Share(Call, tag="share"):
+    """Prepare `prepared` over the plan of one that is there (`of`), with another priority."""
+
+    prepared: int
+    of: int
+    priority: Priority
+
+
 class ClosePrepared(Call, tag="-prepared"):
     """Close a prepared model."""
 
@@ -265,6 +273,7 @@ FromClient = (
     | GetReasons
     | Prepare
     | PrepareFromCache
+    | Share
     | ClosePrepared
     | OfferMemory
     | ForgetMemory

@@ -25,6 +25,7 @@ from nnasync._core.wire.messages import (
     Message,
     Prepare,
     PrepareFromCache,
+    Share,
     Supports,
     Welcome,
 )
@@ -182,6 +183,20 @@ class ServiceDevice(KnownDevice):
             ),
             [*model_cache, *data_cache],
             at_ns(deadline),
+        )
+
+    async def share(self, prepared: PreparedModel, priority: Priority) -> PreparedModel:
+        """Another prepared model of a plan in the service, of another priority."""
+        link = self.link
+        if not isinstance(prepared, ServicePreparedModel) or prepared.link is not link:
+            raise InvalidArgument(f"the prepared model to share is not of this {self.name}")
+        prepared.check_open()
+        return await self._prepared(
+            self._last,
+            lambda n, number: Share(n, number, prepared.number, priority),
+            (),
+            at_ns(None),
+            polls=prepared.polls,
         )
 
     async def allocate(

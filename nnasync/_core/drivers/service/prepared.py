@@ -51,6 +51,11 @@ class ServicePreparedModel(PlainExecutions):
         weakref.finalize(self, _dropped, link, self._executions, number).atexit = False
 
     @property
+    def polls(self) -> bool:
+        """Whether both sides look for packets before they park."""
+        return self._polls
+
+    @property
     def link(self) -> Link:
         """The connection that it belongs to."""
         return self._link
@@ -69,7 +74,7 @@ class ServicePreparedModel(PlainExecutions):
         config: ExecutionConfig = DEFAULT_CONFIG,
     ) -> RemoteExecution:
         """Launch behind fences of any process, which travel as file descriptors."""
-        self._check_open()
+        self.check_open()
         form = self._memories.form(request)
         pending = [fence for fence in wait_for if not fence.done or fence.error is not None]
         if len(pending) > _MOST_FENCES:
@@ -114,7 +119,7 @@ class ServicePreparedModel(PlainExecutions):
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> RemoteBurst:
         """Serve a burst; its packets travel in shared memory."""
-        self._check_open()
+        self.check_open()
         link = self._link
         burst = RemoteBurst(link, self._memories, callback, result_channel, self, polls=self._polls)
         try:
@@ -143,7 +148,7 @@ class ServicePreparedModel(PlainExecutions):
     async def _execute(
         self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
-        self._check_open()
+        self.check_open()
         if config is not DEFAULT_CONFIG:
             config = _sendable(config)
             self._link.check_time(config.deadline_ns)
@@ -153,7 +158,8 @@ class ServicePreparedModel(PlainExecutions):
             self.check_alive()
             raise
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise DeviceUnavailable where it is closed, and DeviceDied where it is gone."""
         if self._closed:
             raise DeviceUnavailable(f"{self._name} is closed")
         self.check_alive()

@@ -1,0 +1,80 @@
+"""The prepared models of one plan: they share it and its memory, each has its own executions."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Protocol
+
+from nnasync import hal
+from nnasync._core.endings import renewed_in_child
+from nnasync._core.engine_device.fast_state import FastState
+from nnasync.hal import Model, Priority
+from nnasync.scheduler import Estimate
+
+__all__ = ["Level", "PlanUsers", "has_loops"]
+
+
+class Level:
+    """What executions of one priority have in common: the priority, and how long they take.
+
+    Runs of LOW give way, to others and to the system, so the estimates of the others know nothing
+    of them.
+    """
+
+    __slots__ = ("estimate", "priority")
+
+    def __init__(self, priority: Priority, estimate: Estimate) -> None:
+        self.priority = priority
+        self.estimate = estimate
+
+
+class _User(Protocol):
+    @property
+    def levels(self) -> list[Level]: ...
+
+    @property
+    def fast_states(self) -> Sequence[FastState]: ...
+
+
+class PlanUsers:
+    """Who uses a plan, weakly: its scratch memory may go when none of them needs it."""
+
+    def __init__(self) -> None:
+        self._users: weakref.WeakSet[_User] = weakref.WeakSet()
+        self._lock = renewed_in_child(threading.Lock())
+
+    def join(self, user: _User) -> None:
+        """Note a prepared model."""
+        with self._lock:
+            self._users.add(user)
+
+    def leave(self, user: _User) -> bool:
+        """Note that one was closed; whether it was the last."""
+        with self._lock:
+            self._users.discard(user)
+            return not self._users
+
+    @property
+    def runs(self) -> int:
+        """How many executions of the plan have run."""
+        return sum(level.estimate.samples for user in self._all() for level in user.levels)
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the device is in its fast state for one of their bursts."""
+        return any(each.is_hot for user in self._all() for each in tuple(user.fast_states))
+
+    def _all(self) -> list[_User]:
+        with self._lock:
+            return list(self._users)
+
+
+def has_loops(model: Model) -> bool:
+    """Whether it has a WHILE: how long that takes depends on its data."""
+    return any(
+        operation.type == hal.OperationType.WHILE
+        for subgraph in (model.main, *model.referenced)
+        for operation in subgraph.operations
+    )

@@ -1,0 +1,204 @@
+"""Networks of one runtime that were compiled from the same model share one plan.
+
+A second compilation on the same terms, whatever its priority, gets another prepared model over the
+plan of a network that is there: neither a contest nor memory for weights is needed again. Each
+network is closed on its own, and its executions have its own priority. Compilations on the same
+terms wait for one another, so that those that are asked for at once share as well.
+
+A device that does not share what it prepared (`SharingDevice`) prepares the model again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from nnasync._core.clock import Deadline, Watchdog, now_ns
+from nnasync._core.compilation import Compilation, CompileSpec
+from nnasync._core.execution import Net
+from nnasync._core.execution.room import Room
+from nnasync.device import Device, PreparedModel, SharingDevice
+from nnasync.errors import MissedDeadlinePersistent, MissedDeadlineTransient, NNError
+from nnasync.hal import Priority
+from nnasync.scheduler import at_ns
+
+__all__ = ["SharedPlans"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Share = Callable[[PreparedModel, Priority], Awaitable[PreparedModel]]
+Compile = Callable[[], Awaitable[Compilation]]
+
+_OWN = {
+    "priority",
+    "name",
+    "deadline",
+    "source",
+    "fallbacks",
+    "verdicts",
+    "apart",
+    "trying",
+    "code",
+}
+"""Fields of a spec that two compilations of one plan may differ in."""
+
+_FRESH_NS = 600_000_000_000
+"""The outcome of a contest that was held again counts for all networks of its plan for so long."""
+
+
+class _Terms:
+    """Compilations on the same terms: the networks that came of them, and whose turn it is."""
+
+    def __init__(self, devices: Sequence[Device], watchdog: Watchdog) -> None:
+        self.devices = devices
+        """Kept, for the key has no more of them than their identities."""
+        self.nets: weakref.WeakSet[Net] = weakref.WeakSet()
+        self.room = Room(1, "wait", watchdog)
+        self.users = 0
+        self.held_at_ns = -_FRESH_NS
+
+
+class SharedPlans:
+    """The plans of one runtime that networks share; to be used on its loop."""
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        self._watchdog = watchdog
+        self._terms: dict[object, _Terms] = {}
+
+    def join(self, spec: CompileSpec, net: Net) -> None:
+        """Note a network that was compiled to a spec."""
+        self._terms.setdefault(_key(spec), _Terms(spec.devices, self._watchdog)).nets.add(net)
+
+    async def compiled(self, spec: CompileSpec, compile: Compile) -> Compilation:
+        """A compilation over a plan that is there, or else a new one.
+
+        Raises what `compile` raises, MissedDeadlineTransient where another compilation of the same
+        model takes too long.
+        """
+        async with self._turn(spec) as terms:
+            for net in list(terms.nets):
+                shared = await _shared(net, spec.priority)
+                if shared is not None:
+                    return shared
+            compilation = await compile()
+        if compilation.later is None:
+            return compilation
+        return msgspec.structs.replace(compilation, later=_Once(compilation.later, self._watchdog))
+
+    async def compiled_again(self, spec: CompileSpec, compile: Compile, pin: str) -> Compilation:
+        """The outcome of another contest for a network that has this pin, and for its kin.
+
+        Raises what `compile` raises.
+        """
+        async with self._turn(spec) as terms:
+            if now_ns() - terms.held_at_ns < _FRESH_NS:
+                others = sorted(terms.nets, key=lambda net: net._report.pin == pin)
+                for other in others:
+                    shared = await _shared(other, spec.priority)
+                    if shared is not None:
+                        return shared
+            compilation = await compile()
+            terms.held_at_ns = now_ns()
+            return compilation
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, spec: CompileSpec) -> AsyncIterator[_Terms]:
+        """One at a time of those on the same terms."""
+        key = _key(spec)
+        terms = self._terms.setdefault(key, _Terms(spec.devices, self._watchdog))
+        terms.users += 1
+        try:
+            async with _alone(terms.room, spec.deadline):
+                yield terms
+        finally:
+            terms.users -= 1
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Forget terms on which nothing is there any more."""
+        for key, terms in list(self._terms.items()):
+            if not (terms.users or terms.nets):
+                del self._terms[key]
+
+
+class _Once(Generic[T]):
+    """What brings the better plan in, for all networks of that plan: who comes first does it.
+
+    If that one is cancelled, since its network is closed, another one begins again.
+    """
+
+    def __init__(self, later: Callable[[], Awaitable[T]], watchdog: Watchdog) -> None:
+        self._later = later
+        self._room = Room(1, "wait", watchdog)
+        self._found: list[T | Exception] = []
+
+    async def __call__(self) -> T:
+        async with _alone(self._room):
+            if not self._found:
+                try:
+                    self._found.append(await self._later())
+                except Exception as error:
+                    self._found.append(error)
+            (found,) = self._found
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+
+@runtime_checkable
+class _WithStandby(Protocol):
+    """A prepared model of a device, and that of another one which stands by."""
+
+    async def shared_by(self, share: Share, priority: Priority) -> PreparedModel: ...
+
+
+@contextlib.asynccontextmanager
+async def _alone(room: Room, deadline: Deadline | None = None) -> AsyncIterator[None]:
+    """Have the only place of a room; raises MissedDeadlineTransient where that takes too long."""
+    if room.is_full:
+        try:
+            await room.wait(at_ns(deadline))
+        except MissedDeadlinePersistent:
+            text = "the deadline passed while the same model was compiled for another network"
+            raise MissedDeadlineTransient(text) from None
+    room.enter()
+    try:
+        yield
+    finally:
+        room.leave()
+
+
+async def _shared(net: Net, priority: Priority) -> Compilation | None:
+    """A compilation over the plan of a network; None where that cannot be shared, or is gone."""
+    compilation, prepared = net._compilation, net._prepared
+    device: Any = compilation.device
+    if net._closed or not isinstance(device, SharingDevice):
+        return None
+    try:
+        twin: PreparedModel
+        if isinstance(prepared, _WithStandby):
+            twin = await prepared.shared_by(device.share, priority)
+        else:
+            twin = await device.share(prepared, priority)
+    except NNError as error:
+        logger.debug("%s does not share %r: %s", device.name, net.model.name, error)
+        return None
+    return msgspec.structs.replace(compilation, prepared=twin, report=net._report)
+
+
+def _key(spec: CompileSpec) -> object:
+    """What compilations that share a plan have in common."""
+    terms = msgspec.structs.asdict(spec)
+    for name in _OWN:
+        del terms[name]
+    terms["devices"] = tuple(map(id, spec.devices))
+    terms["reference"] = id(spec.reference)
+    terms["cache_dir"] = None if spec.cache_dir is None else os.fspath(spec.cache_dir)
+    return tuple(terms.items())
