@@ -1,6 +1,7 @@
 """The devices that are there: what is installed, engines that come with nnasync, and their figures.
 
 `installed()` lists the devices of a runtime that names none, and says why others are missing.
+`verdicts()` lists who won for which model; `forget_verdicts(model)` has them compared again.
 `EngineDevice(engine)` makes a whole device of an engine; `ReferenceEngine`, `NullEngine` and
 `OnnxRuntimeEngine` are engines that programs make themselves, with settings or for tests. The
 contract of a device is in `nnasync.device`, that of an engine in `nnasync.engine`.
@@ -22,6 +23,12 @@ from nnasync._core.compilation import (
 )
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.pins import pin_of
+from nnasync._core.compilation.verdict_list import (
+    KnownVerdict,
+    UnreadableVerdict,
+    forget_verdicts,
+    verdicts,
+)
 from nnasync._core.deferred import names
 from nnasync._core.drivers import DRIVERS, absence, default_devices, foreign_offers
 from nnasync.device import Device, Lowering
@@ -39,14 +46,18 @@ __all__ = [
     "RELAXED",
     "EngineDevice",
     "InstalledDevice",
+    "KnownVerdict",
     "NullEngine",
     "OnnxRuntimeEngine",
     "ReferenceEngine",
+    "UnreadableVerdict",
     "figures_in",
+    "forget_verdicts",
     "installed",
     "keep_figures",
     "lowering_pin",
     "state_folder",
+    "verdicts",
 ]
 
 _OURS = "nnasync"

@@ -25,6 +25,7 @@ from nnasync.cli import (
     run,
     serve,
     trace,
+    verdicts,
 )
 from nnasync.errors import NNError
 
@@ -42,6 +43,7 @@ _COMMANDS = (
     randomgraph,
     serve,
     demo,
+    verdicts,
 )
 _INTERRUPTED = 130
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 import nnasync as nn
+from nnasync import devices
 from nnasync._core.compilation.choice import Choice, Part
 from nnasync._core.compilation.circumstances import Circumstances
 from nnasync._core.compilation.report import Candidate
@@ -322,6 +325,33 @@ async def test_what_a_disturbed_contest_chose_is_taken_from_the_cache_while_it_i
             hits.append((report.cache_hit, report.cache_reason))
     assert [hit for hit, _ in hits] == [False, True, False]
     assert hits[2][1].startswith("other work disturbed the measuring")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("which", ["doubler", "all", "another"])
+async def test_what_is_forgotten_is_measured_again_and_not_taken_from_a_cache(
+    clock: ManualClock, tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(1_700_000_000)
+    for module in ("competition", "verdict_list"):
+        today = SimpleNamespace(time=lambda: next(seconds))
+        monkeypatch.setattr(f"nnasync._core.compilation.{module}.time", today)
+    b = KeepingEngine("b", clock, way(us=60))
+    found = []
+    for number in range(4):
+        if number == 2:
+            assert [(each.name, each.device) for each in devices.verdicts()[0]] == [
+                ("doubler", "b")
+            ]
+            assert devices.forget_verdicts(which) == (which != "another")
+        measured = clock.now_ns
+        async with competing(FakeEngine("a", clock, way(us=100)), b) as rt:
+            report = (await rt.compile(doubler(), cache_dir=tmp_path / "cache")).report()
+        found.append((report.cache_hit, clock.now_ns - measured > 10_000_000))
+        reason = report.cache_reason
+    assert reason == "hit"
+    again = [(True, False)] * 2 if which == "another" else [(False, True), (True, False)]
+    assert found == [(False, True), (True, False), *again]
 
 
 @pytest.mark.anyio

@@ -9,6 +9,8 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.runtime.rechecking import Rechecker, Slowness
+from nnasync.hal import Priority
+from nnasync.scheduler import Estimate
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import ROW, doubler
@@ -150,10 +152,53 @@ def checker(rt: nn.Runtime) -> Rechecker:
     return found
 
 
-def slow(rt: nn.Runtime, net: nn.Net) -> None:
+def slow(rt: nn.Runtime, *nets: nn.Net) -> None:
     """Let the runtime see six times in a row that runs have become slow."""
-    prepared: Any = net._prepared
     for _ in range(6):
-        prepared.estimate.samples += 100
-        prepared.estimate.ns = 1e9
-        checker(rt).look()
+        for net in nets:
+            prepared: Any = net._prepared
+            prepared.estimate.samples += 100
+            prepared.estimate.ns = 1e9
+        for watch in rt._recheckers:
+            watch.look()
+
+
+@pytest.mark.anyio
+async def test_runs_that_give_way_are_not_held_against_a_network(clock: ManualClock) -> None:
+    """LOW runs take longer, since others go first; MEDIUM ones are as quick as measured."""
+    async with competing(FakeEngine("a", clock, way(us=50)), FakeEngine("b", clock)) as rt:
+        net = await rt.compile(doubler())
+        prepared: Any = net._prepared
+        await net(ROW, priority=Priority.LOW)
+        medium, low = prepared.levels
+        watch = checker(rt)
+        for _ in range(20):
+            observe(medium.estimate, 50_000, 100)
+            observe(low.estimate, 900_000, 100)
+            watch.look()
+        assert watch.is_waiting
+        for _ in range(20):
+            observe(low.estimate, 900_000, 100)
+            watch.look()
+        assert not watch.is_waiting  # nobody else runs, and it is slow all the same
+
+
+def observe(estimate: Estimate, duration_ns: int, times: int) -> None:
+    for _ in range(times):
+        estimate.observe(duration_ns)
+
+
+@pytest.mark.anyio
+async def test_networks_of_one_plan_hold_one_contest(clock: ManualClock) -> None:
+    a, b = FakeEngine("a", clock, way(us=50)), FakeEngine("b", clock, way(us=100))
+    async with competing(a, b) as rt:
+        nets = [await rt.compile(doubler(), priority=each) for each in Priority]
+        compiled = len(b.compiled)
+        a.ways[0] = way(us=500)
+        slow(rt, *nets)
+        await until(lambda: all(net.report().partitions[0].device == "b" for net in nets))
+        await until(lambda: all(watch.is_waiting for watch in rt._recheckers))
+        assert len({id(net._prepared._plan) for net in nets}) == 1  # type: ignore[attr-defined]
+        assert len(b.compiled) == compiled + 1
+        for net in nets:
+            assert (await net(ROW)).tolist() == [[2, 4, 6, 8]]

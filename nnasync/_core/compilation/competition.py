@@ -325,6 +325,7 @@ class Competition:
             choosing.circumstances,
             before,
             self.untried,
+            name=self.spec.model.name,
         )
         verdict = await in_helper_thread(keep)
         if before is None or verdict.candidates != before.candidates:

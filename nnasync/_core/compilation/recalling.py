@@ -18,6 +18,7 @@ from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.caching import library_version
+from nnasync._core.wakeup import in_thread
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.engine import CacheFiles, Lowering, Plan
 from nnasync.errors import InvalidArgument, NNError
@@ -82,12 +83,22 @@ class Recall:
         if manifest.circumstances.is_provisional and is_quiet():
             cache.reason = "other work disturbed the measuring; it is repeated in quiet"
             return None
+        if await self._is_forgotten(manifest.circumstances.held_at_s):
+            cache.reason = "the verdict that it came from was forgotten"
+            return None
         spec = self._spec.outlined(manifest.outline.model())
         for number, stage in enumerate(manifest.stages):
             contender = await self.load(stage, spec, spec.deadline)
             if contender is not None:
                 return Found(manifest, spec, number, contender)
         return None
+
+    async def _is_forgotten(self, held_at_s: int) -> bool:
+        """Whether who forgot verdicts since the contest meant this one, too."""
+        verdicts, model = self._spec.verdicts, self._spec.digest
+        if verdicts is None or not held_at_s:
+            return False
+        return await in_thread(lambda: verdicts.forgot(model, held_at_s), "nnasync-verdicts")
 
     async def load(
         self, stage: ManifestStage, spec: CompileSpec, deadline: Deadline | None

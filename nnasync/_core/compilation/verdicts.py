@@ -12,6 +12,7 @@ held while other work kept the cores busy does not replace one that was held in 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
@@ -24,12 +25,15 @@ from nnasync._core.compilation.report import Candidate, Fate
 from nnasync._core.state_files import machine, read_state, write_state
 from nnasync.hal.decoders import json_decoder
 
-__all__ = ["Question", "Verdict", "Verdicts", "chosen_ns"]
+__all__ = ["MAX_BYTES", "Question", "Verdict", "Verdicts", "chosen_ns", "decoded"]
 
 _FORMAT = 7
-_MAX_BYTES = 1 << 18
+MAX_BYTES = 1 << 18
 _MAX_ENTRIES = 1000
 _MAX_CANDIDATES = 256
+_LONGEST_NAME = 200
+_MARK = ".forgotten"
+_MARK_BYTES = 20
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -63,6 +67,7 @@ class Verdict(msgspec.Struct, frozen=True):
     candidates: tuple[Candidate, ...]
     circumstances: Circumstances = QUIET
     untried: tuple[Choice, ...] = ()
+    name: str = ""
     format: int = _FORMAT
 
     @property
@@ -92,14 +97,11 @@ class Verdicts:
     def find(self, question: Question) -> Verdict | None:
         """The verdict on this question, if there is one that makes sense."""
         path = self._path(question)
-        data = read_state(path, _MAX_BYTES)
+        data = read_state(path, MAX_BYTES)
         if data is None:
             return None
-        try:
-            verdict: Verdict = json_decoder(Verdict).decode(data)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        if not _answers(verdict, question):
+        verdict = decoded(data)
+        if isinstance(verdict, str) or not _answers(verdict, question):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -113,20 +115,44 @@ class Verdicts:
         circumstances: Circumstances = QUIET,
         before: Verdict | None = None,
         untried: Sequence[Choice] = (),
+        name: str = "",
     ) -> Verdict:
         """The verdict that stands after a contest: a new one, or the one `before` it.
 
-        It is remembered; where that fails the model is measured again next time.
+        It is remembered, with the name of the model; where that fails the model is measured again
+        next time.
         """
         verdict = Verdict(
             question, machine(), chosen, tuple(candidates), circumstances, tuple(untried)
         )
         if before is not None and not succeeds(circumstances, before.circumstances):
             verdict = before.after(circumstances)
+        verdict = msgspec.structs.replace(verdict, name=name[:_LONGEST_NAME] or verdict.name)
         data = msgspec.json.encode(verdict)
-        if len(data) <= _MAX_BYTES and write_state(self._path(question), data):
+        if len(data) <= MAX_BYTES and write_state(self._path(question), data):
             self._drop_oldest()
         return verdict
+
+    def mark_forgotten(self, model: str, at_s: float) -> None:
+        """Note that verdicts on a model, or on "all", were forgotten, for compilation caches.
+
+        Raises OSError where that cannot be noted.
+        """
+        path = os.path.join(self._folder, f"{model}{_MARK}")
+        if not write_state(path, str(int(at_s)).encode()):
+            raise OSError(errno.EIO, "cannot be written", path)
+        self._drop_oldest()
+
+    def forgot(self, model: str, held_at_s: int) -> bool:
+        """Whether the outcome of a contest that was held then has been forgotten since."""
+        return held_at_s > 0 and held_at_s <= max(self._mark(model), self._mark("all"))
+
+    def _mark(self, model: str) -> int:
+        data = read_state(os.path.join(self._folder, f"{model}{_MARK}"), _MARK_BYTES)
+        try:
+            return int(data or b"0")
+        except ValueError:
+            return 0
 
     def _path(self, question: Question) -> str:
         words = msgspec.json.encode((_FORMAT, machine(), question))
@@ -135,14 +161,26 @@ class Verdicts:
 
     def _drop_oldest(self) -> None:
         with contextlib.suppress(OSError):
-            entries = [
+            found = [
                 (entry.stat(follow_symlinks=False).st_mtime_ns, entry.path)
                 for entry in os.scandir(self._folder)
-                if entry.name.endswith(".json")
             ]
-            for _, path in sorted(entries)[: max(0, len(entries) - self._max_entries)]:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            for ending in (".json", _MARK):
+                entries = sorted(each for each in found if each[1].endswith(ending))
+                for _, path in entries[: max(0, len(entries) - self._max_entries)]:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+
+
+def decoded(data: bytes) -> Verdict | str:
+    """The verdict in a file, or why it is none."""
+    try:
+        verdict: Verdict = json_decoder(Verdict).decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return "it is no verdict of this version of nnasync"
+    if verdict.format != _FORMAT:
+        return "it is a verdict of another version of nnasync"
+    return verdict
 
 
 def chosen_ns(candidates: Sequence[Candidate]) -> float | None:

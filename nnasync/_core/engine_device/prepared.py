@@ -138,9 +138,9 @@ class EnginePreparedModel:
         return self._usual.estimate
 
     @property
-    def runs(self) -> int:
-        """How many executions have run."""
-        return sum(level.estimate.samples for level in tuple(self._levels.values()))
+    def levels(self) -> list[Level]:
+        """What is known of executions of each priority that there were, most urgent first."""
+        return sorted(self._levels.values(), key=lambda level: -level.priority)
 
     @property
     def priority(self) -> Priority:

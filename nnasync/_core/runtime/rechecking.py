@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from nnasync._core.clock import now_ns
 from nnasync._core.compilation import Compilation
 from nnasync._core.engine_device import EnginePreparedModel
+from nnasync._core.engine_device.plan_users import Level
 from nnasync._core.execution import Net
 from nnasync._core.wakeup import shield
 from nnasync.fences import Fence
+from nnasync.hal import Priority
+from nnasync.scheduler import Estimate
 
 __all__ = ["Rechecker", "Slowness"]
 
@@ -72,12 +75,14 @@ class Rechecker:
     def __init__(
         self, net: Net, run_ns: float, again: Callable[[str], Awaitable[Compilation]]
     ) -> None:
-        """`run_ns` is what the contest measured; `again` holds another; it has the pin."""
+        """`run_ns` is what the contest measured; `again` holds another, told who won that."""
         self._net = weakref.ref(net)
         self._again = again
         self._slowness = Slowness(run_ns)
         self._is_due = Fence()
         self._lately_ns = 0.0
+        self._runs = 0
+        self._seen: dict[Priority, int] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -89,10 +94,27 @@ class Rechecker:
         net = self._net()
         if net is None or self._is_due.done or not isinstance(net._prepared, EnginePreparedModel):
             return
-        estimate = net._prepared.estimate
+        estimate = self._used(net._prepared.levels)
+        if estimate is None:
+            return
         self._lately_ns = estimate.ns
-        if self._slowness.look(now_ns(), estimate.samples, estimate.ns):
+        if self._slowness.look(now_ns(), self._runs, estimate.ns):
             self._is_due.signal()
+
+    def _used(self, levels: Sequence[Level]) -> Estimate | None:
+        """That of the most urgent runs that were enough to say something, as they give way least.
+
+        Counts them.
+        """
+        found: Estimate | None = None
+        for level in levels:
+            fresh = level.estimate.samples - self._seen.get(level.priority, 0)
+            if found is None and fresh >= _MIN_RUNS:
+                found = level.estimate
+                self._runs += fresh
+            if found is level.estimate or fresh < 0:
+                self._seen[level.priority] = level.estimate.samples
+        return found
 
     async def run(self) -> None:
         """Until the network is gone, or this is cancelled; no failure of it harms anybody."""
