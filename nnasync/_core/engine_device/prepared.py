@@ -97,6 +97,7 @@ class EnginePreparedModel:
         self._shapes = tuple(OutputShape(operand.dimensions) for operand in self._outputs())
         self._result = ExecutionResult(self._shapes)
         self._loops = has_loops(model) or not runs_inline
+        self._inline = workers.inline
         self._settled = all(
             is_fully_specified(operand.type, operand.dimensions) for operand in self._outputs()
         )
@@ -169,14 +170,14 @@ class EnginePreparedModel:
         self, request: Request, config: ExecutionConfig = DEFAULT_CONFIG
     ) -> ExecutionResult:
         """Run on the calling thread if that is cheaper than a worker, else on a worker."""
-        admission = self._admission(config.priority)
+        level = self._usual if config.priority is None else self._level(config.priority)
+        admission = self._admission(level)
         if admission is NEXT_TURN:
-            level = self._usual if config.priority is None else self._level(config.priority)
             needed_ns = level.estimate.best_ns
             await self._workers.turns.wait(level.priority, needed_ns, config.deadline_ns)
-            admission = self._admission(config.priority)
+            admission = self._admission(level)
         if admission is not WORKER and self._gate.try_enter():
-            result = self._run_inline(request, config)
+            result = self._run_inline(request, config, level)
             if result is not None:
                 return result
         return await self.execute(request, config)
@@ -186,9 +187,9 @@ class EnginePreparedModel:
 
         Nothing is said where executions are so short that they do not go there.
         """
-        if self._admission(priority) is not WORKER:
-            return
         level = self._usual if priority is None else self._level(priority)
+        if self._admission(level) is not WORKER:
+            return
         self._workers.check_room(level.priority, self.client)
 
     def bind(self, request: Request, *, tries: bool = True) -> None:
@@ -241,7 +242,7 @@ class EnginePreparedModel:
 
     def _runs_here(self) -> bool:
         """Whether an execution that began now would run on this thread."""
-        enters = self._admission(None) is RUN and self._gate.try_enter()
+        enters = self._admission(self._usual) is RUN and self._gate.try_enter()
         if enters:
             self._gate.leave()
         return enters
@@ -254,21 +255,23 @@ class EnginePreparedModel:
     ) -> ExecutionResult | None:
         """Run on this thread if that is cheaper than a hop, else None."""
         gate = self._gate
-        if self._admission(config.priority) is not RUN or not (gate.is_open or gate.try_enter()):
+        level = self._usual if config.priority is None else self._level(config.priority)
+        if self._admission(level) is not RUN or not (gate.is_open or gate.try_enter()):
             return None
-        return self._run_inline(request, config, given)
+        return self._run_inline(request, config, level, given)
 
     def launch_now(self, request: Request, config: ExecutionConfig) -> Launched | None:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
+        level = self._usual if config.priority is None else self._level(config.priority)
         settled = self._settled or self._is_settled(request)
-        if not settled or self._admission(config.priority, LAUNCH_INLINE_NS) is not RUN:
+        if not settled or self._admission(level, LAUNCH_INLINE_NS) is not RUN:
             return None
         if not self._gate.try_enter():
             return None
         measure = config.measure
         launched_ns = now_ns() if measure else 0
         try:
-            if self._run_inline(request, config) is None:
+            if self._run_inline(request, config, level) is None:
                 return None
         except (MissedDeadlineTransient, DeviceError) as error:
             fence = Fence()
@@ -362,6 +365,7 @@ class EnginePreparedModel:
     async def close(self) -> None:
         """Release the bindings and the plan's scratch memory; executions in flight are answered."""
         plan, self._plan = self._plan, None
+        self._loops = True  # Nothing runs inline any more.
         text = f"{self._name} was closed while this was in flight"
         closed = because("closing", DeviceUnavailable(text))
         self._workers.dismiss(self._levels, closed)
@@ -477,14 +481,11 @@ class EnginePreparedModel:
             raise because("closing", DeviceUnavailable(f"{self._name} is closed"))
         return self._plan
 
-    def _admission(self, priority: Priority | None, budget_ns: float = NEVER_NS) -> Admission:
+    def _admission(self, level: Level, budget_ns: float = NEVER_NS) -> Admission:
         # How long a loop takes depends on its data: it never holds the caller's thread.
-        if self._plan is None or self._loops or (self._health and self._health.suspects):
+        if self._loops or (self._health and self._health.suspects):
             return WORKER
-        level = self._usual if priority is None else self._level(priority)
-        return self._workers.inline.admission(
-            level.priority, level.estimate, budget_ns, self.client
-        )
+        return self._inline.admission(level.priority, level.estimate, budget_ns, self.client)
 
     def _level(self, priority: Priority) -> Level:
         """What executions of a priority have in common; that of its own is `_usual`."""
@@ -500,10 +501,12 @@ class EnginePreparedModel:
         self,
         request: Request,
         config: ExecutionConfig,
+        level: Level,
         given: Sequence[Array] | None = None,
     ) -> ExecutionResult | None:
         """Run on this thread after the gate was entered; None if a worker must run the fallback."""
-        entered_ns = now_ns() if config.measure else 0
+        measure = config.measure
+        entered_ns = now_ns() if measure else 0
         try:
             binding = self._bindings.get(id(request)) or self._bind(request)
             call = binding.take()
@@ -511,10 +514,8 @@ class EnginePreparedModel:
                 if given is not None and not call.reads_given:
                     binding.write(given)
                     given = None
-                priority = config.priority
-                estimate = (self._usual if priority is None else self._level(priority)).estimate
-                device_ns = self._workers.inline.run(
-                    call, estimate, config.deadline_ns, self._name, self.client, given
+                device_ns = self._inline.run(
+                    call, level.estimate, config.deadline_ns, self._name, self.client, given
                 )
             except BaseException:
                 binding.fail(call)
@@ -528,7 +529,6 @@ class EnginePreparedModel:
         finally:
             if not self._gate.is_open:
                 self._gate.leave()
-        measure = config.measure
         if not measure and not isinstance(call, SizedCall):
             return self._result
         timing = Timing(device_ns, now_ns() - entered_ns) if measure else None

@@ -53,7 +53,6 @@ from nnasync.hal import (
     DEFAULT_CONFIG,
     Array,
     ExecutionConfig,
-    ExecutionResult,
     Model,
     Priority,
 )
@@ -234,15 +233,17 @@ class Net:
             config = DEFAULT_CONFIG
             if _measure or deadline is not None or priority is not None:
                 config = config_of(deadline, priority, measure=_measure)
-            slots, given = self._slots, None
-            slot = None
+            slots, inline = self._slots, self._inline
             if out is None or out.__class__ is np.ndarray:
                 slot = slots.filled(arrays, priority)
+            else:
+                slot = None
             if slot is not None:
                 outs = None if out is None else check_out(self._ports.outputs, out)
                 request = slot.request
                 given = arrays if slots.reads_in_place else None
             else:
+                given = None
                 values, calls = in_order(self._ports.inputs, arrays, "input"), self._flexible
                 for value in values:
                     if value is None:
@@ -254,9 +255,7 @@ class Net:
                 outs = None if out is None else out_in_order(self._ports.outputs, out)
                 slot, pieces = placed(slots, values, outs, self._ports, self._prepared, priority)
                 request = slot.request_with(pieces)
-            done: ExecutionResult | None = None
-            if self._inline is not None:
-                done = self._inline.run_now(request, config, given)
+            done = None if inline is None else inline.run_now(request, config, given)
             if done is None:
                 if given is not None:
                     slot.inputs[0][...] = given[0]

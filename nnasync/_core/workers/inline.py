@@ -159,6 +159,7 @@ class InlineLane:
         self._tracer = tracer
         self._inline_budget_ns = inline_budget_ns
         self._stall_budget_ns = stall_budget_ns
+        self._far_ns = 2 * stall_budget_ns
         self._is_full = is_full
 
     def admission(
@@ -224,7 +225,7 @@ class InlineLane:
         self.turns.here.spend(duration_ns)
         self.runs += 1
         self.ns += duration_ns
-        if duration_ns > 2 * self._stall_budget_ns:
+        if duration_ns > self._far_ns:
             estimate.overran(duration_ns)
         else:
             estimate.observe(duration_ns)
