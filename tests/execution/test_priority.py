@@ -304,6 +304,23 @@ async def test_a_client_gets_no_higher_priority_than_its_service_allows() -> Non
     assert submitted == [Priority.LOW] * 6
 
 
+async def test_a_part_of_a_network_on_a_device_elsewhere_has_it_too() -> None:
+    builder = nn.ModelBuilder("two parts")
+    x = builder.input("x", (1, 4))
+    builder.output("y", builder.mul(builder.add(x, x), 1.0))
+    engine = NullEngine("adder", compute=double, operation_types={nn.OperationType.ADD})
+    other = NullEngine("other", compute=list, operation_types={nn.OperationType.MUL})
+    submitted: list[Priority] = []
+    async with served(engine) as it, runtime(it.device, other, options=POOL) as rt:
+        net = await rt.compile(builder.build())
+        assert [part.device for part in net.report().partitions] == ["adder", "other"]
+        await net(ROW)
+        it.runtime.tracer.add(Submissions(submitted))
+        for priority in (Priority.HIGH, Priority.LOW, None):
+            assert np.array_equal(await net(ROW, priority=priority), 2 * ROW)
+    assert submitted == [Priority.HIGH, Priority.LOW, Priority.MEDIUM]
+
+
 async def test_a_prepared_model_closes_what_runs_at_any_priority() -> None:
     engine = Recording()
     async with runtime(engine, options=ONE) as rt, anyio.create_task_group() as group:
