@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -60,8 +61,13 @@ def without_core(parts: tuple[str, ...]) -> tuple[str, ...]:
     return parts[1:] if parts[0] == CORE and len(parts) > 1 else parts
 
 
-def imported(source: str) -> Iterator[tuple[str, ...]]:
+@functools.cache
+def imported(source: str) -> tuple[tuple[str, ...], ...]:
     """Path below nnasync of each import of ours in `source`, those inside functions included."""
+    return tuple(_imported(source))
+
+
+def _imported(source: str) -> Iterator[tuple[str, ...]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             parts = (node.module or "").split(".")
@@ -89,6 +95,8 @@ def wrong_imports(layer: str, source: str) -> list[str]:
 
 def hidden_imports(source: str) -> list[int]:
     """Lines of imports of ours that stand inside a function."""
+    if not re.search(r"^ +(?:from|import) nnasync", source, re.MULTILINE):
+        return []
     return [
         part.lineno
         for node in ast.walk(ast.parse(source))

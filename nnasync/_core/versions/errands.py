@@ -149,6 +149,16 @@ class Errand(Generic[T]):
             self.release()
 
 
+def begun(work: Callable[[], Awaitable[T]]) -> Callable[[Errand[T]], Awaitable[T]]:
+    """The work of an errand that waits for nothing."""
+
+    async def at_once(errand: Errand[T]) -> T:
+        errand.has_begun = True
+        return await work()
+
+    return at_once
+
+
 class Errands:
     """Makes errands on the loop of its maker; `spawn` is of a task group on that loop.
 
@@ -224,12 +234,7 @@ class Errands:
         deadline_ns: int = NEVER_NS,
     ) -> T:
         """Call and wait for the result; raises typed errors, MissedDeadline at the deadline."""
-
-        async def begun(errand: Errand[T]) -> T:
-            errand.has_begun = True
-            return await work()
-
-        return await self.make(who, begun, deadline_ns).here()
+        return await self.make(who, begun(work), deadline_ns).here()
 
     def call_blocking(
         self,
@@ -243,12 +248,7 @@ class Errands:
         """
         if self.is_on_loop:
             raise BadState(f"{who} cannot be waited for on the thread of its loop")
-
-        async def begun(errand: Errand[T]) -> T:
-            errand.has_begun = True
-            return await work()
-
-        errand = self.make(who, begun)
+        errand = self.make(who, begun(work))
         armed(errand)
         errand.begin()
         errand.fence.wait_blocking()

@@ -10,7 +10,7 @@ from nnasync import hal
 from nnasync._core.clock import now_ns
 from nnasync._core.device_helpers import PlainExecutions, failed_info
 from nnasync._core.validation import compliant_with, validate_request
-from nnasync._core.versions.errands import Errand, Errands
+from nnasync._core.versions.errands import Errand, Errands, begun
 from nnasync._core.versions.versioned_results import are_specified, checked_result, older_error
 from nnasync.burst import BurstCallback, BurstContext, BurstServer, Channel, Outcome
 from nnasync.device import ExecutionInfo
@@ -117,7 +117,7 @@ class VersionedPreparedModel(PlainExecutions):
     ) -> ExecutionResult:
         self._check(request)
         run = self._run(request, measure=config.measure, at_once=at_once)
-        errand = self._errand(_begun(run), config.deadline_ns)
+        errand = self._errand(begun(run), config.deadline_ns)
         return await errand.here()
 
     def _errand(
@@ -162,7 +162,7 @@ class VersionedPreparedModel(PlainExecutions):
         """Begin one execution of a burst, behind a fence even if that failed."""
         self._check(request)
         run = self._run(request, measure=config.measure, at_once=True)
-        errand = self._errand(_begun(run), config.deadline_ns)
+        errand = self._errand(begun(run), config.deadline_ns)
 
         def settled(fence: Fence) -> None:
             error = fence.error
@@ -230,18 +230,6 @@ def _since(told: Timing, elapsed_ns: int) -> Timing:
     if told.time_on_device_ns == NOT_AVAILABLE:
         return Timing(NOT_AVAILABLE, elapsed_ns)
     return Timing(told.time_on_device_ns, max(elapsed_ns, told.time_on_device_ns))
-
-
-def _begun(
-    run: Callable[[], Awaitable[ExecutionResult]],
-) -> Callable[[Errand[ExecutionResult]], Awaitable[ExecutionResult]]:
-    """The work of an errand that waits for nothing."""
-
-    async def work(errand: Errand[ExecutionResult]) -> ExecutionResult:
-        errand.has_begun = True
-        return await run()
-
-    return work
 
 
 async def _called(
