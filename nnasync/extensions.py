@@ -89,6 +89,8 @@ class CommonOperation(enum.IntEnum):
 
     BATCH_MATMUL = 0
     GELU = 1
+    CUMSUM = 2
+    ROUND = 3
 
 
 class TfliteOperation(enum.IntEnum):

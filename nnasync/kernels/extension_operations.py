@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from nnasync.extensions import COMMON, TFLITE
-from nnasync.kernels.common import activation, matrices
+from nnasync.kernels.common import activation, matrices, sums
 from nnasync.kernels.operation import Operation
 from nnasync.kernels.tflite import lstm as tflite_lstm
 from nnasync.kernels.tflite import quantization as tflite_quantization
 from nnasync.kernels.tflite import svdf as tflite_svdf
 
 _FAMILIES = {
-    COMMON.name: (matrices, activation),
+    COMMON.name: (matrices, activation, sums),
     TFLITE.name: (tflite_lstm, tflite_quantization, tflite_svdf),
 }
 

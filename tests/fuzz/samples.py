@@ -178,6 +178,10 @@ _FORMS: dict[str, tuple[Form, ...]] = {
         {"a": (2, 1, 3), "b": Constant(3, 2), "transpose_a": False, "transpose_b": False},
         {"a": (3, 2), "b": (2, 2, 3), "transpose_a": True, "transpose_b": True},
     ),
+    f"{COMMON.name}.CUMSUM": tuple(
+        {"input": (3, 1, 4), "axis": axis, "exclusive": exclusive, "reverse": reverse}
+        for axis, exclusive, reverse in ((0, False, False), (-1, True, False), (2, True, True))
+    ),
     f"{COMMON.name}.GELU": ({"approximate": False}, {"approximate": True}),
     "BOX_WITH_NMS_LIMIT": tuple(
         {

@@ -1,6 +1,7 @@
-"""GELU: each number times the share of a normal distribution that is below it.
+"""GELU and ROUND.
 
-That share comes from the error function, or from the usual approximation by a hyperbolic tangent.
+GELU is each number times the share of a normal distribution that is below it. That share comes from
+the error function, or from the usual approximation by a hyperbolic tangent.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from nnasync.extensions import CommonOperation
 from nnasync.hal import Array, OperandType
 from nnasync.kernels.common import common_operation
+from nnasync.kernels.facts import MEDIUM
 from nnasync.kernels.operation import Arguments, ArraySpec, Kernel, Parameter, Step, Tensor
 from nnasync.kernels.steps import Call, blocks, clip, sequence
 from nnasync.kernels.uniform import FLOATS, same_shape, signatures
@@ -78,6 +80,15 @@ def _tanh_calls(x: Array, square: Array) -> list[Call]:
     ]
 
 
+def _prepare_round(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
+    """To the nearest whole number, halves to the even one."""
+
+    def bind(inputs: Sequence[Any], outputs: Sequence[Array], scratch: Sequence[Array]) -> Step:
+        return sequence([(np.rint, (inputs[0], outputs[0]))])
+
+    return Kernel(bind)
+
+
 def _prepare_gelu(arguments: Arguments, outputs: Sequence[Tensor]) -> Kernel:
     approximate = arguments.flag(1)
     parts = list(blocks(outputs[0].size, 1))
@@ -110,4 +121,7 @@ GELU = common_operation(
     signatures(FLOATS, ("input",), Parameter("approximate", OperandType.BOOL)),
     same_shape,
     _prepare_gelu,
+)
+ROUND = common_operation(
+    CommonOperation.ROUND, signatures(FLOATS, ("input",)), same_shape, _prepare_round, facts=MEDIUM
 )

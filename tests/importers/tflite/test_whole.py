@@ -204,7 +204,7 @@ def test_custom_operators_are_refused_with_the_true_reason(tmp_path: Path) -> No
         Op("CUSTOM", (0,), (1,), custom="edgetpu-custom-op"),
         Op("CUSTOM", (1,), (2,), custom="FlexErf"),
         Op("CUSTOM", (2,), (3,), custom="Whistle"),
-        Op("CUMSUM", (3, 4), (5,)),
+        Op("MULTINOMIAL", (3, 4), (5,)),
     ]
     path = tmp_path / "custom.tflite"
     axis = T("INT32", (), np.int32(0))
@@ -216,7 +216,7 @@ def test_custom_operators_are_refused_with_the_true_reason(tmp_path: Path) -> No
     assert "1 x FlexErf, first operator 1: an operator of TensorFlow" in message
     assert "1 x Whistle, first operator 2: a custom operator" in message
     assert "not translated: " in message
-    assert "1 x CUMSUM, first operator 3" in message
+    assert "1 x MULTINOMIAL, first operator 3" in message
 
 
 def test_a_state_that_litert_would_overrun_is_refused(shared: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from nnasync._core.importers.tflite.converter import (
     FLOATS,
     Converter,
+    axis_of,
     dequantized,
     option,
     refuse_nothing,
 )
 from nnasync._core.importers.tflite.tensor_values import Tensors
-from nnasync._core.importers.tflite.tflite_file import OperatorInfo
+from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.extensions import COMMON, CommonOperation
 from nnasync.hal import OperationType
 
@@ -41,6 +42,22 @@ def _gelu_of_bytes(tensors: Tensors, operator: OperatorInfo) -> None:
     tensors.emit(operator, OperationType.QUANTIZE, [y])
 
 
+def _cumulative_sum(tensors: Tensors, operator: OperatorInfo) -> None:
+    x, (axis,) = tensors.input(operator, 0), tensors.constant(operator, 1)
+    flags = [bool(option(operator, name)) for name in ("Exclusive", "Reverse")]
+    type = _type(tensors, CommonOperation.CUMSUM)
+    tensors.emit(operator, type, [x, axis_of(axis, len(x.shape)), *flags])
+
+
+def _round(tensors: Tensors, operator: OperatorInfo) -> None:
+    tensors.emit(operator, _type(tensors, CommonOperation.ROUND), [tensors.input(operator, 0)])
+
+
+def _refuse_wide(graph: Graph, operator: OperatorInfo) -> str | None:
+    """Sums of INT64 need not fit in the HAL's integers."""
+    return "of INT64" if graph.tensors[operator.inputs[0]].type == "INT64" else None
+
+
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
     "BATCH_MATMUL": (
         Converter(
@@ -50,6 +67,15 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
             options="BatchMatMulOptions",
         ),
     ),
+    "CUMSUM": (
+        Converter(
+            (("FLOAT32", "INT32"), ("INT32",)),
+            _cumulative_sum,
+            _refuse_wide,
+            options="CumsumOptions",
+        ),
+    ),
+    "ROUND": (Converter(FLOATS, _round, refuse_nothing),),
     "GELU": (
         Converter(FLOATS, _gelu, refuse_nothing, options="GeluOptions"),
         Converter((("UINT8",), ("INT8",)), _gelu_of_bytes, refuse_nothing, options="GeluOptions"),

@@ -18,6 +18,7 @@ from nnasync._core.importers.tflite import (
     recurrent,
     reduction,
     strided_slice,
+    through_floats,
     variables,
     windows,
 )
@@ -37,6 +38,7 @@ _FAMILIES = (
     variables,
     windows,
     common_operations,
+    through_floats,
     extension,
 )
 

@@ -30,7 +30,20 @@ def _gelu(graph: LiteRTGraph, node: Node) -> None:
     graph.emit("GELU", graph.inputs(node, 0), [graph.output(node)], "GeluOptions", options)
 
 
+def _cumulative_sum(graph: LiteRTGraph, node: Node) -> None:
+    axis = graph.integers([node.integer("axis")])
+    options = {"Exclusive": node.flag("exclusive"), "Reverse": node.flag("reverse")}
+    inputs = [graph.input(node, 0), axis]
+    graph.emit("CUMSUM", inputs, [graph.output(node)], "CumsumOptions", options)
+
+
+def _round(graph: LiteRTGraph, node: Node) -> None:
+    graph.emit("ROUND", graph.inputs(node, 0), [graph.output(node)])
+
+
 LOWERINGS: Mapping[CommonOperation, Lower] = {
     CommonOperation.BATCH_MATMUL: _batch_matmul,
     CommonOperation.GELU: _gelu,
+    CommonOperation.CUMSUM: _cumulative_sum,
+    CommonOperation.ROUND: _round,
 }

@@ -48,7 +48,23 @@ def _tanh(emitter: Emitter, x: str) -> str:
     return emitter.node("Tanh", [emitter.node("Mul", [whole, factor])])
 
 
+def _cumulative_sum(emitter: Emitter, call: OperationCall) -> None:
+    axis = emitter.constant(np.asarray(call.integer(1), np.int64))
+    flags = {"exclusive": int(call.flag(2)), "reverse": int(call.flag(3))}
+    name = emitter.node("CumSum", [emitter.real(call.inputs[0]), axis], **flags)
+    emitter.give_real(call.outputs[0], name)
+
+
+def _round(emitter: Emitter, call: OperationCall) -> None:
+    index = call.inputs[0]
+    first = emitter.is_first(index)
+    name = emitter.node("Round", [emitter.real(index, first=first)])
+    emitter.give_real(call.outputs[0], name, first=first)
+
+
 LOWERINGS: dict[int | tuple[str, int], Lower] = {
     (COMMON.name, CommonOperation.BATCH_MATMUL): _batch_matmul,
     (COMMON.name, CommonOperation.GELU): _gelu,
+    (COMMON.name, CommonOperation.CUMSUM): _cumulative_sum,
+    (COMMON.name, CommonOperation.ROUND): _round,
 }

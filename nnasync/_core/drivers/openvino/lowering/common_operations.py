@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from nnasync._core.drivers.openvino.graph_scope import Node, Result, Scope
 from nnasync._core.drivers.openvino.lowered import REALS, Build, Rule, Rules, one
 from nnasync._core.drivers.openvino.lowering.elementwise import pointwise
@@ -28,7 +30,29 @@ def _gelu(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
     return one(build)
 
 
+def _cumulative_sum(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
+    axis, flags = (
+        arguments.axis(1, arguments.tensor(0).rank),
+        (arguments.flag(2), arguments.flag(3)),
+    )
+
+    def build(scope: Scope) -> Result:
+        return scope.op.cum_sum(scope.value(0), scope.op.constant(np.int32(axis)), *flags)
+
+    return one(build)
+
+
+def _round(arguments: Arguments, outputs: Sequence[Tensor]) -> Build:
+    return one(
+        lambda scope: pointwise(
+            scope, (0,), lambda nodes: scope.op.round(nodes[0], "half_to_even"), real=False
+        )
+    )
+
+
 RULES: Rules = {
     (COMMON.name, CommonOperation.BATCH_MATMUL): Rule(_batch_matmul, REALS),
     (COMMON.name, CommonOperation.GELU): Rule(_gelu, REALS),
+    (COMMON.name, CommonOperation.CUMSUM): Rule(_cumulative_sum, REALS),
+    (COMMON.name, CommonOperation.ROUND): Rule(_round, REALS),
 }
