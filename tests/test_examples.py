@@ -17,6 +17,7 @@ EXPECTED = {
     "04_fenced_chain.py": r"^digit \d+ \(\d\.\d\d\), NONE$",
     "05_video_stream.py": r"^Account\(submitted=\d+, .* pending=0\)$",
     "06_onnx_model.py": r"^they differ by at most \d",
+    "07_media_graph.py": r"^best +\d+ +\d+",
     "just_in_time_driver.py": r"cache: hit; loaded: 2 steps$",
     "hal_1_0_driver.py": r"packed: 0, from cache: 1$",
 }

@@ -1,6 +1,7 @@
 """The account of a stream: where every submitted item went, and how long the answers took.
 
     submitted = completed + missed + dropped + cancelled + failed + pending
+              + passed + filtered + merged
 
 holds after every step, because an item is entered once and its entry is settled once:
 `Ledger.submit` makes an `Entry`, `Entry.settle` moves it from pending into exactly one bucket and
@@ -23,13 +24,20 @@ __all__ = ["Account", "Entry", "Histogram", "Latency", "Ledger", "Outcome", "Str
 
 
 class Outcome(enum.Enum):
-    """The bucket in which an item ends."""
+    """The bucket in which an item ends.
+
+    The last three are of graphs: it went on to the next stages, it was sorted out as was asked for,
+    or it went on as a part of another item, such as a batch.
+    """
 
     COMPLETED = "completed"
     MISSED = "missed"
     DROPPED = "dropped"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    PASSED = "passed"
+    FILTERED = "filtered"
+    MERGED = "merged"
 
 
 class Account(Struct):
@@ -41,6 +49,9 @@ class Account(Struct):
     dropped: int = 0
     cancelled: int = 0
     failed: int = 0
+    passed: int = 0
+    filtered: int = 0
+    merged: int = 0
     pending: int = 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Literal, Protocol
 
-from nnasync.hal import Struct
+from nnasync.hal import Priority, Struct
 
 __all__ = ["Item", "ItemSource", "Pace"]
 
@@ -19,12 +19,30 @@ class Item(Struct):
     `captured_ns` is the time on the monotonic clock at which its last sample was there, `media_ns`
     the same moment counted from the beginning of the stream. `data` is an array for the sources of
     this package; a stage takes anything that its `prepare` or its network takes.
+
+    In a graph an item also has its deadline and its priority, if its source gave it some, and the
+    items that it was put together from, such as those of a batch.
     """
 
     index: int
     captured_ns: int
     data: Any
     media_ns: int = 0
+    deadline_ns: int | None = None
+    priority: Priority | None = None
+    parents: tuple[Item, ...] = ()
+
+    def having(self, data: Any) -> Item:
+        """The item with other data."""
+        return Item(
+            self.index,
+            self.captured_ns,
+            data,
+            self.media_ns,
+            self.deadline_ns,
+            self.priority,
+            self.parents,
+        )
 
 
 class ItemSource(Protocol):

@@ -21,6 +21,9 @@ def total(account: Account) -> int:
         + account.cancelled
         + account.failed
         + account.pending
+        + account.passed
+        + account.filtered
+        + account.merged
     )
 
 

@@ -1,0 +1,393 @@
+"""Stages that take one item at a time: sources, calls, functions, filters, ends.
+
+What is quick (a plain function, a filter) runs at once, on the task that brings the item. What is
+awaited has a bounded queue and tasks of its own; results go on in the order of the items.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from nnasync._core.clock import Deadline
+from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
+from nnasync.hal import Priority
+from nnasync.streaming.account import Entry, Outcome
+from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
+from nnasync.streaming.item import Item
+from nnasync.streaming.stage import Policy
+
+__all__ = [
+    "CallNode",
+    "FilterNode",
+    "FunctionNode",
+    "OutputNode",
+    "Queued",
+    "SourceNode",
+    "SplitNode",
+]
+
+_SMOOTHING = 0.2
+
+
+class SourceNode(Node):
+    """Feeds the items of a source in, each with its deadline and priority."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        source: AsyncIterable[Item],
+        *,
+        budget_ns: int | None,
+        priority: Priority | None,
+        on_error: ErrorPolicy,
+    ) -> None:
+        super().__init__(context, name, on_error)
+        self._source = source
+        self._budget_ns = budget_ns
+        self._priority = priority
+
+    async def run(self) -> None:
+        """Feed until the source is at its end, fails, or nothing behind it takes more."""
+        try:
+            async for item in self._source:
+                if self._is_over:
+                    break
+                await self.put(self._dressed(item))
+        except Exception as error:
+            await self.fail(None, None, error)
+        finally:
+            close = getattr(self._source, "aclose", None)
+            if close is not None:
+                with anyio.CancelScope(shield=True):
+                    await close()
+        await self.finish()
+
+    def _dressed(self, item: Item) -> Item:
+        if not isinstance(item, Item):
+            raise InvalidArgument(
+                f"{self.name} gives {type(item).__name__}, not Item(index, captured_ns, data)"
+            )
+        if self._budget_ns is None and self._priority is None:
+            return item
+        deadline_ns = item.deadline_ns
+        if self._budget_ns is not None:
+            deadline_ns = item.captured_ns + self._budget_ns
+        return Item(
+            item.index,
+            item.captured_ns,
+            item.data,
+            item.media_ns,
+            deadline_ns,
+            self._priority if item.priority is None else item.priority,
+            item.parents,
+        )
+
+
+class FunctionNode(Node):
+    """A plain function of the data: of one item one, or with `flat` any number.
+
+    With `whole` it is given the item, and an end of the graph.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        function: Callable[[Any], Any],
+        *,
+        flat: bool = False,
+        whole: bool = False,
+        on_error: ErrorPolicy = "item",
+    ) -> None:
+        super().__init__(context, name, on_error)
+        self._function = function
+        self._flat = flat
+        self._whole = whole
+
+    async def take(self, entry: Entry, item: Item) -> None:
+        """Apply the function."""
+        try:
+            value = self._function(item if self._whole else item.data)
+            if inspect.isawaitable(value):
+                raise _not_awaited(self.name, value)
+            found = list(value) if self._flat else None
+        except Exception as error:
+            await self.fail(entry, item, error)
+            return
+        if found is None:
+            await self.pass_on(entry, item.having(value))
+        else:
+            await spread(self, entry, item, found)
+
+
+def _not_awaited(name: str, value: Awaitable[Any]) -> InvalidArgument:
+    if inspect.iscoroutine(value):
+        value.close()
+    return InvalidArgument(f"{name} returns an awaitable: give `async def` functions, not lambdas")
+
+
+async def spread(node: Node, entry: Entry, item: Item, found: Iterable[Any]) -> None:
+    """Hand on any number of items in the place of one."""
+    children = [item.having(data) for data in found]
+    if not children:
+        entry.settle(Outcome.FILTERED)
+    elif not node.children:
+        node.complete(entry, item)
+    else:
+        entry.settle(Outcome.PASSED)
+        for child in children:
+            await node.send(child)
+
+
+class FilterNode(Node):
+    """Lets items pass of which a predicate is true; `wanted` decides on the whole item."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        wanted: Callable[[Item], bool],
+        on_error: ErrorPolicy = "item",
+    ) -> None:
+        super().__init__(context, name, on_error)
+        self._wanted = wanted
+
+    async def take(self, entry: Entry, item: Item) -> None:
+        """Ask the predicate."""
+        try:
+            is_wanted = self._wanted(item)
+        except Exception as error:
+            await self.fail(entry, item, error)
+            return
+        if is_wanted:
+            await self.pass_on(entry, item)
+        else:
+            entry.settle(Outcome.FILTERED)
+
+
+class SplitNode(Node):
+    """Hands an item on in one of two ways, by a predicate of its data."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        predicate: Callable[[Any], bool],
+        on_error: ErrorPolicy = "item",
+    ) -> None:
+        super().__init__(context, name, on_error)
+        self._predicate = predicate
+        self.ways = Node(context, f"{name}:true"), Node(context, f"{name}:false")
+        self.children = [way.inlet() for way in self.ways]
+
+    async def take(self, entry: Entry, item: Item) -> None:
+        """Ask the predicate."""
+        try:
+            way = self.ways[0] if self._predicate(item.data) else self.ways[1]
+        except Exception as error:
+            await self.fail(entry, item, error)
+            return
+        entry.settle(Outcome.PASSED)
+        await way.put(item)
+
+
+class Queued(Node):
+    """A node with a bounded queue, whose tasks take items out."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        *,
+        policy: Policy,
+        capacity: int,
+        on_error: ErrorPolicy = "item",
+    ) -> None:
+        """Raises InvalidArgument for a capacity below 1."""
+        super().__init__(context, name, on_error)
+        if capacity < 1:
+            raise InvalidArgument(f"{name}: capacity is {capacity}, it must be at least 1")
+        self.policy = policy
+        self.capacity = capacity
+        self.queue: deque[tuple[Entry, Item]] = deque()
+        self.came, self.room = Signal(), Signal()
+        self.has_ended = False
+
+    async def take(self, entry: Entry, item: Item) -> None:
+        """Queue the item, as the policy says where there is no room."""
+        if self.policy is Policy.BLOCK:
+            while len(self.queue) >= self.capacity:
+                await self.room.wait()
+                if self.is_refused(entry):
+                    return
+        elif len(self.queue) >= self.capacity:
+            if self.policy is Policy.OLDEST:
+                entry.settle(Outcome.DROPPED)
+                return
+            self.queue.popleft()[0].settle(Outcome.DROPPED)
+        self.queue.append((entry, item))
+        self.came.notify()
+
+    async def end(self) -> None:
+        """After the last of those who put items in, the tasks end behind what is queued."""
+        self._parents -= 1
+        if self._parents <= 0:
+            self.has_ended = True
+            self.came.notify()
+
+    async def finish(self) -> None:
+        """What is still queued when an error ends everything behind this node fails too."""
+        if not self._is_over:
+            for entry, _ in self.queue:
+                entry.settle(Outcome.FAILED)
+            self.queue.clear()
+            self.has_ended = True
+            self.came.notify()
+            self.room.notify()
+        await super().finish()
+
+    async def next(self) -> tuple[Entry, Item] | None:
+        """The next item; None when there will be none."""
+        while not self.queue:
+            if self.has_ended:
+                return None
+            await self.came.wait()
+        found = self.queue.popleft()
+        self.room.notify()
+        return found
+
+
+class CallNode(Queued):
+    """Something that is awaited for each item: a network, a burst, a coroutine function."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        call: Callable[..., Awaitable[Any]],
+        *,
+        policy: Policy,
+        capacity: int,
+        concurrency: int = 1,
+        budget_ns: int | None = None,
+        priority: Priority | None = None,
+        flat: bool = False,
+        whole: bool = False,
+        on_error: ErrorPolicy = "item",
+    ) -> None:
+        """With `whole` the call is given the item; raises InvalidArgument for numbers."""
+        super().__init__(context, name, policy=policy, capacity=capacity, on_error=on_error)
+        if concurrency < 1:
+            raise InvalidArgument(f"{name}: concurrency is {concurrency}, it must be at least 1")
+        self.cost_ns = 0.0
+        self._call = call
+        self._concurrency = concurrency
+        self._budget_ns = budget_ns
+        self._priority = priority
+        self._flat = flat
+        self._whole = whole
+        self._takes = _options_of(call)
+        self._begun = self._handed_on = 0
+        self._turn = Signal()
+
+    async def run(self) -> None:
+        """Answer items, several at a time, until there are no more."""
+        async with anyio.create_task_group() as tasks:
+            for _ in range(self._concurrency):
+                tasks.start_soon(self._work)
+        await self.finish()
+
+    async def _work(self) -> None:
+        while (found := await self.next()) is not None:
+            entry, item = found
+            number, self._begun = self._begun, self._begun + 1
+            value = await self._value(entry, item)
+            while self._handed_on != number:
+                await self._turn.wait()
+            try:
+                if entry.outcome is None and not self.is_refused(entry):
+                    await self._hand_on(entry, item, value)
+            finally:
+                self._handed_on += 1
+                self._turn.notify()
+
+    async def _value(self, entry: Entry, item: Item) -> Any:
+        """The answer; where there is none the entry is settled."""
+        began = self._context.now()
+        deadline_ns = self._deadline_ns(item)
+        if deadline_ns is not None and began >= deadline_ns:
+            entry.settle(Outcome.MISSED)
+            return None
+        try:
+            data = item if self._whole else item.data
+            value = await self._call(data, **self._options(item, deadline_ns))
+            value = list(value) if self._flat else value
+        except MissedDeadline:
+            entry.settle(Outcome.MISSED)
+        except Cancelled:
+            entry.settle(Outcome.CANCELLED)
+        except Exception as error:
+            await self.fail(entry, item, error)
+        else:
+            ended = self._context.now()
+            self.cost_ns += _SMOOTHING * (ended - began - self.cost_ns)
+            if deadline_ns is not None and ended > deadline_ns:
+                entry.settle(Outcome.MISSED)
+            return value
+        return None
+
+    async def _hand_on(self, entry: Entry, item: Item, value: Any) -> None:
+        if self._flat:
+            await spread(self, entry, item, value)
+        else:
+            await self.pass_on(entry, item.having(value))
+
+    def _deadline_ns(self, item: Item) -> int | None:
+        """The earlier of the item's deadline and this stage's own."""
+        if self._budget_ns is None:
+            return item.deadline_ns
+        own_ns = item.captured_ns + self._budget_ns
+        return own_ns if item.deadline_ns is None else min(own_ns, item.deadline_ns)
+
+    def _options(self, item: Item, deadline_ns: int | None) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if deadline_ns is not None and "deadline" in self._takes:
+            options["deadline"] = Deadline(deadline_ns)
+        priority = self._priority if self._priority is not None else item.priority
+        if priority is not None and "priority" in self._takes:
+            options["priority"] = priority
+        return options
+
+
+def _options_of(call: Callable[..., object]) -> frozenset[str]:
+    """Which of the options of networks something takes by name."""
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return frozenset()
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return frozenset(each.name for each in parameters if each.kind in kinds)
+
+
+class OutputNode(Queued):
+    """An end of the graph from which a program takes the items, by iterating."""
+
+    def __aiter__(self) -> OutputNode:
+        return self
+
+    async def __anext__(self) -> Item:
+        """The next item that is in time; raises StopAsyncIteration behind the last."""
+        while (found := await self.next()) is not None:
+            entry, item = found
+            self.complete(entry, item)
+            if entry.outcome is Outcome.COMPLETED:
+                await anyio.lowlevel.checkpoint()
+                return item
+        raise StopAsyncIteration

@@ -1,0 +1,342 @@
+"""Graphs of streams: what each stage does with items, and that no item is lost from sight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import nnasync as nn
+from nnasync.errors import BadState, InvalidArgument, MissedDeadline
+from nnasync.streaming import Account, Graph, Item, Policy
+from tests import rigs
+from tests.streaming.graph_rig import MS, Clock, Collected, check, items
+
+pytestmark = pytest.mark.anyio
+
+
+def recording(graph: Graph, count: int, **options: Any) -> Any:
+    """A source of numbers of which none is lost."""
+    return graph.source(items(range(count)), name="numbers", policy=Policy.BLOCK, **options)
+
+
+async def test_a_chain_of_functions_calls_and_a_sink() -> None:
+    graph, seen = Graph(), Collected()
+
+    async def squared(value: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        return value * value
+
+    stream = recording(graph, 5).map(lambda value: value + 1).map(squared, concurrency=3)
+    stream.filter(lambda value: value % 2 == 1, name="odd").sink(seen, name="seen")
+    await graph.run()
+    assert seen.data == [1, 9, 25]
+    assert [item.index for item in seen.items] == [0, 2, 4]
+    check(graph)
+    account = graph.account()
+    assert account.stages["odd"] == Account(submitted=5, passed=3, filtered=2)
+    assert account.stages["seen"] == Account(submitted=3, completed=3)
+    assert account.completed == 3
+    assert "filtered" in str(account)
+
+
+async def test_a_network_is_a_stage() -> None:
+    graph, seen = Graph(), Collected()
+    async with rigs.runtime(rigs.REFERENCE) as runtime:
+        net = await runtime.compile(rigs.doubler())
+        rows = [rigs.ROW * value for value in range(3)]
+        source = graph.source(
+            items(rows), policy=Policy.BLOCK, budget_ns=10**18, priority=nn.Priority.HIGH
+        )
+        source.map(net, name="net").sink(seen)
+        await graph.run()
+        await net.close()
+    assert [np.array_equal(got, 2 * row) for got, row in zip(seen.data, rows, strict=True)] == [
+        True
+    ] * 3
+    check(graph)
+
+
+async def test_items_carry_deadline_and_priority_to_calls_that_take_them() -> None:
+    graph, given = Graph(now=Clock()), []
+
+    async def call(value: int, *, deadline: nn.Deadline, priority: nn.Priority) -> None:
+        given.append((value, deadline.at_ns, priority))
+
+    stream = recording(graph, 2, budget_ns=5 * MS, priority=nn.Priority.LOW)
+    stream.map(call, name="first").map(lambda _: 7)
+    stream.map(call, name="own", budget_ns=2 * MS, priority=nn.Priority.HIGH)
+    await graph.run()
+    assert sorted(given) == [
+        (0, 2 * MS, nn.Priority.HIGH),
+        (0, 5 * MS, nn.Priority.LOW),
+        (1, 3 * MS, nn.Priority.HIGH),
+        (1, 6 * MS, nn.Priority.LOW),
+    ]
+
+
+async def test_work_on_what_cannot_be_in_time_is_not_begun() -> None:
+    clock, begun = Clock(), []
+    graph = Graph(now=clock)
+
+    async def slow(value: int) -> int:
+        begun.append(value)
+        clock.now_ns += 3 * MS
+        return value
+
+    stream = graph.source(
+        items([0, 1, 2, 3], period_ns=0), budget_ns=4 * MS, policy=Policy.BLOCK, name="source"
+    )
+    stream.map(slow, name="slow").sink(lambda item: None, name="end")
+    await graph.run()
+    assert begun == [0, 1]
+    assert graph.account().stages["slow"] == Account(submitted=4, passed=1, missed=3)
+    check(graph)
+
+
+async def test_a_call_may_say_itself_that_it_missed() -> None:
+    graph = Graph()
+
+    async def call(value: int) -> int:
+        raise MissedDeadline("late")
+
+    recording(graph, 3).map(call, name="call")
+    await graph.run()
+    assert graph.account().stages["call"] == Account(submitted=3, missed=3)
+    assert graph.errors() == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "answered"),
+    [(Policy.NEWEST, [0, 9]), (Policy.OLDEST, [0, 1]), (Policy.BLOCK, [*range(10)])],
+)
+async def test_what_a_busy_stage_loses_is_a_matter_of_policy(
+    policy: Policy, answered: list[int]
+) -> None:
+    graph, seen, gate = Graph(), Collected(), anyio.Event()
+    fed = anyio.Event()
+
+    async def call(value: int) -> int:
+        await gate.wait()
+        return value
+
+    def count(value: int) -> int:
+        if value == 9:
+            fed.set()
+        return value
+
+    source = graph.source(items(range(10)), name="source", policy=policy)
+    source.map(count).map(call, name="busy").sink(seen)
+    async with graph:
+        if policy is not Policy.BLOCK:
+            await fed.wait()
+        gate.set()
+        await graph.drain()
+    assert seen.data == answered
+    assert graph.account().stages["busy"].dropped == 10 - len(answered)
+    check(graph)
+
+
+async def test_one_item_may_become_many_or_none() -> None:
+    graph, seen = Graph(), Collected()
+
+    async def crops(value: int) -> list[str]:
+        return [f"{value}{letter}" for letter in "abc"[:value]]
+
+    stream = recording(graph, 4)
+    stream.flat_map(crops, name="crops").sink(seen)
+    stream.flat_map(lambda value: [value] * 2, name="twice").sink(lambda item: None, name="pairs")
+    await graph.run()
+    assert seen.data == ["1a", "2a", "2b", "3a", "3b", "3c"]
+    assert graph.account().stages["crops"] == Account(submitted=4, passed=3, filtered=1)
+    assert graph.account().stages["pairs"].completed == 8
+    check(graph)
+
+
+async def test_two_ways_by_a_predicate() -> None:
+    graph, even, odd = Graph(), Collected(), Collected()
+    first, second = recording(graph, 6).split(lambda value: value % 2 == 0, name="parity")
+    first.sink(even)
+    second.sink(odd)
+    await graph.run()
+    assert (even.data, odd.data) == ([0, 2, 4], [1, 3, 5])
+    assert graph.account().stages["parity:true"].passed == 3
+    check(graph)
+
+
+async def test_results_are_iterated_while_it_runs() -> None:
+    graph = Graph()
+    output = recording(graph, 20).map(lambda value: -value).output(capacity=2)
+    async with graph:
+        assert [item.data async for item in output] == [-value for value in range(20)]
+    assert graph.account().stages["output"] == Account(submitted=20, completed=20)
+    check(graph)
+
+
+async def test_who_leaves_early_cancels_what_is_under_way() -> None:
+    graph = Graph()
+
+    async def never(value: int) -> None:
+        await anyio.sleep_forever()
+
+    recording(graph, 5).map(never, name="never")
+    async with graph:
+        while graph.account().stages["never"].submitted < 2:
+            await anyio.lowlevel.checkpoint()
+    assert graph.account().stages["never"].cancelled == 2
+    check(graph)
+
+
+async def test_a_time_limit_ends_a_graph() -> None:
+    graph = Graph()
+
+    async def never(value: int) -> None:
+        await anyio.sleep_forever()
+
+    recording(graph, 5).map(never)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await graph.run()
+    assert scope.cancelled_caught
+    check(graph)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_error_ends_one_item_by_default(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph, seen = Graph(), Collected()
+
+    def divided(value: int) -> float:
+        return 6 / value
+
+    async def later(value: int) -> float:
+        return divided(value)
+
+    recording(graph, 4).map(later if is_async else divided, name="divided").sink(seen)
+    await graph.run()
+    assert seen.data == [6, 3, 2]
+    assert graph.account().stages["divided"] == Account(submitted=4, failed=1, passed=3)
+    assert isinstance(graph.errors()["divided"], ZeroDivisionError)
+    assert "divided failed at item 0" in caplog.text
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_error_may_end_what_is_behind_it(is_async: bool) -> None:
+    graph, seen, others = Graph(), Collected(), Collected()
+
+    def divided(value: int) -> float:
+        return 6 / (value - 2)
+
+    async def later(value: int) -> float:
+        return divided(value)
+
+    stream = recording(graph, 6)
+    stream.map(later if is_async else divided, name="divided", on_error="stream").sink(seen)
+    stream.sink(others)
+    await graph.run()
+    assert seen.data == [-3, -6]
+    assert others.data == [0, 1, 2, 3, 4, 5]
+    assert graph.account().stages["divided"] == Account(submitted=6, failed=4, passed=2)
+    check(graph)
+
+
+async def test_an_error_may_end_the_graph() -> None:
+    graph = Graph()
+    recording(graph, 4).map(lambda value: 1 / value, on_error="graph")
+    with pytest.raises(ZeroDivisionError):
+        await graph.run()
+    check(graph)
+
+
+async def test_a_source_that_fails_ends_the_graph_unless_told_otherwise() -> None:
+    async def broken() -> Any:
+        yield Item(0, 0, "first")
+        raise OSError("the cable was pulled")
+
+    graph = Graph()
+    graph.source(broken(), name="camera")
+    with pytest.raises(OSError, match="cable"):
+        await graph.run()
+    check(graph)
+    patient, seen = Graph(), Collected()
+    patient.source(broken(), name="camera", on_error="stream").sink(seen)
+    recording(patient, 3).sink(seen)
+    await patient.run()
+    assert sorted(map(str, seen.data)) == ["0", "1", "2", "first"]
+    assert "cable" in str(patient.errors()["camera"])
+    check(patient)
+
+
+async def test_sources_are_closed_with_the_graph() -> None:
+    closed = []
+
+    class Source:
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Item:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        async def aclose(self) -> None:
+            await anyio.lowlevel.checkpoint()
+            closed.append(True)
+
+    graph = Graph()
+    graph.source(Source(), name="waits")
+    async with graph:
+        await anyio.lowlevel.checkpoint()
+    assert closed == [True]
+
+
+async def test_a_graph_is_declared_and_then_runs_once() -> None:
+    graph = Graph()
+    stream = recording(graph, 1)
+    async with graph:
+        with pytest.raises(BadState, match="declared before it runs"):
+            stream.map(abs)
+    with pytest.raises(BadState, match="runs once"):
+        await graph.run()
+
+
+async def test_what_is_wrong_is_told_where_it_is_written() -> None:
+    graph, other = Graph(), Graph()
+    stream = recording(graph, 1)
+    no_mode: Any = "closest"
+    wrong: list[Any] = [
+        lambda: stream.map(abs, on_error="ignore"),
+        lambda: stream.map(anyio.sleep, capacity=0),
+        lambda: stream.map(anyio.sleep, concurrency=0),
+        lambda: stream.batch(0),
+        lambda: stream.window(2, hop=0),
+        lambda: stream.rate(0),
+        lambda: graph.join(stream, stream, mode=no_mode),
+        lambda: graph.merge(stream, recording(other, 1)),
+        lambda: graph.merge(),
+    ]
+    for each in wrong:
+        with pytest.raises(InvalidArgument):
+            each()
+
+
+async def test_a_lambda_that_returns_an_awaitable_is_refused() -> None:
+    async def later(value: int) -> int:
+        return value
+
+    graph = Graph()
+    recording(graph, 1).map(lambda value: later(value), name="lazy", on_error="graph")
+    with pytest.raises(InvalidArgument, match="returns an awaitable"):
+        await graph.run()
+
+
+async def test_a_source_of_something_else_is_refused() -> None:
+    async def numbers() -> Any:
+        yield 7
+
+    graph = Graph()
+    graph.source(numbers(), name="numbers")
+    with pytest.raises(InvalidArgument, match="numbers gives int"):
+        await graph.run()
