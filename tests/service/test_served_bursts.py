@@ -235,10 +235,10 @@ async def test_an_answer_that_meets_the_deadline_is_not_seen_and_leaves_the_stat
         await engine.when(lambda c: c.hanging == 1)
         call: Any = burst._running
         line: Any = burst._line
-        (cancel,) = call.cancels
+        (serial,) = line._controller._waiting
 
         def succeed() -> None:
-            line._controller._receive(encode(BurstResult(cancel.__self__._serial)))
+            line._controller._receive(encode(BurstResult(serial)))
 
         call.cancels = [succeed]
         burst._expire(call)

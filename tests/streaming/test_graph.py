@@ -185,7 +185,8 @@ async def test_who_leaves_early_cancels_what_is_under_way() -> None:
     async with graph:
         while graph.account().stages["never"].submitted < 2:
             await anyio.lowlevel.checkpoint()
-    assert graph.account().stages["never"].cancelled == 2
+    account = graph.account().stages["never"]
+    assert account.cancelled == account.submitted >= 2
     check(graph)
 
 
