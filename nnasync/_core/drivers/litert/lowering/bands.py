@@ -19,9 +19,8 @@ from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
 from nnasync._core.drivers.litert.lowering.channel_order import channels_last
 from nnasync._core.drivers.litert.lowering.padding import windowed
 from nnasync._core.drivers.litert.lowering.windows import (
-    converted,
     data_type,
-    result_of,
+    in_type,
     scaled_bias,
 )
 from nnasync._core.drivers.litert.node import Node
@@ -45,17 +44,13 @@ def _banded(graph: LiteRTGraph, node: Node) -> None:
     columns = window.width.output
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
-        source = converted(graph, source, given, type)
-        data = given if type is None else retyped(given, type)
         batches, height, width, _ = given.shape
-        rows = reshaped(data, (batches, height, 1, width))
+        rows = reshaped(given, (batches, height, 1, width))
         turned = graph.like(rows)
         graph.reshape(source, turned, rows.shape)
         one = Axis(input=1, filter=1, stride=1, dilation=1, head=0, tail=0)
         turned, scheme = windowed(graph, turned, rows, Window(window.height, one))
-        result, convert = result_of(graph, target, wanted, type)
-        kind = wanted if type is None else retyped(wanted, type)
-        flat = graph.like(kind, (batches, wanted.shape[1], 1, columns * wanted.shape[3]))
+        flat = graph.like(wanted, (batches, wanted.shape[1], 1, columns * wanted.shape[3]))
         options = {
             "Padding": scheme,
             "StrideW": 1,
@@ -67,11 +62,9 @@ def _banded(graph: LiteRTGraph, node: Node) -> None:
         sums = scaled_bias(node.tensor(0), filter, _repeated(bias, columns))
         inputs = [turned, graph.add(filter), graph.add(sums)]
         graph.emit("CONV_2D", inputs, [flat], "Conv2DOptions", options)
-        graph.reshape(flat, result, wanted.shape)
-        if convert:
-            graph.emit("QUANTIZE", [result], [target], "QuantizeOptions")
+        graph.reshape(flat, target, wanted.shape)
 
-    channels_last(graph, node, body)
+    channels_last(graph, node, in_type(graph, type, body))
 
 
 def _suited(node: Node) -> tuple[Array, Window]:

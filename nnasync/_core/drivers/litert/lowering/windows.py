@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from nnasync._core.drivers.litert.graph import LiteRTGraph, Lower
-from nnasync._core.drivers.litert.lowering.channel_order import channels_last
+from nnasync._core.drivers.litert.lowering.channel_order import Body, channels_last
 from nnasync._core.drivers.litert.lowering.padding import VALID, windowed
 from nnasync._core.drivers.litert.node import Node
 from nnasync._core.drivers.litert.operands import reshaped, retyped
@@ -65,11 +65,21 @@ def scaled_bias(data: Tensor, filter: Tensor, bias: Tensor) -> Tensor:
     return msgspec.structs.replace(bias, channel_quant=ChannelQuant(scales, 0))
 
 
-def converted(graph: LiteRTGraph, source: int, given: Tensor, type: OperandType | None) -> int:
-    """A value as the other 8-bit type where that is wanted."""
-    if type is None or given.type == type:
-        return source
-    return graph.quantized(source, reshaped(retyped(given, type), given.shape))
+def in_type(graph: LiteRTGraph, type: OperandType | None, body: Body) -> Body:
+    """A body that works in an 8-bit type, and what brings its input there and its result back."""
+    if type is None:
+        return body
+
+    def whole(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
+        inner, outer = retyped(given, type), retyped(wanted, type)
+        if given.type != type:
+            source = graph.quantized(source, reshaped(inner, given.shape))
+        result = target if wanted.type == type else graph.like(outer)
+        body(source, inner, result, outer)
+        if result != target:
+            graph.emit("QUANTIZE", [result], [target], "QuantizeOptions")
+
+    return whole
 
 
 def _convolution(graph: LiteRTGraph, node: Node) -> None:
@@ -78,10 +88,7 @@ def _convolution(graph: LiteRTGraph, node: Node) -> None:
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         window = filter_window(node.arguments)
-        source = converted(graph, source, given, type)
-        data = given if type is None else retyped(given, type)
-        source, scheme = windowed(graph, source, data, window)
-        result, convert = result_of(graph, target, wanted, type)
+        source, scheme = windowed(graph, source, given, window)
         options = {
             "Padding": scheme,
             "StrideW": window.width.stride,
@@ -95,20 +102,9 @@ def _convolution(graph: LiteRTGraph, node: Node) -> None:
         inputs = [source, _weights(graph, node, type), _bias(graph, node)]
         table = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
         name = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
-        graph.emit(name, inputs, [result], table, options)
-        if convert:
-            graph.emit("QUANTIZE", [result], [target], "QuantizeOptions")
+        graph.emit(name, inputs, [target], table, options)
 
-    channels_last(graph, node, body)
-
-
-def result_of(
-    graph: LiteRTGraph, target: int, wanted: Tensor, type: OperandType | None
-) -> tuple[int, bool]:
-    """Where to write, and whether that is to be converted to the target."""
-    if type is None or wanted.type == type:
-        return target, False
-    return graph.like(retyped(wanted, type)), True
+    channels_last(graph, node, in_type(graph, type, body))
 
 
 def _transpose_convolution(graph: LiteRTGraph, node: Node) -> None:
@@ -118,10 +114,6 @@ def _transpose_convolution(graph: LiteRTGraph, node: Node) -> None:
     stride = (node.integer("stride_height"), node.integer("stride_width"))
 
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
-        source = converted(graph, source, given, type)
-        image = given if type is None else retyped(given, type)
-        result, convert = result_of(graph, target, wanted, type)
-        data = wanted if type is None else retyped(wanted, type)
         heads = _heads(node, wanted.shape[1:3], stride)
         taps = filter.shape[1:3]
         sizes = [
@@ -130,14 +122,14 @@ def _transpose_convolution(graph: LiteRTGraph, node: Node) -> None:
                 given.shape[1:3], heads, wanted.shape[1:3], taps, stride, strict=True
             )
         ]
-        source = _extended(graph, source, image, sizes)
+        source = _extended(graph, source, given, sizes)
         whole = (
             wanted.shape[0],
             *((size - 1) * step + tap for size, step, tap in zip(sizes, stride, taps, strict=True)),
             wanted.shape[3],
         )
         cut = whole != wanted.shape
-        full = graph.like(data, whole) if cut else result
+        full = graph.like(wanted, whole) if cut else target
         inputs = [
             graph.integers(whole),
             _weights(graph, node, type),
@@ -153,11 +145,9 @@ def _transpose_convolution(graph: LiteRTGraph, node: Node) -> None:
         graph.emit("TRANSPOSE_CONV", inputs, [full], "TransposeConvOptions", options)
         if cut:
             parts = [graph.integers((0, *heads, 0)), graph.integers(wanted.shape)]
-            graph.emit("SLICE", [full, *parts], [result], "SliceOptions")
-        if convert:
-            graph.emit("QUANTIZE", [result], [target], "QuantizeOptions")
+            graph.emit("SLICE", [full, *parts], [target], "SliceOptions")
 
-    channels_last(graph, node, body)
+    channels_last(graph, node, in_type(graph, type, body))
 
 
 def _extended(graph: LiteRTGraph, source: int, given: Tensor, sizes: Sequence[int]) -> int:
@@ -214,16 +204,15 @@ def _resize(graph: LiteRTGraph, node: Node) -> None:
     def body(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         if not is_quantized(given.type) or type == OperationType.RESIZE_NEAREST_NEIGHBOR:
             resized(source, target, wanted)
-            return
-        source = converted(graph, source, given, _Q8)
-        result, convert = result_of(graph, target, wanted, _Q8)
+        else:
+            in_type(graph, _Q8, interpolated)(source, given, target, wanted)
+
+    def interpolated(source: int, given: Tensor, target: int, wanted: Tensor) -> None:
         real = Tensor(type=OperandType.TENSOR_FLOAT32)
         numbers, mixed = graph.like(real, given.shape), graph.like(real, wanted.shape)
         graph.emit("CAST", [source], [numbers], "CastOptions")
         resized(numbers, mixed, wanted)
-        graph.emit("CAST", [mixed], [result], "CastOptions")
-        if convert:
-            graph.emit("QUANTIZE", [result], [target], "QuantizeOptions")
+        graph.emit("CAST", [mixed], [target], "CastOptions")
 
     channels_last(graph, node, body)
 
