@@ -99,6 +99,25 @@ def test_gelu_is_one_operation(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_a_product_with_a_bias_and_an_activation_is_one_operation(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Add", ["b", "m"], ["a"]),
+        node("Relu", ["a"], ["y"]),
+    ]
+    constants = {
+        "w": np.arange(9, dtype=np.float32).reshape(3, 3) - 4,
+        "b": np.arange(3, dtype=np.float32),
+    }
+    path = written(tmp_path, message(nodes, X, Y, constants))
+    model, whole = translate(path), wrap(path)
+    assert labels(model) == ["FULLY_CONNECTED"]
+    inputs = samples(whole)
+    (got,) = run(ReferenceEngine(), model, inputs)
+    (wanted,) = run(OnnxRuntimeEngine(), whole, inputs)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_what_only_resembles_gelu_is_not(tmp_path: Path) -> None:
     for name, number in (("half", 0.6), ("one", 2), ("root", 1)):
         constants = {**CONSTANTS, name: np.float32(number)}
@@ -141,3 +160,20 @@ def test_files_that_ask_for_much_are_refused(nodes: list[Any], tmp_path: Path) -
     file = message(nodes, X, [("y", FLOAT, ("a", "b"))], constants, opset=18)
     with pytest.raises(ModelError, match=r"net\.onnx"):
         translate(written(tmp_path, file))
+
+
+def test_a_layer_of_constants_is_computed_while_the_file_is_read(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", ["a", "w"], ["m"]),
+        node("Add", ["m", "b"], ["c"]),
+        node("Add", ["x", "c"], ["y"]),
+    ]
+    constants: dict[str, Any] = {
+        "a": np.ones((2, 3), np.float32),
+        "w": np.eye(3, dtype=np.float32),
+        "b": np.full(3, 2, np.float32),
+    }
+    model = translate(written(tmp_path, message(nodes, X, Y, constants)))
+    assert labels(model) == ["ADD"]
+    (result,) = run(ReferenceEngine(), model, [np.zeros((2, 3), np.float32)])
+    assert (result == 3).all()

@@ -102,7 +102,7 @@ def _matmul(scope: OnnxScope, step: Step) -> None:
     build, dense = scope.builder.operation, OperationType.FULLY_CONNECTED
     result = (*shape[:-1], units)
     if layer is not None and target is not None:
-        emit_dense(scope, target, layer, result, 0)
+        emit_dense(scope, target, layer, result, step.activation)
         return
     rows = (math.prod(shape[:-1]), shape[-1])
     few = 2 <= len(shape) <= MOST_AXES
@@ -110,7 +110,10 @@ def _matmul(scope: OnnxScope, step: Step) -> None:
     if not is_float(x):
         raise ModelError("multiplies integers")
     matrix = np.ascontiguousarray(weights.T)
-    y = build(dense, x, matrix, np.zeros(units, matrix.dtype), 0)
+    bias = np.zeros(units, matrix.dtype)
+    if scope.has(node, 2):
+        bias = scope.constant(node, 2, "bias").astype(matrix.dtype)
+    y = build(dense, x, matrix, bias, step.activation)
     scope.define(step.output, y, result)
 
 

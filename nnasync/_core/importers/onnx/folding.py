@@ -165,9 +165,10 @@ def _triangle(node: OnnxNode, inputs: list[Array], budget: Budget) -> Array:
 
 
 def _product(node: OnnxNode, inputs: list[Array], budget: Budget) -> Array:
-    a, b = inputs
+    a, b, *bias = inputs
     budget.take(a.size / max(a.shape[-1], 1) * b.size / max(b.shape[-2:-1] or (1,)), inputs)
-    return np.asarray(np.matmul(a, b))
+    found = np.asarray(np.matmul(a, b))
+    return found + bias[0] if bias else found
 
 
 # -- numbers moved

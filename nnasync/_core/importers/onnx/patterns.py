@@ -1,4 +1,7 @@
-"""Groups of operators that stand for one: GELU as exporters write it down.
+"""Groups of operators that stand for one: dense layers with a bias, and GELU as it is exported.
+
+A product with a constant matrix and the sum with a row behind it is one MatMul with the row as its
+third input, which is what the converter of MatMul takes it for.
 
 x / 2 * (1 + erf(x / sqrt(2))) comes as five operators in one of several orders. Each of them is
 matched from its Erf on; what is between is used by nobody else.
@@ -29,6 +32,8 @@ def with_patterns(graph: OnnxGraph) -> OnnxGraph:
     for node in graph.nodes:
         if node.type == "Erf":
             replaced |= finder.gelu(node)
+        elif node.type == "MatMul":
+            replaced |= finder.dense(node)
     if not replaced:
         return graph
     nodes = [replaced.get(node.index, node) for node in graph.nodes]
@@ -44,6 +49,20 @@ class _Finder:
         self._users = {name: node for node in graph.nodes for name in node.reads}
         self._uses = Counter(name for node in graph.nodes for name in node.reads)
         self._uses.update(port.name for port in graph.outputs)
+
+    def dense(self, product: OnnxNode) -> dict[int, OnnxNode | None]:
+        """What takes the place of a product and the sum behind it; nothing where it is no layer."""
+        weights = self._graph.constants.get(product.inputs[1])
+        plus = self._only_user(product, "Add")
+        if weights is None or weights.ndim != 2 or plus is None or len(product.inputs) > 2:
+            return {}
+        name = self._other(plus, product)
+        bias = self._graph.constants.get(name)
+        if bias is None or bias.shape != weights.shape[1:]:
+            return {}
+        inputs = (*product.inputs, name)
+        made = OnnxNode(plus.index, "MatMul", inputs, plus.outputs, product.attributes)
+        return {product.index: None, plus.index: made}
 
     def gelu(self, erf: OnnxNode) -> dict[int, OnnxNode | None]:
         """What takes the place of operators around an Erf; nothing where it is no GELU."""

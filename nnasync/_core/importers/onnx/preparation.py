@@ -49,7 +49,8 @@ def prepare(graph: OnnxGraph) -> list[Step]:
         if node.index in done or not node.outputs:
             continue
         step = Step(node, node.outputs[0])
-        if node.type in _ACTIVATED and len(node.outputs) == 1:
+        is_layer = node.type == "MatMul" and len(node.inputs) > 2
+        if (node.type in _ACTIVATED or is_layer) and len(node.outputs) == 1:
             for join in (_normalized, _activated):
                 follower = followers.get(step.output)
                 if follower is None or uses[step.output] != 1:
