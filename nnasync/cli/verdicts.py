@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from nnasync import load
-from nnasync.cli.text import table
+from nnasync.cli.text import HelpFormatter, table
 from nnasync.devices import KnownVerdict, forget_verdicts, verdicts
 from nnasync.engine import fingerprint
 from nnasync.errors import NNError
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> None:
         "is forgotten is measured again by the next compilation, also where a compilation cache "
         "has it.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "--forget",
