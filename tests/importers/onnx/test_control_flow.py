@@ -222,6 +222,23 @@ def test_a_scan_takes_slices_and_collects_rows(backwards: int, axis: int, tmp_pa
     agree(written(tmp_path, graph), [numbers(*shape)])
 
 
+def test_numbers_without_axes_are_states_rows_and_results(tmp_path: Path) -> None:
+    nodes = [
+        KEEP,
+        node("ReduceSum", ["s"], ["n"], keepdims=0),
+        node("Mul", ["n", "half"], ["row"]),
+        node("Sub", ["s", "row"], ["s2"]),
+    ]
+    graph = loop(
+        nodes,
+        ["m", "", "x"],
+        [("c2", BOOL, ()), STATE, ("row", FLOAT, ())],
+        [RESULT, ("rows", FLOAT, (3,))],
+        {"m": np.array(3, np.int64), "half": np.float32(0.5)},
+    )
+    agree(written(tmp_path, graph), [numbers(2, 3)])
+
+
 def test_a_subgraph_that_is_not_translated_says_where(tmp_path: Path) -> None:
     nodes = [KEEP, node("Add", ["s", "x"], ["v"]), node("Det", ["v"], ["s2"])]
     graph = loop(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,16 @@ def test_outputs_of_a_whole_file_have_the_shapes_that_follow(tmp_path: Path) -> 
     assert model.main.operands[index].dimensions == (4, 4)
     (index,) = (model := wrap(path)).main.output_indexes
     assert model.main.operands[index].dimensions == (0, 0)
+
+
+def test_odd_numbers_in_a_file_do_not_warn(tmp_path: Path) -> None:
+    graph = message(
+        [node("Gemm", ["x", "w"], ["y"], alpha=float("inf"))],
+        X,
+        Y,
+        {"w": np.zeros((2, 2), np.float32)},
+    )
+    path = written(tmp_path, graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nn.load(path)

@@ -109,6 +109,36 @@ async def test_parts_before_and_behind_and_beside(tmp_path: Path) -> None:
     await agrees(path, model)
 
 
+@pytest.mark.anyio
+@pytest.mark.one_loop("what is compiled and run does not depend on the loop")
+async def test_values_of_high_ranks_and_of_none_cross_the_border(tmp_path: Path) -> None:
+    """Five axes go in and come out, and a number without any."""
+    nodes = [
+        *FIRST,
+        node("Reshape", ["b", "five"], ["u"]),
+        node("ReduceMax", ["b"], ["n"], keepdims=0),
+        foreign("u", "f"),
+        foreign("n", "g"),
+        node("Reshape", ["f", "four"], ["h"]),
+        node("Add", ["h", "g"], ["d"]),
+        *LAST,
+    ]
+    constants = {
+        **WEIGHTS,
+        "five": np.array([1, 2, 12, 64, 64], np.int64),
+        "four": np.array([1, 24, 64, 64], np.int64),
+    }
+    path = written(tmp_path, network(nodes, OUTPUT, **constants))
+    model = load(path)
+    assert kinds(model).count("part") == 1
+    await agrees(path, model)
+
+
+def test_what_nobody_uses_is_no_part(tmp_path: Path) -> None:
+    nodes = [*FIRST, foreign("b", "unused"), node("Identity", ["b"], ["d"]), *LAST]
+    assert "part" not in kinds(load(written(tmp_path, network(nodes, OUTPUT))))
+
+
 def test_a_split_that_does_not_pay(tmp_path: Path) -> None:
     """Many parts, layers that stay ONNX, or little work: the file is kept whole."""
     chain: list[Any] = list(FIRST)

@@ -149,9 +149,8 @@ def _if(scope: OnnxScope, node: OnnxNode, convert_all: ConvertAll) -> None:
         def build(builder: ControlFlow, *values: Value) -> Sequence[Value]:
             inner = _inner(scope, graph, builder, dict(zip(taken, values, strict=True)))
             convert_all(inner)
-            results = [inner.value(port.name) for port in graph.outputs]
-            shapes.append([value.shape for value in results])
-            return results
+            shapes.append([inner.shape(port.name) for port in graph.outputs])
+            return [inner.value(port.name) for port in graph.outputs]
 
         return build
 
@@ -159,7 +158,7 @@ def _if(scope: OnnxScope, node: OnnxNode, convert_all: ConvertAll) -> None:
     results = scope.builder.cond(scope.input(node, 0), then, otherwise, *taken.values())
     if shapes[0] != shapes[1]:
         raise ModelError(f"its branches give shapes {shapes[0]} and {shapes[1]}")
-    _define(scope, node, results)
+    _define(scope, node, results, shapes[0])
 
 
 def _in_place(scope: OnnxScope, node: OnnxNode, graph: OnnxGraph, convert_all: ConvertAll) -> None:
@@ -171,11 +170,11 @@ def _in_place(scope: OnnxScope, node: OnnxNode, graph: OnnxGraph, convert_all: C
             scope.borrow(inner, port.name, None, name)
 
 
-def _define(scope: OnnxScope, node: OnnxNode, results: Any) -> None:
+def _define(scope: OnnxScope, node: OnnxNode, results: Any, shapes: Sequence[Shape]) -> None:
     values = (results,) if isinstance(results, Value) else results
-    for name, value in zip(node.outputs, values, strict=False):
+    for name, value, shape in zip(node.outputs, values, shapes, strict=False):
         if name:
-            scope.define(name, value)
+            scope.define(name, value, shape)
 
 
 # -- Loop and Scan
@@ -265,7 +264,8 @@ def _repeat(scope: OnnxScope, node: OnnxNode, loop: _Loop, convert_all: ConvertA
         *repetition.first(collected),
         constants=repetition.constants,
     )
-    _define(scope, node, results[2:])
+    shapes = [*repetition.shapes, *(each.all(repetition.length) for each in collected)]
+    _define(scope, node, results[2:], shapes)
 
 
 class _Repetition:
@@ -281,9 +281,9 @@ class _Repetition:
         first = len(node.inputs) - len(loop.states) - len(loop.elements)
         names = node.inputs[first : first + len(loop.states)]
         self._states = [scope.value(name) for name in names]
+        self.shapes = [scope.shape(name) for name in names]
         self._condition = self._first_condition(node)
         self._sources = [scope.value(each.source) for each in loop.elements]
-        self._is_endless = False
         turns = [loop.turns] if isinstance(loop.turns, Value) else []
         self.constants = [*turns, *self._sources, *self._taken.values()]
 
@@ -297,11 +297,12 @@ class _Repetition:
     def first(self, collected: Sequence[_Collected]) -> list[Any]:
         """The values before the first turn."""
         counter = np.zeros(1, np.int32)
-        rooms = [np.zeros(each.all(self._length), dtype_of(each.type)) for each in collected]
+        rooms = [np.zeros(each.all(self.length), dtype_of(each.type)) for each in collected]
         return [counter, self._condition, *self._states, *rooms]
 
     @property
-    def _length(self) -> int:
+    def length(self) -> int:
+        """How many turns there are, where that is known."""
         return self._loop.turns if isinstance(self._loop.turns, int) else 0
 
     def goes_on(
@@ -331,7 +332,7 @@ class _Repetition:
             self._next_condition(inner, values[1]),
             *(inner.value(name) for name in self._loop.next_states),
             *(
-                _moved_up(builder, room, row, each, self._length)
+                _moved_up(builder, room, row, each, self.length)
                 for room, row, each in zip(rooms, rows, collected, strict=True)
             ),
         ]
@@ -349,14 +350,15 @@ class _Repetition:
         taken = dict(zip(self._taken, constants[offset:], strict=True))
         inner = _inner(self._scope, loop.body, builder, taken)
         states = values[2 : 2 + len(loop.states)]
-        named = dict(zip(loop.states, states, strict=True))
+        for name, value, shape in zip(loop.states, states, self.shapes, strict=True):
+            inner.define(name, value, shape)
         if loop.counter:
-            named |= {loop.counter: values[0], loop.condition: values[1]}
+            inner.define(loop.counter, values[0], ())
+            inner.define(loop.condition, values[1], ())
         sources = constants[offset - len(self._sources) : offset]
         for each, source in zip(loop.elements, sources, strict=True):
-            named[each.name] = _element(builder, source, each, values[0])
-        for name, value in named.items():
-            inner.define(name, value)
+            shape = (*source.shape[: each.axis], *source.shape[each.axis + 1 :])
+            inner.define(each.name, _element(builder, source, each, values[0]), shape)
         self._convert_all(inner)
         return inner
 
@@ -387,14 +389,8 @@ class _Repetition:
         return found is not None and found.index == condition.index
 
     def _collected(self, inner: OnnxScope, row: _Row) -> _Collected:
-        value = inner.value(row.name)
-        ports = {port.name: port for port in self._loop.body.outputs}
-        shape = value.shape
-        if ports[row.name].shape == () or not inner.shape(row.name):
-            shape = ()
-        return _Collected(
-            OperandType(value.type), shape, axis_of(row.axis, len(shape) + 1), row.backwards
-        )
+        type, shape = OperandType(inner.value(row.name).type), inner.shape(row.name)
+        return _Collected(type, shape, axis_of(row.axis, len(shape) + 1), row.backwards)
 
 
 def _like(builder: ModelBuilder, value: Any) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from nnasync._core.importers.onnx import (
     control_flow,
@@ -31,16 +32,17 @@ from nnasync._core.model import ModelBuilder
 from nnasync.errors import ModelError
 from nnasync.hal import Model
 
-__all__ = ["CONVERTERS", "convert", "convert_step", "is_known"]
+__all__ = ["CONVERTERS", "convert", "convert_step", "is_known", "needed"]
 
 _OLDEST_OPSET = 11
 
 
+@np.errstate(all="ignore")
 def convert(graph: OnnxGraph, name: str) -> Model:
     """The model of a graph in operations of the HAL; raises ModelError that says what hinders."""
     if graph.opset < _OLDEST_OPSET:
         raise ModelError(f"has opset {graph.opset}, the oldest that is translated is 11")
-    graph = _needed(with_patterns(with_floats(with_constants(graph))))
+    graph = needed(with_patterns(with_floats(with_constants(graph))))
     _check_known(graph)
     builder = ModelBuilder(name)
     scope = OnnxScope(graph, builder)
@@ -62,7 +64,7 @@ def is_known(type: str) -> bool:
     return any(type in each for each in (CONVERTERS, FOLDED, MATCHED, QUANTIZED_FORMS))
 
 
-def _needed(graph: OnnxGraph) -> OnnxGraph:
+def needed(graph: OnnxGraph) -> OnnxGraph:
     """The graph without operators whose results nobody uses."""
     wanted, kept = {port.name for port in graph.outputs}, []
     for node in reversed(graph.nodes):

@@ -6,6 +6,7 @@ operators that it has; as a file of its own it has the constants that these read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,17 +18,18 @@ from nnasync._core.formats.whole import add_file
 from nnasync._core.importers.onnx.forms import Convert
 from nnasync._core.importers.onnx.onnx_file import OnnxNode, OnnxPort, package
 from nnasync._core.importers.onnx.preparation import Step
-from nnasync._core.importers.onnx.scope import OnnxScope
+from nnasync._core.importers.onnx.scope import MOST_AXES, OnnxScope
 from nnasync.errors import ModelError
 from nnasync.extensions import ONNX
 from nnasync.hal import Shape
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["CONVERTERS", "PART", "Part", "part_node"]
+__all__ = ["CONVERTERS", "PART", "Part", "operand_shape", "part_node"]
 
 PART = "part~"
 """The type of a node that stands for a part; the checker of files lets no operator be named so."""
 _FILE = "part"
+_OPERAND, _SHAPE = "~operand", "~shape"
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):
@@ -37,6 +39,36 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     nodes: tuple[int, ...]
     ports: Mapping[str, OnnxPort]
     label: str
+
+
+class _End(msgspec.Struct, frozen=True, eq=False):
+    """An input or output of a part, and the shape of its operand: of a high rank that is another.
+
+    Sizes that are not known are 0 in the latter.
+    """
+
+    port: OnnxPort
+    operand: Shape
+
+    @property
+    def is_reshaped(self) -> bool:
+        """Whether it crosses the border in another shape than the operators of the part see."""
+        stated = self.port.shape
+        return stated is not None and self.operand != (tuple(n or 0 for n in stated) or (1,))
+
+    @property
+    def outside(self) -> OnnxPort:
+        """The port of the file of the part."""
+        if not self.is_reshaped:
+            return self.port
+        name = f"{self.port.name}{_OPERAND}"
+        return msgspec.structs.replace(self.port, name=name, shape=self.operand)
+
+
+def operand_shape(shape: Shape) -> Shape:
+    """The shape of a value's operand: [1] without axes; of many axes the first ones are one."""
+    first = len(shape) - MOST_AXES + 1
+    return (math.prod(shape[:first]), *shape[first:]) if first > 1 else shape or (1,)
 
 
 def part_node(part: Part, nodes: Sequence[OnnxNode], wanted: Collection[str]) -> OnnxNode:
@@ -56,17 +88,21 @@ def _convert(scope: OnnxScope, step: Step) -> None:
     node, part = step.node, step.node.attributes[_FILE]
     constants = {name: scope.array(name) for name in node.inputs}
     given = [name for name, array in constants.items() if array is None]
-    values = [scope.value(name) for name in given]
-    inputs = [_shaped(part, name, scope.shape(name)) for name in given]
-    for port, value in zip(inputs, values, strict=True):
-        if _element(port).operand != value.type:
-            raise ModelError(f'"{port.name}" has element type {port.element}')
-    outputs = [_port(part, name) for name in node.outputs]
+    values = [scope.value_of_any_rank(name) for name in given]
+    inputs = [
+        _End(_shaped(part, name, scope.shape(name)), value.shape)
+        for name, value in zip(given, values, strict=True)
+    ]
+    for each, value in zip(inputs, values, strict=True):
+        if _element(each.port).operand != value.type:
+            raise ModelError(f'"{each.port.name}" has element type {each.port.element}')
+    seen = {port.name for port in scope.graph.outputs}
+    outputs = [_output(_port(part, name), is_seen=name in seen) for name in node.outputs]
     file = _file(part, inputs, outputs, {n: a for n, a in constants.items() if a is not None})
-    tensors = [_tensor(port) for port in outputs]
+    tensors = [_tensor(each) for each in outputs]
     results = add_file(scope.builder, ONNX.name, values, file, part.label, tensors)
-    for name, value in zip(node.outputs, results, strict=True):
-        scope.define(name, value)
+    for each, value in zip(outputs, results, strict=True):
+        scope.define(each.port.name, value, _settled(each.port))
 
 
 def _port(part: Part, name: str) -> OnnxPort:
@@ -87,26 +123,47 @@ def _element(port: OnnxPort) -> Element:
     return found
 
 
-def _tensor(port: OnnxPort) -> Tensor:
-    element = _element(port)
+def _settled(port: OnnxPort) -> Shape | None:
+    """The shape of a port where all of it is known."""
+    if port.shape is None or None in port.shape:
+        return None
+    return tuple(n or 0 for n in port.shape)
+
+
+def _output(port: OnnxPort, *, is_seen: bool) -> _End:
+    """An output; one that is seen outside of the model has the shape of the file."""
+    known = _settled(port)
+    if known is not None and not is_seen:
+        return _End(port, operand_shape(known))
     shape = () if port.shape is None else tuple(n or 0 for n in port.shape) or (1,)
-    return Tensor(type=element.operand, shape=shape, scale=element.scale)
+    return _End(port, shape)
+
+
+def _tensor(end: _End) -> Tensor:
+    element = _element(end.port)
+    return Tensor(type=element.operand, shape=end.operand, scale=element.scale)
 
 
 def _file(
     part: Part,
-    inputs: Sequence[OnnxPort],
-    outputs: Sequence[OnnxPort],
+    inputs: Sequence[_End],
+    outputs: Sequence[_End],
     constants: Mapping[str, Any],
 ) -> bytes:
     """The operators of a part as a file."""
     onnx, whole = package(), part.message
+    shapes: dict[str, Any] = {}
+    before = [_reshape(e.outside, e.port, shapes) for e in inputs if e.is_reshaped]
+    behind = [_reshape(e.port, e.outside, shapes) for e in outputs if e.is_reshaped]
     graph = onnx.helper.make_graph(
-        [whole.graph.node[index] for index in part.nodes],
+        [*before, *(whole.graph.node[index] for index in part.nodes), *behind],
         whole.graph.name or _FILE,
-        [_info(port) for port in inputs],
-        [_info(port) for port in outputs],
-        [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()],
+        [_info(each.outside) for each in inputs],
+        [_info(each.outside) for each in outputs],
+        [
+            onnx.numpy_helper.from_array(np.asarray(array), name)
+            for name, array in {**constants, **shapes}.items()
+        ],
     )
     model = onnx.helper.make_model(
         graph,
@@ -116,6 +173,13 @@ def _file(
     )
     found: bytes = model.SerializeToString()
     return found
+
+
+def _reshape(source: OnnxPort, target: OnnxPort, shapes: dict[str, Any]) -> Any:
+    """The operator that gives a value another name and shape, which is added to the constants."""
+    name = f"{target.name}{_SHAPE}"
+    shapes[name] = np.asarray(target.shape, np.int64)
+    return package().helper.make_node("Reshape", [source.name, name], [target.name])
 
 
 def _info(port: OnnxPort) -> Any:

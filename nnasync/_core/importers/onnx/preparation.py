@@ -84,9 +84,8 @@ def normalization(graph: OnnxGraph, node: OnnxNode) -> tuple[Array, Array] | Non
     gamma, beta, mean, variance = (
         graph.constants[name].astype(np.float64) for name in node.inputs[1:5]
     )
-    with np.errstate(all="ignore"):
-        factors = gamma / np.sqrt(variance + node.attribute("epsilon", 1e-5))
-        return factors, beta - mean * factors
+    factors = gamma / np.sqrt(variance + node.attribute("epsilon", 1e-5))
+    return factors, beta - mean * factors
 
 
 def _activated(graph: OnnxGraph, step: Step, follower: OnnxNode) -> Step | None:

@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from nnasync._core.formats.onnx import element_of
-from nnasync._core.importers.onnx.conversion import convert, convert_step
+from nnasync._core.importers.onnx.conversion import convert, convert_step, needed
 from nnasync._core.importers.onnx.folding import with_constants
 from nnasync._core.importers.onnx.inference import inferred
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
-from nnasync._core.importers.onnx.parts import Part, part_node
+from nnasync._core.importers.onnx.parts import Part, operand_shape, part_node
 from nnasync._core.importers.onnx.patterns import with_patterns
 from nnasync._core.importers.onnx.preparation import prepare
 from nnasync._core.importers.onnx.quantized_forms import with_floats
@@ -35,7 +36,7 @@ from nnasync.hal import Model
 
 __all__ = ["convert_in_parts"]
 
-_MOST_PASSES = 8
+_MOST_PASSES = 4
 _MOST_PARTS = 3
 _HEAVY = frozenset(
     {
@@ -57,12 +58,12 @@ _LEAST_WORK = 10_000_000
 """Multiply-adds for each part: half a millisecond of one core."""
 
 
+@np.errstate(all="ignore")
 def convert_in_parts(message: Any, graph: OnnxGraph, name: str) -> Model:
     """The model of a graph of which parts stay ONNX; raises ModelError where that does not pay."""
-    graph = with_patterns(with_constants(graph))
+    graph = needed(with_constants(graph))
     ports = inferred(message, graph)
     failed = _failing(graph, ports)
-    _check_pays(graph, failed)
     phases = _phases(graph, failed)
     groups: dict[int, list[OnnxNode]] = {}
     for node in graph.nodes:
@@ -141,13 +142,17 @@ def _wanted(graph: OnnxGraph, phases: Mapping[int, int]) -> set[str]:
 
 
 def _failing(graph: OnnxGraph, ports: Mapping[str, OnnxPort]) -> dict[int, str]:
-    """Why operators are not translated, by index; raises ModelError if it cannot be found out."""
+    """Why operators are not translated, by index.
+
+    Raises ModelError if that is not found out soon, and as soon as it is seen not to pay.
+    """
     failed: dict[int, str] = {}
     for _ in range(_MOST_PASSES):
         more = _tried(graph, ports, failed)
         if not more:
             return failed
         failed |= more
+        _check_pays(graph, failed)
     raise ModelError("is not translated: one operator after the other is found not to be")
 
 
@@ -161,7 +166,8 @@ def _tried(
     read = {name for node in missing for name in node.reads}
     seen = tuple(OnnxPort(name, 0, None) for name in read)
     trial = msgspec.structs.replace(graph, nodes=tuple(rest), outputs=(*graph.outputs, *seen))
-    scope = OnnxScope(with_floats(trial, more), ModelBuilder("trial"))
+    trial = with_patterns(with_floats(trial, more))
+    scope = OnnxScope(trial, ModelBuilder("trial"))
     for port in graph.inputs:
         scope.add_input(port)
     for node in missing:
@@ -183,6 +189,8 @@ def _assume(scope: OnnxScope, names: Sequence[str], ports: Mapping[str, OnnxPort
         if port is None or element is None or port.shape is None or None in port.shape:
             continue
         if name and not scope.knows(name):
-            shape = tuple(n or 0 for n in port.shape) or (1,)
-            value = scope.builder.input(name, shape, type=element.operand, scale=element.scale)
-            scope.define(name, value)
+            shape = tuple(n or 0 for n in port.shape)
+            value = scope.builder.input(
+                name, operand_shape(shape), type=element.operand, scale=element.scale
+            )
+            scope.define(name, value, shape)
