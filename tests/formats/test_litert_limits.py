@@ -46,6 +46,15 @@ def test_results_of_sums(name: str) -> None:
             check(name, usual, usual, result)
 
 
+@pytest.mark.parametrize("name", ["QUANTIZE", "BATCH_MATMUL", "RELU"])
+@pytest.mark.parametrize("scale", [0.0, -0.0, -1.0])
+def test_a_tensor_has_a_scale_above_0_or_none(name: str, scale: float) -> None:
+    usual = Tensor("INT8", (0.1,))
+    with pytest.raises(LiteRTUnsupported, match="a scale of"):
+        check(name, Tensor("INT8", (scale,)), usual)
+    check(name, Tensor("INT8"), Tensor("INT8"))
+
+
 def test_what_needs_no_scales() -> None:
     check("ADD", *[Tensor("INT16")] * 3)
     check("ADD", *[Tensor("INT32")] * 3)

@@ -118,6 +118,24 @@ def test_words_whose_scale_would_end_the_process_are_refused(tmp_path: Path, sca
         load(path)
 
 
+@pytest.mark.parametrize("radius", [-1 << 28, (1 << 31) - 1])
+def test_a_window_that_litert_would_leave_memory_for_is_refused(
+    tmp_path: Path, radius: int
+) -> None:
+    op = Op(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        (0,),
+        (1,),
+        "LocalResponseNormalizationOptions",
+        {"Radius": radius, "Bias": 1.0, "Alpha": 0.5, "Beta": 0.75},
+    )
+    path = tmp_path / "window.tflite"
+    path.write_bytes(tflite_file([floats(1, 1, 1, 2)] * 2, [op], [0], [1]))
+    with pytest.raises(ModelError, match=f"has radius {radius}"):
+        wrap(path)
+    assert not is_whole(load(path))
+
+
 def test_inputs_that_litert_takes_to_be_there_must_not_be_left_out(tmp_path: Path) -> None:
     tensors = [T("INT16", (1, 4), None, (1.0,), (0,)), T("INT32", (2,), np.zeros(2, np.int32))]
     op = Op("STRIDED_SLICE", (0, 1, 1, -1), (2,), "StridedSliceOptions")

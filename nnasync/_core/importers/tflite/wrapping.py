@@ -42,7 +42,10 @@ _MAY_BE_LEFT_OUT: dict[str, int] = {
         1,
     ),
 }
-"""From which input on an operator's may be left out; all others LiteRT takes to be there."""
+"""From which input on an operator's inputs may be left out; all others LiteRT takes to be there."""
+
+_LARGEST_RADIUS = 1 << 16
+"""What LiteRT adds to the number of a channel without a look."""
 
 _KINDS: dict[str, tuple[OperandType, float]] = {
     "FLOAT32": (OperandType.TENSOR_FLOAT32, 0.0),
@@ -114,6 +117,9 @@ def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
     if -1 in operator.inputs[:needed] and not operator.name.startswith(_CUSTOM):
         place = operator.inputs.index(-1)
         raise ModelError(f"operator {operator.index} ({operator.name}): input {place} is left out")
+    radius = operator.options.get("Radius", 0)
+    if not isinstance(radius, int) or not 0 <= radius <= _LARGEST_RADIUS:
+        raise ModelError(f"operator {operator.index} ({operator.name}): has radius {radius}")
     inputs, outputs = (
         [graph.tensors[index] for index in indexes if index >= 0]
         for indexes in (operator.inputs, operator.outputs)
