@@ -118,6 +118,15 @@ def test_words_whose_scale_would_end_the_process_are_refused(tmp_path: Path, sca
         load(path)
 
 
+@pytest.mark.parametrize("repeats", [(1, -2), (1 << 20, 1 << 20)])
+def test_repeats_of_a_wrong_size_are_refused(tmp_path: Path, repeats: tuple[int, int]) -> None:
+    tensors = [floats(1, 2), T("INT32", (2,), np.array(repeats, np.int32)), floats(1, 4)]
+    path = tmp_path / "tile.tflite"
+    path.write_bytes(tflite_file(tensors, [Op("TILE", (0, 1), (2,))], [0], [2]))
+    with pytest.raises(ModelError, match=r"operator 0 \(TILE\): repeats \["):
+        wrap(path)
+
+
 @pytest.mark.parametrize("radius", [-1 << 28, (1 << 31) - 1])
 def test_a_window_that_litert_would_leave_memory_for_is_refused(
     tmp_path: Path, radius: int

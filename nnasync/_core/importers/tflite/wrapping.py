@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
+
+import numpy as np
 
 from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
 from nnasync._core.formats.whole import State, WholePort, whole
@@ -47,6 +50,8 @@ _MAY_BE_LEFT_OUT: dict[str, int] = {
 _LARGEST_RADIUS = 1 << 16
 """What LiteRT adds to the number of a channel without a look."""
 
+_MOST_ELEMENTS = 1 << 31
+
 _KINDS: dict[str, tuple[OperandType, float]] = {
     "FLOAT32": (OperandType.TENSOR_FLOAT32, 0.0),
     "FLOAT64": (OperandType.TENSOR_FLOAT32, 0.0),
@@ -68,7 +73,7 @@ def wrap(file: File, interface: Interface, pool: Pool, name: str, reason: str) -
     Raises ModelError that lists the operators which LiteRT does not run, or names inputs, outputs
     or states that no operand can hold.
     """
-    _check_operators(file)
+    _check_operators(file, pool.view)
     graph = file.graphs[interface.graph]
     content = pool if interface.graph == 0 else _with_main(file, pool, interface.graph)
     return whole(
@@ -90,7 +95,7 @@ def wrap(file: File, interface: Interface, pool: Pool, name: str, reason: str) -
     )
 
 
-def _check_operators(file: File) -> None:
+def _check_operators(file: File, data: memoryview) -> None:
     """Raise one ModelError for all custom operators that are not part of LiteRT."""
     found: dict[str, list[str]] = {}
     for number, graph in enumerate(file.graphs):
@@ -103,6 +108,7 @@ def _check_operators(file: File) -> None:
                 found.setdefault(operator.name, []).append(f"{operator.index}")
             else:
                 _check_limits(graph, operator)
+                _check_repeats(graph, operator, data)
     if found:
         lines = [
             f"{len(places)} x {name}, first operator {places[0]}: {_remedy(name)}"
@@ -128,6 +134,21 @@ def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
         check_operator(operator.name, inputs, outputs)
     except LiteRTUnsupported as error:
         raise ModelError(f"operator {operator.index} ({operator.name}): {error}") from error
+
+
+def _check_repeats(graph: Graph, operator: OperatorInfo, data: memoryview) -> None:
+    """Raise ModelError for a TILE whose result LiteRT would make room for with a wrong size."""
+    if operator.name != "TILE" or len(operator.inputs) != 2:
+        return
+    x, repeats = (graph.tensors[index] for index in operator.inputs)
+    if not repeats.length or repeats.type not in ("INT32", "INT64"):
+        return
+    numbers = np.frombuffer(
+        data[repeats.offset : repeats.offset + repeats.length], repeats.type.lower()
+    ).tolist()
+    elements = math.prod(x.shape) * math.prod(numbers)
+    if any(number < 0 for number in numbers) or elements >= _MOST_ELEMENTS:
+        raise ModelError(f"operator {operator.index} (TILE): repeats {numbers} times")
 
 
 def _overruns(graph: Graph, operator: OperatorInfo) -> bool:
