@@ -12,7 +12,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
-from nnasync._core.execution.carrying import carried
+from nnasync._core.execution.placing import carried
 from nnasync.errors import Cancelled, GeneralFailure
 from nnasync.fences import Fence, FenceStatus, signaled
 from tests.rigs import (

@@ -11,7 +11,7 @@ import pytest
 import nnasync as nn
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
-from nnasync._core.execution.domain import allocate
+from nnasync._core.execution.buffer import allocate
 from nnasync.errors import (
     BadState,
     GeneralFailure,

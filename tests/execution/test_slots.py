@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from nnasync._core.execution.images import ImagePiece
+from nnasync._core.execution.placing import ImagePiece
 from nnasync._core.execution.ports import ports_of
 from nnasync._core.execution.slots import Holding, Lease, Slot, Slots
 from nnasync.errors import GeneralFailure, ResourceExhaustedTransient

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import names
-from nnasync._core.execution.closing import Closing as Closing
 from nnasync._core.execution.launch import Execution as Execution
 from nnasync._core.execution.net import Net as Net
 from nnasync._core.execution.ports import Measured as Measured
@@ -13,8 +12,8 @@ from nnasync._core.execution.ports import Port as Port
 
 if TYPE_CHECKING:
     from nnasync._core.execution.burst import Burst as Burst
-    from nnasync._core.execution.burst import BurstStatistics as BurstStatistics
+    from nnasync._core.execution.calls import BurstStatistics as BurstStatistics
 
-__all__ = ["Burst", "BurstStatistics", "Closing", "Execution", "Measured", "Net", "Port"]
+__all__ = ["Burst", "BurstStatistics", "Execution", "Measured", "Net", "Port"]
 
-__getattr__ = names(__name__, {"Burst": "burst", "BurstStatistics": "burst"})
+__getattr__ = names(__name__, {"Burst": "burst", "BurstStatistics": "calls"})

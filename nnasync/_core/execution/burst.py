@@ -22,9 +22,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
-from nnasync._core.execution.calls import BurstCall, BurstSlot, BurstSlots, BurstStatistics
+from nnasync._core.execution.calls import (
+    BurstCall,
+    BurstSlot,
+    BurstSlots,
+    BurstStatistics,
+    OrderedCalls,
+)
 from nnasync._core.execution.launch_arguments import config_of
-from nnasync._core.execution.order import OrderedCalls
 from nnasync._core.execution.placing import placed
 from nnasync._core.execution.ports import Measured, Ports, in_order, out_in_order
 from nnasync._core.execution.remote_line import RemoteLine
@@ -62,7 +67,6 @@ if TYPE_CHECKING:
 else:
     distant = deferred("nnasync._core.execution.distant")
 
-__all__ = ["Burst", "BurstStatistics"]
 
 _LATE_NS = 500_000
 """A device in another process answers at the deadline itself; this is how long that may take."""
@@ -107,7 +111,7 @@ class Burst(OrderedCalls):
         self._broken: NNError | None = None
         self._open = False
         self._slots = BurstSlots(model, ports, self._state, memory)
-        self._submitted = self._succeeded = self._failed = 0
+        self._submitted = self._succeeded = 0
 
     async def __aenter__(self) -> Self:
         if self._line is not None:
@@ -244,7 +248,7 @@ class Burst(OrderedCalls):
         return BurstStatistics(
             submitted=self._submitted,
             succeeded=self._succeeded,
-            failed=self._failed,
+            failed=self._submitted - self._succeeded - self._room.in_flight,
             in_flight=self._room.in_flight,
             hot=self._open and self._line is not None and self._line.is_hot,
         )
@@ -307,7 +311,6 @@ class Burst(OrderedCalls):
             self._wakeup.check_heard(deadline_ns)
         except NNError:
             self._submitted += 1
-            self._failed += 1
             self._slots.give_back(slot)
             raise
 
@@ -326,7 +329,6 @@ class Burst(OrderedCalls):
             answer = line.ask(requests[0 if state is None else state.current], config)
         except NNError:
             self._submitted += 1
-            self._failed += 1
             self._slots.give_back(slot)
             raise
         if isinstance(answer, ExecutionResult):
@@ -336,7 +338,6 @@ class Burst(OrderedCalls):
                 self._last = None
         elif isinstance(answer, NNError) and standby is None:
             self._submitted += 1
-            self._failed += 1
             self._discard(slot)
             raise answer
         return answer
@@ -358,7 +359,6 @@ class Burst(OrderedCalls):
             await self._workers.turns.next()
         except BaseException:
             call.given_up = True
-            self._failed += 1
             self._ended(call, Cancelled("the call was cancelled before it began"))
             self._slots.give_back(call.slot)
             raise
@@ -472,14 +472,12 @@ class Burst(OrderedCalls):
         if sent:
             call.cancel()
         self._discard(call.slot)
-        self._failed += 1
 
     def _finish(self, call: BurstCall, outs: Sequence[Any] | None, tally: Tally) -> Any:
         outcome = call.outcome
         if outcome is None:
             raise BadState("the burst ended without answering this call")
         if isinstance(outcome, NNError):
-            self._failed += 1
             self._discard(call.slot)
             raise fresh(outcome) from outcome
         return self._value(call.slot, outcome, outs, tally, measure=call.config.measure)

@@ -24,8 +24,6 @@ from nnasync.fences import merge
 from nnasync.hal import Array, BufferDesc, BufferRole
 from nnasync.memory import Pool
 
-__all__ = ["DistantState", "moved_away"]
-
 PATIENCE_S = 1.0
 """How long `state()` waits at most for a device in another process."""
 

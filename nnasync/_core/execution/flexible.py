@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from nnasync._core.deferred import deferred
+from nnasync._core.execution.placing import pixels_of
 from nnasync._core.execution.ports import Port, Ports, as_array, check_out, out_in_order
 from nnasync._core.execution.slots import MemorySource, moved, own_memory, taken
 from nnasync.device import PreparedModel
@@ -38,12 +39,10 @@ from nnasync.hal import (
 from nnasync.memory import Pool, layout
 
 if TYPE_CHECKING:
-    from nnasync._core.execution import buffer, images
+    from nnasync._core.execution import buffer
 else:
     buffer = deferred("nnasync._core.execution.buffer")
-    images = deferred("nnasync._core.execution.images")
 
-__all__ = ["FlexibleCalls"]
 
 _FIRST_GUESS_BYTES = 1 << 12
 _ATTEMPTS = 8
@@ -245,7 +244,7 @@ def _known_bytes(port: Port) -> int:
 
 
 def _fitting(value: Any, port: Port) -> Array:
-    array = as_array(images.pixels_of(value, port) if type(value) is Pool else value, port)
+    array = as_array(pixels_of(value, port) if type(value) is Pool else value, port)
     fits = port.shape == array.shape
     if not port.is_settled:
         fits = not port.shape or (

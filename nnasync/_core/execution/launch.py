@@ -13,8 +13,6 @@ from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, Request
 from nnasync.memory import Region
 
-__all__ = ["Execution", "FailedLaunch", "fenced"]
-
 
 class Execution:
     """What `net.launch` returns.

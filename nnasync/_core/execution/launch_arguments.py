@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
 from nnasync._core.execution.launch import Execution
-from nnasync._core.execution.ports import Port
-from nnasync.errors import BadState, InvalidArgument
+from nnasync.errors import InvalidArgument
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -26,35 +25,9 @@ if TYPE_CHECKING:
 else:
     buffer = deferred("nnasync._core.execution.buffer")
 
-__all__ = [
-    "all_met",
-    "check_priority",
-    "config_of",
-    "fences_of",
-    "gone",
-    "launch_config",
-    "misfit",
-    "spread",
-]
 
 _SIGNALED = FenceStatus.SIGNALED
 _MEASURED = ExecutionConfig(measure=True)
-
-
-def misfit(region: Region, port: Port) -> InvalidArgument:
-    """What to raise for a region of another dtype or shape."""
-    return InvalidArgument(
-        f"region for input {port.name!r} is {region.dtype} {list(region.shape)}, "
-        f"should be {port.dtype} {list(port.shape)}"
-    )
-
-
-def gone(port: Port) -> BadState:
-    """What to raise for a region of a closed execution."""
-    return BadState(
-        f"the execution that gave the region for input {port.name!r} is closed, "
-        "its outputs are gone"
-    )
 
 
 def spread(arrays: Sequence[Any]) -> Sequence[Any]:

@@ -14,8 +14,6 @@ import numpy as np
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation import Compilation, Fallback, Report, devices_of
 from nnasync._core.deferred import deferred
-from nnasync._core.execution.carrying import carried
-from nnasync._core.execution.closing import Closing
 from nnasync._core.execution.launch import Execution, fenced
 from nnasync._core.execution.launch_arguments import (
     all_met,
@@ -25,7 +23,7 @@ from nnasync._core.execution.launch_arguments import (
     spread,
 )
 from nnasync._core.execution.older_names import by_old_names, older_name
-from nnasync._core.execution.placing import place, placed
+from nnasync._core.execution.placing import carried, place, placed
 from nnasync._core.execution.ports import (
     Measured,
     Port,
@@ -71,7 +69,6 @@ else:
     open_burst = deferred("nnasync._core.execution.open_burst")
     open_launch = deferred("nnasync._core.execution.open_launch")
 
-__all__ = ["DEFAULT_DEPTH", "Net"]
 
 DEFAULT_DEPTH = 8
 """The default number of executions of a burst in flight."""
@@ -89,7 +86,7 @@ class Net:
         compilation: Compilation,
         workers: Workers,
         *,
-        on_close: Callable[[Net], Closing],
+        on_close: Callable[[Net], Fence],
         on_drop: Callable[[PreparedModel], object],
         start: StartTask,
         is_pinned: bool = False,
@@ -470,7 +467,7 @@ class Net:
         """Give memory back that recent calls did not need; called when time has passed."""
         self._slots.trim()
 
-    def close(self) -> Closing:
+    def close(self) -> Fence:
         """Close the network at once; await it to wait until all calls in flight are answered."""
         self._closed = True
         self._slots.close()

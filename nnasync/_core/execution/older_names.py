@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
-__all__ = ["by_old_names", "older_name"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

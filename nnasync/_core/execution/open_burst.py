@@ -20,8 +20,6 @@ from nnasync._core.execution.room import Room
 from nnasync.errors import DeviceUnavailable, because
 from nnasync.hal import ExecutionConfig, Priority
 
-__all__ = ["FlexibleBurst"]
-
 
 class FlexibleBurst(Burst):
     """A stream of executions of a network with open shapes, made by `net.burst()`."""
@@ -69,9 +67,6 @@ class FlexibleBurst(Burst):
                 turn.leave()
             if not self._open:
                 raise _closed()
-        except BaseException:
-            self._failed += 1
-            raise
         finally:
             self._room.leave()
         self._succeeded += 1

@@ -34,8 +34,6 @@ from nnasync.fences import Fence, fresh
 from nnasync.hal import NEVER_NS, NOT_AVAILABLE, ErrorStatus, ExecutionConfig, Timing
 from nnasync.memory import Region
 
-__all__ = ["OpenExecution", "StartTask"]
-
 StartTask = Callable[..., Callable[[], object]]
 """Starts a coroutine function with its arguments in the background; returns its cancel function."""
 

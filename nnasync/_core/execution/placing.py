@@ -1,7 +1,13 @@
 """What an argument is: the one place that decides for calls, launches and calls of bursts.
 
 Arrays, and what numpy makes one of, are copied into the slot of the execution. Buffers and images
-are used where they are, and so are regions in a launch.
+are used where they are, and so are regions in a launch, unless its device is in another process
+that may not be given their memory.
+
+What is private to this process has no descriptor, and that of a pool which another process has
+would give this one more than the region. So the region is copied to where the input lies in the
+slot of the launch: as soon as all fences that the launch waits for are signaled, on the thread that
+signals the last one. To the device the copy is one more dependency.
 """
 
 from __future__ import annotations
@@ -12,21 +18,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nnasync._core.deferred import deferred
-from nnasync._core.execution.launch_arguments import gone, misfit
-from nnasync._core.execution.ports import Ports, check_target, copy_in
+from nnasync._core.execution.ports import Port, Ports, check_target, copy_in
 from nnasync._core.execution.slots import IdleSlots, OutputRegion, Piece, Slot
+from nnasync._core.validation import image_fault
 from nnasync.device import PreparedModel
-from nnasync.errors import CallerError
-from nnasync.hal import Array, Priority
-from nnasync.memory import Pool, Region
+from nnasync.errors import BadState, CallerError, InvalidArgument
+from nnasync.fences import Fence, merge
+from nnasync.hal import Array, Priority, Struct
+from nnasync.memory import Pool, Region, count_copied
 
 if TYPE_CHECKING:
-    from nnasync._core.execution import buffer, images
+    from nnasync._core.execution import buffer
 else:
     buffer = deferred("nnasync._core.execution.buffer")
-    images = deferred("nnasync._core.execution.images")
 
-__all__ = ["place", "placed"]
 
 _SlotT = TypeVar("_SlotT", bound=Slot)
 
@@ -73,11 +78,8 @@ def place(
         if value.__class__ is np.ndarray:
             copy_in(target, value, port)
         elif is_launch and isinstance(value, Region):
-            if value.dtype != port.dtype or value.shape != port.shape:
-                raise misfit(value, port)
+            _check_region(value, port)
             if isinstance(value, OutputRegion):
-                if value.lease.slot is None:
-                    raise gone(port)
                 sources.append(value.lease)
             if peer is None or _may_hand_on(value, peer):
                 pieces.append((port.position, value))
@@ -89,7 +91,7 @@ def place(
             if is_launch:
                 sources.append(value)
         elif value.__class__ is Pool:
-            pieces.append((port.position, images.piece_of(value, port)))
+            pieces.append((port.position, piece_of(value, port)))
         else:
             copy_in(target, value, port)
     if outs is not None:
@@ -105,8 +107,100 @@ def place(
     return pieces, sources, copies
 
 
+def _check_region(region: Region, port: Port) -> None:
+    if region.dtype != port.dtype or region.shape != port.shape:
+        raise InvalidArgument(
+            f"region for input {port.name!r} is {region.dtype} {list(region.shape)}, "
+            f"should be {port.dtype} {list(port.shape)}"
+        )
+    if isinstance(region, OutputRegion) and region.lease.slot is None:
+        raise BadState(
+            f"the execution that gave the region for input {port.name!r} is closed, "
+            "its outputs are gone"
+        )
+
+
 def _may_hand_on(region: Region, peer: object) -> bool:
     """Whether a device in another process may be given the memory of a region."""
     if isinstance(region, OutputRegion):
         return region.lease.lends_to(peer)
     return not region.pool.is_private
+
+
+def carried(copies: Sequence[tuple[Array, Array]], fences: Sequence[Fence]) -> Sequence[Fence]:
+    """Copy each source to its target after `fences`; returns the fences to wait for."""
+    if all(fence.done for fence in fences):
+        _copy(copies)
+        return fences
+    carrier = _Carrier(copies)
+    merge(fences).add_callback(carrier)
+    return [carrier.over]
+
+
+def _copy(copies: Sequence[tuple[Array, Array]]) -> None:
+    for target, source in copies:
+        np.copyto(target, source)
+
+
+class _Carrier:
+    """Callback that copies, and then settles a fence of its own."""
+
+    __slots__ = ("_copies", "over")
+
+    def __init__(self, copies: Sequence[tuple[Array, Array]]) -> None:
+        self._copies = copies
+        self.over = Fence()
+
+    def __call__(self, fence: Fence) -> None:
+        copies, self._copies = self._copies, ()
+        if fence.error is not None:
+            self.over.fail(fence.error)
+            return
+        _copy(copies)
+        self.over.signal()
+
+
+class ImagePiece(Struct, frozen=True):
+    """An image as an input of a request: all of its pool."""
+
+    pool: Pool
+    offset: int = 0
+    length: int = 0
+
+
+def piece_of(image: Pool, port: Port) -> ImagePiece:
+    """An image for an input of (1, height, width, 3 or 4) uint8, quantized or not.
+
+    Raises InvalidArgument for another image, or memory that is none; BadState when closed.
+    """
+    _check(image, port)
+    fault = image_fault(image.image_layout, port.shape) if image.image_layout else None
+    if fault:
+        raise InvalidArgument(f"input {port.name!r}: {fault}")
+    return ImagePiece(image)
+
+
+def pixels_of(image: Pool, port: Port) -> Array:
+    """The same for an input of open shape, as an array that will be copied."""
+    _check(image, port)
+    if image.image_layout is not None and not image.image_layout.is_rgb:
+        fault = image_fault(image.image_layout, ())
+        raise InvalidArgument(f"input {port.name!r}: {fault}")
+    pixels = image.planes[0][np.newaxis]
+    count_copied(pixels.nbytes)
+    return pixels
+
+
+def _check(image: Pool, port: Port) -> None:
+    if image.closed:
+        raise BadState(f"input {port.name!r}: {image!r} is closed")
+    if image.image_layout is None:
+        raise InvalidArgument(
+            f"input {port.name!r} is {image!r} and no image; give a region of it to launch, or an "
+            "array: pool.region(...), pool.array(...)"
+        )
+    if port.dtype != np.uint8:
+        raise InvalidArgument(
+            f"input {port.name!r} has dtype {port.dtype}, an image has uint8; convert "
+            "image.planes[0] as the model wants it"
+        )

@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 else:
     extensions = deferred("nnasync.extensions")
 
-__all__ = [
-    "Measured",
-    "Port",
-    "Ports",
-    "as_array",
-    "as_given",
-    "check_out",
-    "check_target",
-    "chosen",
-    "copy_in",
-    "in_order",
-    "out_in_order",
-    "ports_of",
-]
-
 
 _BEYOND = np.float32(2**20)
 """More steps than any type has, in either direction; their sums are exact in float32."""

@@ -22,8 +22,6 @@ from nnasync.hal import NEVER_NS
 OnFull = Literal["wait", "refuse"]
 """What becomes of a call beyond the depth of its burst."""
 
-__all__ = ["OnFull", "Room"]
-
 
 class Room:
     """The calls in flight, and those that wait in the order in which they came; of one loop.

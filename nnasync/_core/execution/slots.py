@@ -9,7 +9,7 @@ as long as the device holds it.
 A device of this process needs no descriptor, so the slots of its networks are private memory, of
 which there may be thousands. For a device in another process they are pieces of few shared pools,
 which that process alone gets. Where outputs in a slot turn out to be inputs of a network in yet
-another process, they are copied (`execution.carrying`), and the next few slots of the network that
+another process, they are copied (`execution.placing`), and the next few slots of the network that
 gave them have pools of their own, which anybody may be given.
 """
 
@@ -36,23 +36,6 @@ from nnasync.hal import (
     byte_size,
 )
 from nnasync.memory import Pool, Region, SharedArena, layout
-
-__all__ = [
-    "ANY_PROCESS",
-    "Holding",
-    "IdleSlots",
-    "Lease",
-    "MemorySource",
-    "OutputRegion",
-    "Piece",
-    "Slot",
-    "Slots",
-    "moved",
-    "output_regions",
-    "own_memory",
-    "private_memory",
-    "taken",
-]
 
 _REMEMBERED_REQUESTS = 16
 _KEPT_SLOTS = 4

@@ -18,8 +18,6 @@ from nnasync._core.execution.slots import MemorySource, own_memory
 from nnasync.hal import Array, Memory
 from nnasync.memory import layout
 
-__all__ = ["StatePlace", "StreamState", "nbytes_of"]
-
 
 class StatePlace(msgspec.Struct, frozen=True):
     """Where one state is on one side: a piece of a pool, or all of a buffer (length 0)."""

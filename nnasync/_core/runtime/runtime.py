@@ -34,7 +34,7 @@ from nnasync._core.compilation import (
 from nnasync._core.deferred import deferred
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
-from nnasync._core.execution import Closing, Net
+from nnasync._core.execution import Net
 from nnasync._core.runtime.compile_options import CompileOptions, spec_fields, taking_old_keywords
 from nnasync._core.runtime.compile_request import ModelSource, begun
 from nnasync._core.runtime.device_list import Devices
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from nnasync._core.cache.late_files import SharedEntries
     from nnasync._core.compilation import contest_process
     from nnasync._core.compilation.contest_process import ContestProcess
-    from nnasync._core.execution import domain
+    from nnasync._core.execution import buffer
     from nnasync._core.execution.buffer import Buffer, Role
     from nnasync._core.runtime import rechecking, reviving
     from nnasync._core.runtime.rechecking import Rechecker
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 else:
     contest_process = deferred("nnasync._core.compilation.contest_process")
     late_files = deferred("nnasync._core.cache.late_files")
-    domain = deferred("nnasync._core.execution.domain")
+    buffer = deferred("nnasync._core.execution.buffer")
     rechecking = deferred("nnasync._core.runtime.rechecking")
     reviving = deferred("nnasync._core.runtime.reviving")
     versions = deferred("nnasync._core.versions")
@@ -289,7 +289,7 @@ class Runtime:
         GeneralFailure.
         """
         self._check_open()
-        return await domain.allocate(roles, shape)
+        return await buffer.allocate(roles, shape)
 
     async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net:
         """The network of a spec, which is watched, revived and measured again as it must be."""
@@ -486,7 +486,7 @@ class Runtime:
         if not self._wakeup.is_current():
             raise BadState("the runtime belongs to another event loop")
 
-    def _closing(self, upkeep: _Upkeep, net: Net) -> Closing:
+    def _closing(self, upkeep: _Upkeep, net: Net) -> Fence:
         upkeep.cancel()
         fence = Fence()
         reference = weakref.ref(net)
@@ -496,7 +496,7 @@ class Runtime:
             self._tasks.start(close_prepared, net._prepared, fence)
         else:
             fence.signal()
-        return Closing(fence)
+        return fence
 
     def _open_nets(self) -> list[Net]:
         return [net for reference in list(self._nets) if (net := reference()) is not None]
