@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from nnasync._core.deferred import deferred
-from nnasync._core.execution.placing import pixels_of
+from nnasync._core.execution.placing import held_by, pixels_of
 from nnasync._core.execution.ports import Port, Ports, as_array, check_out, out_in_order
 from nnasync._core.execution.slots import MemorySource, moved, own_memory, taken
 from nnasync.device import PreparedModel
@@ -40,8 +39,6 @@ from nnasync.memory import Pool, layout
 
 if TYPE_CHECKING:
     from nnasync._core.execution import buffer
-else:
-    buffer = deferred("nnasync._core.execution.buffer")
 
 
 _FIRST_GUESS_BYTES = 1 << 12
@@ -78,8 +75,11 @@ class FlexibleCalls:
 
         Raises InvalidArgument for inputs that do not fit, and the errors of the device.
         """
-        outs = None if out is None else out_in_order(self._ports.outputs, out)
-        held = [None] * len(self._ports.outputs) if outs is None else self._held(outs)
+        outs = out_in_order(self._ports.outputs, out)
+        held = [
+            held_by(each, self._prepared, "output", port)
+            for each, port in zip(outs, self._ports.outputs, strict=True)
+        ]
         arrays = self.given(values)
         for attempt in range(_ATTEMPTS):
             shapes = self._shapes_of(arrays, held)
@@ -106,25 +106,11 @@ class FlexibleCalls:
     def given(self, values: Sequence[Any]) -> list[Array | buffer.Buffer | None]:
         """The inputs as arrays that fit, and buffers; raises InvalidArgument."""
         return [
-            None if value is None else self._given(value, port)
+            None
+            if value is None
+            else held_by(value, self._prepared, "input", port) or _fitting(value, port)
             for value, port in zip(values, self._ports.inputs, strict=True)
         ]
-
-    def _given(self, value: Any, port: Port) -> Array | buffer.Buffer:
-        if value.__class__ is np.ndarray or not isinstance(value, buffer.Buffer):
-            return _fitting(value, port)
-        value.check(self._prepared, "input", port)
-        return value
-
-    def _held(self, outs: Sequence[Any]) -> list[buffer.Buffer | None]:
-        """The buffers among outputs, which get a shape from the run."""
-        found = []
-        for each, port in zip(outs, self._ports.outputs, strict=True):
-            is_held = each.__class__ is not np.ndarray and isinstance(each, buffer.Buffer)
-            if is_held:
-                each.check(self._prepared, "output", port)
-            found.append(each if is_held else None)
-        return found
 
     def _shapes_of(
         self,
@@ -132,17 +118,10 @@ class FlexibleCalls:
         held: Sequence[buffer.Buffer | None],
     ) -> tuple[object, ...] | None:
         """What calls must have in common to use one request; None where buffers are in it."""
-        if any(each is not None for each in held):
+        shapes = [each.shape if isinstance(each, np.ndarray) else each for each in arrays]
+        if any(each is not None and not isinstance(each, tuple) for each in (*shapes, *held)):
             return None
-        shapes: list[object] = [*self._sizes]
-        for array in arrays:
-            if isinstance(array, np.ndarray):
-                shapes.append(array.shape)
-            elif array is None:
-                shapes.append(None)
-            else:
-                return None
-        return tuple(shapes)
+        return (*self._sizes, *shapes)
 
     def _kept_request(
         self,
@@ -205,14 +184,13 @@ class FlexibleCalls:
                 grown = True
         return grown
 
-    def _read(self, request: Request, result: ExecutionResult, outs: Sequence[Any] | None) -> Any:
+    def _read(self, request: Request, result: ExecutionResult, outs: Sequence[Any]) -> Any:
         pool = request.pools[0]
         if not isinstance(pool, Pool):
             raise GeneralFailure("the request has lost its memory")
-        targets = [None] * len(self._ports.outputs) if outs is None else outs
         found = []
         for port, shape, argument, target in zip(
-            self._ports.outputs, result.output_shapes, request.outputs, targets, strict=True
+            self._ports.outputs, result.output_shapes, request.outputs, outs, strict=True
         ):
             if argument.location.pool_index:
                 found.append(target)
@@ -223,7 +201,7 @@ class FlexibleCalls:
             found.append(array)
         values = [
             each if each is target else taken(target, each)
-            for target, each in zip(targets, found, strict=True)
+            for target, each in zip(outs, found, strict=True)
         ]
         return values[0] if len(values) == 1 else tuple(values)
 

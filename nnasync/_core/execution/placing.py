@@ -13,7 +13,7 @@ signals the last one. To the device the copy is one more dependency.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -105,6 +105,17 @@ def place(
             elif out is not None:
                 check_target(out, port)
     return pieces, sources, copies
+
+
+def held_by(
+    value: Any, prepared: PreparedModel, kind: Literal["input", "output"], port: Port
+) -> buffer.Buffer | None:
+    """The buffer that a value is, None for any other; raises as `Buffer.check`."""
+    if value.__class__ is np.ndarray or value.__class__ is not buffer.Buffer:
+        return None
+    held: buffer.Buffer = value
+    held.check(prepared, kind, port)
+    return held
 
 
 def _check_region(region: Region, port: Port) -> None:
