@@ -19,6 +19,7 @@ import nnasync as nn
 from nnasync._core.compilation import contest_process
 from nnasync._core.runtime import Runtime
 from nnasync.errors import DeviceUnavailable
+from nnasync.machine import kept_costs
 from tests.conftest import BACKENDS
 from tests.installing import install, installing
 from tests.rigs import GUARD_S, ROW, doubler, until
@@ -128,6 +129,17 @@ async def test_the_winner_is_prepared_here_and_nothing_else(tmp_path: Path) -> N
     assert winner.reason.startswith("fastest whose results agree")
     assert {line.device for line in report.candidates} == {"acme", REFERENCE}
     assert all(line.median_us is not None for line in report.candidates)
+
+
+@one_loop
+async def test_the_machine_is_measured_with_the_first_contest(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    options = nn.Options(state_dir=state)
+    assert kept_costs(state) is None
+    with acme(tmp_path, FINE):
+        async with nn.open_runtime(devices=["acme", REFERENCE], options=options) as runtime:
+            await compile_and_close(runtime, doubler())
+    assert kept_costs(state) is not None
 
 
 @one_loop

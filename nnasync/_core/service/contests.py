@@ -26,9 +26,11 @@ from nnasync._core.os_threads import demote
 from nnasync._core.runtime import Options, open_runtime, run
 from nnasync._core.service import lifeline
 from nnasync._core.service.process_resources import options_of
+from nnasync._core.state_files import state_folder
 from nnasync._core.wire.connection import Frame
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
+from nnasync.machine.kept import costs_here
 
 _IDLE_S = 30.0
 _NICENESS = 5
@@ -46,6 +48,9 @@ def main() -> None:
         os.nice(_NICENESS)
     options = msgspec.structs.replace(options_of(arguments.settings), contest_process=False)
     sock = socket.socket(fileno=arguments.connected)
+    with contextlib.suppress(OSError, RuntimeError):
+        # Before anything lowers the priority of this process for good: the next runtime wants it.
+        costs_here(options.state_dir or state_folder())
     talk = Talk(sock, "the application")
     with contextlib.suppress(TimeoutError, NNError):
         while frame := talk.receive(_IDLE_S):
