@@ -162,6 +162,11 @@ def test_a_split_that_does_not_pay(tmp_path: Path) -> None:
         assert reason in label
 
 
+def test_a_reason_is_told_once(tmp_path: Path) -> None:
+    graph = message([node("Relu", ["x"], ["y"])], [("x", FLOAT, ("n",))], [("y", FLOAT, ("n",))])
+    assert nn.describe(written(tmp_path, graph)).kept_whole == 'input "x" has open dimensions'
+
+
 def test_a_split_file_is_described(tmp_path: Path) -> None:
     graph = network([*FIRST, foreign("b", "d"), *LAST], OUTPUT)
     found = nn.describe(written(tmp_path, graph))

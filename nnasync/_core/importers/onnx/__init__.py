@@ -58,7 +58,8 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
     try:
         model = convert_in_parts(newer, newer_graph, name)
     except ModelError as error:
-        reason = f"{reason}; in parts: {error}"
+        if str(error) != reason:
+            reason = f"{reason}; in parts: {error}"
     else:
         count = len(model.main.operations)
         logger.info("%s: translated in parts to %d operations", os.fspath(path), count)
