@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,6 +19,8 @@ from nnasync._core.plans.staged import StagedCall
 from nnasync.errors import GeneralFailure
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
 from tests.compilation.rig import clock as clock
+from tests.importers.onnx import files
+from tests.importers.tflite_files import Op, floats, tflite_file
 from tests.rigs import GUARD_S, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks")]
@@ -252,3 +256,52 @@ async def test_processor_time_that_is_used_up_ends_a_contest_which_goes_on_next_
 @pytest.mark.parametrize("name", [name for name in DRIVERS if is_installed(name)])
 def test_what_is_told_of_a_driver_is_what_its_engine_says(name: str) -> None:
     assert built_in(name).loads_in_ms == DRIVERS[name].loads_in_ms
+
+
+def a_tflite_file(folder: Path) -> Path:
+    path = folder / "net.tflite"
+    tensors = [floats(1, 8), floats(1, 8), floats(1, 8)]
+    operators = [Op("TANH", (0,), (1,)), Op("LOGISTIC", (1,), (2,))]
+    path.write_bytes(tflite_file(tensors, operators, [0], [2]))
+    return path
+
+
+def an_onnx_file(folder: Path) -> Path:
+    nodes = [files.node("Tanh", ["x"], ["t"]), files.node("Sigmoid", ["t"], ["y"])]
+    ends = ("x", files.FLOAT, (1, 8)), ("y", files.FLOAT, (1, 8))
+    return files.written(folder, files.message(nodes, ends[:1], ends[1:]))
+
+
+@pytest.mark.parametrize(
+    ("file", "device"), [(a_tflite_file, "litert-cpu"), (an_onnx_file, "onnxruntime-cpu")]
+)
+async def test_a_file_answers_first_as_it_is(
+    file: Callable[[Path], Path], device: str, tmp_path: Path
+) -> None:
+    options = nn.Options(cores=1, competition_budget_ms=20)
+    with anyio.fail_after(GUARD_S):
+        async with nn.open_runtime(devices=[device, REFERENCE], options=options) as rt:
+            net = await rt.compile(file(tmp_path), options=FIRST)
+            assert runs_on(net) == [device]
+            assert size(net) == 1
+            x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
+            before, ends = await net(x), (net.inputs, net.outputs)
+            report = await net.optimized()
+            assert "stays" not in str(report)
+            assert [line.median_us is not None for line in report.candidates] == [True, True]
+            assert size(net) == len(report.partitions[0].operations) == 2
+            assert (net.inputs, net.outputs) == ends
+            assert np.allclose(await net(x), before, atol=1e-6)
+            await net.aclose()
+
+
+async def test_what_has_to_be_exact_is_translated_first(tmp_path: Path) -> None:
+    async with nn.open_runtime(devices=["litert-cpu", REFERENCE]) as rt:
+        net = await rt.compile(a_tflite_file(tmp_path), options=FIRST, precision="exact")
+        assert size(net) == 2
+        await net.aclose()
+
+
+def size(net: nn.Net) -> int:
+    """How many operations the model has."""
+    return len(net.model.main.operations)

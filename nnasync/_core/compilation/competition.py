@@ -449,7 +449,7 @@ class Competition:
             if self._losers and began_ns + self._longest_ns > self._limits.until_ns:
                 self._tell(contender, Fate.UNTRIED, "not tried: the deadline is near")
                 continue
-            is_enough = len(ready) >= _LEAST and contender.name != REFERENCE
+            is_enough = len(self._losers) >= _LEAST and contender.name != REFERENCE
             if is_enough and self._is_used_up():
                 self._put_off(contender)
                 continue

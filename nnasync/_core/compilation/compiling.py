@@ -59,11 +59,10 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
         if found:
             return recalled(found, recall, choose_anew)
     if spec.wait == "first" and not spec.again:
-        spec = await spec.loaded()
         missed = "" if cache is None else cache.reason or "no entry"
         first = await first_answer.first_answer(spec, missed)
         if first is not None:
-            logger.info("network %r: %s", spec.model.name, first.told)
+            logger.info("network %r: %s", spec.name, first.told)
             return first.compilation(choose_anew, patience_s=PATIENCE_S)
     await _begin_contest_process(spec)
     await import_what_compiles()

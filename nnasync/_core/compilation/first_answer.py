@@ -23,29 +23,54 @@ from nnasync._core.engine_device import EngineDevice
 from nnasync._core.wakeup import in_thread
 from nnasync.device import Device
 from nnasync.engine import LoweringEngine
-from nnasync.errors import DeviceError, MissedDeadline, Refused
+from nnasync.errors import DeviceError, MissedDeadline, NNError, Refused
+from nnasync.hal import Model, OperandType
 
 __all__ = ["first_answer"]
 
 _SOON_MS = 100.0
 """An engine that takes longer until it is ready does not answer first if another one can."""
 
+_PLAIN = (
+    OperandType.TENSOR_FLOAT32,
+    OperandType.TENSOR_INT32,
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+)
+"""Types of inputs and outputs that are the same whether a file is translated or not."""
+
 _SOONEST = "answers first: ready soonest"
 _KNOWN = "fastest whose results agree, as measured before"
 
 
 async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
-    """Have the device that is ready soonest run a model, which is loaded already.
+    """Have the device that is ready soonest run a model.
 
+    A file is not translated for that where the engine that it was made for can run it as it is.
     None where there is nothing that could follow, or no engine of this process takes the whole
     model: then the best plan is worth waiting for. `missed` says why the cache did not have it.
 
     Raises InvalidArgument for a model that is not legal, MissedDeadline.
     """
-    if not _may_follow(spec) or not can_sample(spec.model):
+    if not _may_follow(spec):
         return None
     verdict = await _remembered(spec)
-    for device in _by_loading(spec.devices, verdict):
+    devices = _by_loading(spec.devices, verdict)
+    if not _is_winner(devices[0], verdict):
+        whole = await _whole(spec)
+        soon = [each for each in devices if each.loads_in_ms <= _SOON_MS]
+        found = whole and await _first(soon, spec.of(whole), None, missed)
+        if found:
+            return found
+    spec = await spec.loaded()
+    return await _first(devices, spec, verdict, missed) if can_sample(spec.model) else None
+
+
+async def _first(
+    devices: Sequence[EngineDevice], spec: CompileSpec, verdict: Verdict | None, missed: str
+) -> Chosen | None:
+    """The first of these devices that takes the whole model."""
+    for device in devices:
         field = Field()
         await consider(device, spec, field)
         contender = _contender(field, verdict)
@@ -59,6 +84,26 @@ async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
             continue
         return _chosen(contender, field, verdict, missed)
     return None
+
+
+async def _whole(spec: CompileSpec) -> Model | None:
+    """The model as one operation; None where its plan could not be replaced by one of another form.
+
+    That takes inputs and outputs which both forms have alike: settled, of usual types, no states.
+    """
+    load = spec.whole
+    if load is None or spec.precision is not None:
+        return None
+    try:
+        model = await in_thread(load, "nnasync-loading")
+    except NNError:
+        return None
+    ends = [
+        model.main.operands[index]
+        for index in (*model.main.input_indexes, *model.main.output_indexes)
+    ]
+    is_plain = all(each.type in _PLAIN and 0 not in each.dimensions for each in ends)
+    return model if is_plain and not model.state and can_sample(model) else None
 
 
 def _may_follow(spec: CompileSpec) -> bool:
@@ -86,14 +131,18 @@ def _by_loading(devices: Sequence[Device], verdict: Verdict | None) -> list[Engi
 
     The reference comes last, whose first run may take longer than loading any other engine.
     """
-    winners = () if verdict is None else verdict.chosen.parts[:1]
-    quick = [part.device for part in winners if not verdict or not verdict.chosen.runs]
 
     def rank(device: EngineDevice) -> tuple[bool, bool, float]:
-        is_winner = device.name in quick and device.loads_in_ms <= _SOON_MS
-        return not is_winner, device.name == REFERENCE, device.loads_in_ms
+        return not _is_winner(device, verdict), device.name == REFERENCE, device.loads_in_ms
 
     return sorted((each for each in devices if isinstance(each, EngineDevice)), key=rank)
+
+
+def _is_winner(device: EngineDevice, verdict: Verdict | None) -> bool:
+    """Whether a device won an earlier contest alone, and is ready soon."""
+    if verdict is None or verdict.chosen.runs or device.loads_in_ms > _SOON_MS:
+        return False
+    return verdict.chosen.parts[0].device == device.name
 
 
 def _contender(field: Field, verdict: Verdict | None) -> EngineContender | None:

@@ -130,8 +130,9 @@ def _none() -> tuple[Fallback, ...]:
 
 
 class Better(msgspec.Struct, frozen=True):
-    """What runs a model after a better plan has taken over; `run_ns` as in a Compilation."""
+    """What runs a model after a better plan has taken over; as in a Compilation."""
 
+    model: Model
     report: Report
     run_ns: float | None
 

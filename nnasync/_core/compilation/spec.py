@@ -47,7 +47,8 @@ class Apart(msgspec.Struct, frozen=True):
 class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A model, the devices that may run it, and how they are chosen.
 
-    source: the model, or what loads it on a thread. fingerprint: SHA-256 of the model or its file;
+    source: the model, or what loads it on a thread. whole: what loads it as one operation of the
+    engine that its file was made for. fingerprint: SHA-256 of the model or its file;
     `token` names it in `cache_dir` instead. name: of the network, in the metrics. devices: in the
     order in which they are tried. precision: "exact" allows only what is bit-stable, "bf16" floats
     with less than float32. pin: names who is to run the model. preemption_quantum_ms: how long the
@@ -78,6 +79,7 @@ class CompileSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     cache_dir: str | os.PathLike[str] | None = None
     token: bytes | None = None
+    whole: Callable[[], Model] | None = None
     reference: Device | None = None
     fallbacks: Fallbacks | None = None
     budget_ns: int = DEFAULT_BUDGET_NS

@@ -41,6 +41,7 @@ from nnasync._core.wakeup import in_thread
 from nnasync.device import PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
+from nnasync.hal import Model
 from nnasync.tracing import vlog
 
 __all__ = ["NO_CACHE", "PATIENCE_S", "Chosen", "Upgradable", "bring_in", "recalled", "tell"]
@@ -113,7 +114,9 @@ class Chosen:
         With another form beside it, for runs beside others, it is not the same.
         """
         contender = self._choosing.contender
-        better = Better(self._report, self._choosing.median_ns)
+        better = Better(self._spec.model, self._report, self._choosing.median_ns)
+        if _ends(first.spec.model) != _ends(self._spec.model):
+            raise GeneralFailure("translated, it has other inputs and outputs than the file")
         is_same = contender.choice == first.choice
         if is_same and isinstance(contender, EngineContender) and len(contender.plans()) == 1:
             await contender.discard()
@@ -123,6 +126,13 @@ class Chosen:
         plan = contender.plan()
         await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
         return better
+
+
+def _ends(model: Model) -> list[tuple[object, ...]]:
+    """What callers see of the inputs and outputs of a model."""
+    main = model.main
+    ends = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
+    return [(each.name, each.type, each.dimensions, each.scale, each.zero_point) for each in ends]
 
 
 async def _follow(
@@ -204,7 +214,7 @@ def recalled(
     async def later() -> Better:
         await _at_last(Fence(), PATIENCE_S, first.engine_device.workers.watchdog)
         await _complete(plan, first, stage, recall)
-        return Better(compilation.report, compilation.run_ns)
+        return Better(compilation.model, compilation.report, compilation.run_ns)
 
     return msgspec.structs.replace(compilation, later=later)
 
@@ -226,8 +236,8 @@ class Upgradable(Protocol):
     def report(self) -> Report:
         """Where it runs, and why."""
 
-    def _note_report(self, report: Report) -> None:
-        """Another plan has taken over; this is its report."""
+    def _note_report(self, report: Report, model: Model | None = None) -> None:
+        """Another plan has taken over; its report, and the model if that has another form."""
 
 
 async def bring_in(
@@ -254,7 +264,7 @@ async def bring_in(
         net._note_report(msgspec.structs.replace(report, rejections=(*report.rejections, told)))
         return None
     tell(name, better.report)
-    net._note_report(better.report)
+    net._note_report(better.report, better.model)
     logger.info("network %r runs on %s from now on: %s", name, *_where(better.report))
     return better
 

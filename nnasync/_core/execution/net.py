@@ -183,8 +183,10 @@ class Net:
         await self._is_improved
         return self.report()
 
-    def _note_report(self, report: Report) -> None:
-        """Note that another plan has taken over."""
+    def _note_report(self, report: Report, model: Model | None = None) -> None:
+        """Note that another plan has taken over, perhaps of the model in another form."""
+        if model is not None:
+            self._compilation = msgspec.structs.replace(self._compilation, model=model)
         self._report = report
         self._tally = self._tally_of(self._priority, devices_of(report))
 

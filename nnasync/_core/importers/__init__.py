@@ -89,6 +89,11 @@ def load(
     return model
 
 
+def has_whole_form(path: str | os.PathLike[str]) -> bool:
+    """Whether a file can be kept whole, for the engine that it was made for."""
+    return check_suffix(path) != ".nnm"
+
+
 def _loader_of(form: str) -> str:
     """The function of an importer that makes a model of this form."""
     if form not in _FORMS:

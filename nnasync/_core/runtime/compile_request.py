@@ -56,6 +56,12 @@ class ModelSource(msgspec.Struct, frozen=True):
         """The model, or what loads it."""
         return self.model or functools.partial(importers.load, self._path)
 
+    def whole(self) -> Callable[[], Model] | None:
+        """What loads the file as one operation of its own engine, if it has one."""
+        if self.path is None or not importers.has_whole_form(self.path):
+            return None
+        return functools.partial(importers.load, self.path, form="whole")
+
     @property
     def _path(self) -> str:
         return self.path or ""

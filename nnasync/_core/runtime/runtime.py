@@ -262,6 +262,7 @@ class Runtime:
         source = ModelSource.of(model)
         spec = CompileSpec(
             source=source.source(),
+            whole=source.whole(),
             fingerprint=b"",
             devices=await self._devices.candidates(devices),
             preference=preference,

@@ -47,10 +47,12 @@ class WholeFile:
 
     def usual(self) -> Shapes:
         """The shapes that the model states; those of the file where it leaves them open."""
+        shapes = [_dimensions(self._model, index) for index in self._model.main.input_indexes]
+        if not self.why_open():
+            return tuple(shapes)
         with _refusals():
             found, _ = self._opened(None)
             actual = _shapes(found, self._inputs(found))
-        shapes = [_dimensions(self._model, index) for index in self._model.main.input_indexes]
         return tuple(
             shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
         )
