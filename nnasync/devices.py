@@ -21,8 +21,7 @@ from nnasync._core.compilation import (
     state_folder,
     write_calibration,
 )
-from nnasync._core.compilation.choice import Choice, Part
-from nnasync._core.compilation.pins import pin_of
+from nnasync._core.compilation.choice import Choice, Part, pin_of
 from nnasync._core.compilation.verdict_list import (
     KnownVerdict,
     UnreadableVerdict,

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from nnasync import memory
 from nnasync._core.compilation import contest_process
-from nnasync._core.runtime import compile_options
+from nnasync._core.runtime import compile_request
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -102,7 +102,7 @@ def contests_here(monkeypatch: pytest.MonkeyPatch) -> None:
 def waits_for_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compiled is what the contest chose; a test of first answers asks for
     `wait="first"`."""
-    monkeypatch.setattr(compile_options, "DEFAULT_WAIT", "best")
+    monkeypatch.setattr(compile_request, "DEFAULT_WAIT", "best")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors
-from nnasync._core.runtime.pending import PendingNet
+from nnasync._core.runtime.compile_request import PendingNet
 from tests.rigs import ROW, SHAPE, calculator, doubler
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY

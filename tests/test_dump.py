@@ -9,8 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from nnasync._core.compilation.choice import Choice, Part, spread
-from nnasync._core.compilation.pins import pin_of
+from nnasync._core.compilation.choice import Choice, Part, pin_of, spread
 from nnasync._core.drivers.cpu.plan import memory_plan
 from nnasync._core.model import ModelBuilder
 from nnasync._core.partition import INTERPRETER, distribute

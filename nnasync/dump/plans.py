@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from nnasync import hal
 from nnasync._core.compilation import Report
-from nnasync._core.compilation.choice import WHOLE, Part, tell_lowering
+from nnasync._core.compilation.choice import WHOLE, Part, parse_pin, tell_lowering
 from nnasync._core.compilation.partitioning import INTERPRETER_NAME, assignment_in
-from nnasync._core.compilation.pins import parse_pin
 from nnasync._core.compilation.report import candidates_text, rejections_text
 from nnasync._core.partition import (
     ROLES,

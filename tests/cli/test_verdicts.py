@@ -12,9 +12,8 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.compilation.choice import Choice, Part
-from nnasync._core.compilation.circumstances import Circumstances
 from nnasync._core.compilation.report import Candidate, Fate
-from nnasync._core.compilation.verdicts import Question, Verdicts
+from nnasync._core.compilation.verdicts import Circumstances, Question, Verdicts
 from nnasync.cli import main
 from nnasync.devices import forget_verdicts, verdicts
 from nnasync.engine import fingerprint

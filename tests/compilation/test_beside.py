@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nnasync._core.compilation.beside import let_go
+from nnasync._core.compilation.contenders import let_go
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way
 from tests.compilation.rig import clock as clock
 from tests.rigs import doubler

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nnasync as nn
-from nnasync._core.compilation.choice import Choice, Part, spread, tell_lowering
-from nnasync._core.compilation.pins import parse_pin, pin_of
+from nnasync._core.compilation.choice import Choice, Part, parse_pin, pin_of, spread, tell_lowering
 from nnasync.engine import Lowering
 from nnasync.errors import InvalidArgument
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing, way

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnasync._core.compilation.circumstances import QUIET, Circumstances, is_quiet, succeeds
+from nnasync._core.compilation.verdicts import QUIET, Circumstances, is_quiet, succeeds
 
 crowdings = st.floats(1, 10)
 

@@ -9,8 +9,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import errors, hal
-from nnasync._core.compilation.choice import Choice, Part
-from nnasync._core.compilation.pins import pin_of
+from nnasync._core.compilation.choice import Choice, Part, pin_of
 from nnasync._core.model import fingerprint
 from nnasync.errors import DeviceDied, GeneralFailure
 from nnasync.tracing.metrics import Durations, render

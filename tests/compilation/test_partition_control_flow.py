@@ -10,9 +10,8 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync._core.compilation.choice import Choice, Part
+from nnasync._core.compilation.choice import Choice, Part, parse_pin, pin_of
 from nnasync._core.compilation.partitioning import INTERPRETER_NAME
-from nnasync._core.compilation.pins import parse_pin, pin_of
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadlineTransient
 from nnasync.hal import OperationType
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, competing, way

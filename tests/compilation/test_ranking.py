@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnasync._core.compilation.choice import Choice, Part
-from nnasync._core.compilation.ranking import close, crowding, near, rule_out, winner
+from nnasync._core.compilation.ranking import Standing, close, crowding, near, rule_out, winner
 from nnasync._core.compilation.report import Fate
-from nnasync._core.compilation.standing import Standing
 from nnasync._core.compilation.trials import TurnTimes
 from nnasync.hal import ExecutionPreference
 from tests.compilation.rig import REFERENCE

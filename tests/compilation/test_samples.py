@@ -9,11 +9,11 @@ import pytest
 import nnasync as nn
 from nnasync._core.compilation.samples import (
     SampleMemory,
-    can_sample,
     disturbed,
     sample,
     samples_of,
 )
+from nnasync._core.compilation.spec import can_sample
 from nnasync.hal import OperandType
 from nnasync.kernels import Tensor
 from tests.rigs import calculator, counter, doubler, quantized

@@ -16,9 +16,8 @@ import pytest
 import nnasync as nn
 from nnasync import devices
 from nnasync._core.compilation.choice import Choice, Part
-from nnasync._core.compilation.circumstances import Circumstances
 from nnasync._core.compilation.report import Candidate
-from nnasync._core.compilation.verdicts import Question, Verdict, Verdicts
+from nnasync._core.compilation.verdicts import Circumstances, Question, Verdict, Verdicts
 from nnasync._core.engine_device.warmup import WARMUP_CALLS
 from nnasync._core.state_files import machine, read_state, state_folder, write_state
 from tests.compilation.rig import FakeEngine, ManualClock, competing, way

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import nnasync as nn
-from nnasync._core.runtime.pending import PendingNet
+from nnasync._core.runtime.compile_request import PendingNet
 from nnasync.errors import BadState
 from tests.rigs import REFERENCE, ROW, doubler, runtime
 

@@ -19,7 +19,7 @@ from nnasync._core.compilation.calibration import figures_in as figures_in
 from nnasync._core.compilation.calibration import read_calibration as read_calibration
 from nnasync._core.compilation.calibration import write_calibration as write_calibration
 from nnasync._core.compilation.compiling import compile_model as compile_model
-from nnasync._core.compilation.contenders import REFERENCE as REFERENCE
+from nnasync._core.compilation.fallback import REFERENCE as REFERENCE
 from nnasync._core.compilation.provenance import fingerprints as fingerprints
 from nnasync._core.compilation.recalling import get_ready_to_recall as get_ready_to_recall
 from nnasync._core.compilation.report import Better as Better

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation.choice import WHOLE, tell_lowering
-from nnasync._core.compilation.contenders import (
-    REFERENCE,
-    Contender,
-    EngineContender,
-    OutsideContender,
-)
+from nnasync._core.compilation.contenders import Contender, EngineContender, OutsideContender
+from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.deferred import deferred
@@ -39,8 +35,7 @@ else:
     anyio = deferred("anyio")
     outside_steps = deferred("nnasync._core.compilation.outside_steps")
     reasons = deferred("nnasync._core.engine_device.reasons")
-
-__all__ = ["Field", "by_deadline", "consider", "gather", "has_plans", "lowerings_of", "objection"]
+from nnasync._core.compilation.choice import Choice, Part
 
 T = TypeVar("T")
 
@@ -175,3 +170,37 @@ def _turn_down(
 ) -> None:
     line = Candidate(device.name, lowering, None, "not measured", verdict, fate=fate)
     field.candidates.append(line)
+
+
+def pinned(choice: Choice, field: Field, devices: Sequence[Device]) -> Contender:
+    """The contender of this choice; raises InvalidArgument that says why there is none."""
+    for contender in field.contenders:
+        if contender.choice == choice:
+            return contender
+    for part in choice.parts:
+        _check_part(part, devices)
+    raise InvalidArgument(f"the pin cannot be followed: {_difference(choice, field)}")
+
+
+def _check_part(part: Part, devices: Sequence[Device]) -> None:
+    named = {device.name: device.version for device in devices}
+    if part.device not in named:
+        raise InvalidArgument(
+            f"the pin names the device {part.device}, which is not among: {', '.join(named)}"
+        )
+    if part.version != named[part.device]:
+        raise InvalidArgument(
+            f"the pin is for version {part.version} of {part.device}, here is version "
+            f"{named[part.device]}"
+        )
+
+
+def _difference(choice: Choice, field: Field) -> str:
+    part = choice.parts[0]
+    wanted = f"{part.device} with {part.lowering}, threads: {part.threads}"
+    if len(choice.parts) > 1:
+        wanted = "this partition over " + ", ".join(each.device for each in choice.parts)
+    offers = [f"{each.name} with {each.lowering}" for each in field.contenders]
+    refused = [f"{each.device} with {each.lowering} ({each.verdict})" for each in field.candidates]
+    text = f"{wanted} is not offered here; offered: {'; '.join(offers) or 'nothing'}"
+    return text + (f"; turned down: {'; '.join(refused[:8])}" if refused else "")

@@ -16,29 +16,25 @@ import anyio
 import msgspec
 
 from nnasync._core.clock import Deadline, now_ns
-from nnasync._core.compilation.beside import let_go
 from nnasync._core.compilation.caching import CompilationCache
-from nnasync._core.compilation.candidates import Field, by_deadline
-from nnasync._core.compilation.choice import Choice
-from nnasync._core.compilation.circumstances import Circumstances, is_quiet
+from nnasync._core.compilation.candidates import Field, by_deadline, pinned
+from nnasync._core.compilation.choice import Choice, parse_pin
 from nnasync._core.compilation.contenders import (
-    REFERENCE,
     Choosing,
     Contender,
     EngineContender,
     OutsideContender,
+    let_go,
 )
 from nnasync._core.compilation.contest import SHORT_NS, ContestLimits, contest, still_agrees
 from nnasync._core.compilation.contest_messages import Answer, Ask, Held, Unheld
 from nnasync._core.compilation.contest_process import ContenderDied, NoContest
+from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.partitioning import assigned, propose
-from nnasync._core.compilation.pins import parse_pin, pinned
-from nnasync._core.compilation.ranking import crowding
+from nnasync._core.compilation.ranking import Standing, crowding
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
-from nnasync._core.compilation.samples import can_sample
-from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.compilation.standing import Standing
-from nnasync._core.compilation.verdicts import Verdict, Verdicts, chosen_ns
+from nnasync._core.compilation.spec import CompileSpec, can_sample
+from nnasync._core.compilation.verdicts import Circumstances, Verdict, Verdicts, chosen_ns, is_quiet
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import (

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.candidates import gather
+from nnasync._core.compilation.choice import pin_of
 from nnasync._core.compilation.competition import FALLBACK, Competition, threads_of
-from nnasync._core.compilation.contenders import REFERENCE, Choosing, Contender, EngineContender
+from nnasync._core.compilation.contenders import Choosing, Contender, EngineContender
 from nnasync._core.compilation.contest_messages import Answer, Ask
+from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.keeping import keep_stages
 from nnasync._core.compilation.manifest import Manifest, Outline
-from nnasync._core.compilation.pins import pin_of
 from nnasync._core.compilation.report import Fate, Rejection, Report
 from nnasync._core.compilation.segmenting import cut_to_quantum
 from nnasync._core.compilation.spec import CompileSpec

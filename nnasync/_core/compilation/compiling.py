@@ -6,12 +6,13 @@ measures and judges, comes along when it is needed.
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from nnasync._core.compilation.beside import import_what_compiles
 from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.fallback import Fallbacks
 from nnasync._core.compilation.recalling import Recall
@@ -19,15 +20,13 @@ from nnasync._core.compilation.report import Compilation
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import PATIENCE_S, Chosen, recalled
 from nnasync._core.deferred import deferred
-from nnasync._core.wakeup import in_thread
+from nnasync._core.wakeup import Wakeup, in_thread
 
 if TYPE_CHECKING:
     from nnasync._core.compilation import compiler, first_answer
 else:
     first_answer = deferred("nnasync._core.compilation.first_answer")
     compiler = deferred("nnasync._core.compilation.compiler")
-
-__all__ = ["compile_model"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,3 +81,20 @@ async def _begin_contest_process(spec: CompileSpec) -> None:
 
     if len(spec.devices) > 1:
         await in_thread(begin, "nnasync-contest-process")
+
+
+_COMPILER = "nnasync._core.compilation.compiler"
+
+
+async def import_what_compiles() -> None:
+    """Import what chooses among devices, and anyio's part for this loop, on a thread."""
+    if _COMPILER in sys.modules:
+        return
+    backend = "trio" if Wakeup.current().is_trio else "asyncio"
+    names = (f"anyio._backends._{backend}", _COMPILER)
+
+    def load() -> None:
+        for name in names:
+            importlib.import_module(name)
+
+    await in_thread(load, "nnasync-importing")

@@ -5,22 +5,22 @@ A contender prepares itself, runs trials, and then becomes the prepared model or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import MutableSequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from nnasync._core.clock import Deadline
-from nnasync._core.compilation.beside import let_go
 from nnasync._core.compilation.caching import CompilationCache, prepare_cached
 from nnasync._core.compilation.choice import WHOLE, Choice, Part, tell_lowering
-from nnasync._core.compilation.circumstances import QUIET, Circumstances
-from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.report import Partition
 from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.verdicts import QUIET, Circumstances
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync._core.plans.staged import StagedPlan
+from nnasync._core.wakeup import in_thread
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Lowering, Plan
 from nnasync.errors import BadState
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from nnasync._core.compilation.trials import Trial
 else:
     trials = deferred("nnasync._core.compilation.trials")
-
-__all__ = [
-    "REFERENCE",
-    "Choosing",
-    "Contender",
-    "EngineContender",
-    "OutsideContender",
-    "PlanContender",
-]
 
 
 class Contender(Protocol):
@@ -313,3 +304,9 @@ class OutsideContender(_Whole):
         if self._prepared is None:
             raise BadState(f"{self._device.name} has prepared nothing")
         return self._prepared
+
+
+async def let_go(things: MutableSequence[Any]) -> None:
+    """Destroy a list of objects, such as plans, on a thread, because that can be slow."""
+    if things:
+        await in_thread(things.clear, "nnasync-letting-go", enters_engine=True)

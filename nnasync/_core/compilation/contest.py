@@ -33,10 +33,9 @@ import numpy as np
 from nnasync._core.clock import now_ns
 from nnasync._core.compilation.agreement import judge, wants_moved
 from nnasync._core.compilation.contenders import Contender
-from nnasync._core.compilation.ranking import close, near, rule_out, winner
+from nnasync._core.compilation.ranking import Standing, close, near, rule_out, winner
 from nnasync._core.compilation.report import Fate
 from nnasync._core.compilation.samples import Samples, disturbed, samples_of
-from nnasync._core.compilation.standing import Standing
 from nnasync._core.compilation.trials import SampleAnswer, Trial, TurnTimes
 from nnasync._core.workers import contained
 from nnasync._core.workers.anyio_threads import in_helper_thread

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnasync._core.compilation.candidates import Field, consider, has_plans
-from nnasync._core.compilation.contenders import REFERENCE, Choosing, EngineContender
-from nnasync._core.compilation.pins import pin_of
+from nnasync._core.compilation.choice import pin_of
+from nnasync._core.compilation.contenders import Choosing, EngineContender
+from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.report import Candidate, Fate, Report
-from nnasync._core.compilation.samples import can_sample
-from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.spec import CompileSpec, can_sample
 from nnasync._core.compilation.upgrade import NO_CACHE, Chosen
 from nnasync._core.compilation.verdicts import Verdict, chosen_ns
 from nnasync._core.engine_device import EngineDevice

@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from nnasync._core.compilation.choice import Choice, Part
-from nnasync._core.compilation.circumstances import QUIET, Circumstances
 from nnasync._core.compilation.report import Candidate, Partition, Rejection
+from nnasync._core.compilation.verdicts import QUIET, Circumstances
 from nnasync._core.engine_device.caching import skeleton_of
 from nnasync.hal import ExtensionNameAndPrefix, Model, StatePair, Struct, Subgraph
 from nnasync.hal.decoders import msgpack_decoder

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync._core.clock import Deadline
-from nnasync._core.compilation.beside import let_go
 from nnasync._core.compilation.candidates import Field, has_plans, lowerings_of, objection
 from nnasync._core.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
-from nnasync._core.compilation.contenders import REFERENCE
+from nnasync._core.compilation.contenders import let_go
+from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.outside_steps import runs_outside
 from nnasync._core.compilation.report import Partition
 from nnasync._core.compilation.spec import CompileSpec

@@ -11,10 +11,10 @@ from nnasync._core.cache import CacheKey, Miss, Store, operations_digest
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation.caching import CompilationCache, device_key, load_prepared
 from nnasync._core.compilation.choice import WHOLE, Part
-from nnasync._core.compilation.circumstances import is_quiet
 from nnasync._core.compilation.contenders import Contender, EngineContender, OutsideContender
 from nnasync._core.compilation.manifest import MANIFEST, Manifest, ManifestStage, decode_manifest
 from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.verdicts import is_quiet
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.engine_device.caching import library_version

@@ -32,29 +32,17 @@ from nnasync.hal import (
     Shape,
     byte_size,
     dtype_of,
-    has_dtype,
-    is_fully_specified,
     is_scalar,
 )
 from nnasync.memory import Pool, layout
 
-__all__ = ["SampleMemory", "Samples", "can_sample", "disturbed", "sample", "samples_of"]
+__all__ = ["SampleMemory", "Samples", "disturbed", "sample", "samples_of"]
 
 _COUNT, _COUNT_OF_FLOATS = 6, 5
 _EDGES = 4
 _STEPS = 255
 _IMAGE_CHANNELS, _LEAST_SIDE = 4, 8
 _MAX_BYTES = 1 << 30
-
-
-def can_sample(model: Model) -> bool:
-    """Whether the types and shapes of all inputs and outputs are known, and within reason."""
-    operands = [*_inputs(model), *_outputs(model)]
-    if not all(has_dtype(each.type) for each in operands):
-        return False
-    if not all(is_fully_specified(each.type, each.dimensions) for each in operands):
-        return False
-    return sum(byte_size(each.type, each.dimensions) for each in operands) <= _MAX_BYTES
 
 
 class Samples(msgspec.Struct, frozen=True):

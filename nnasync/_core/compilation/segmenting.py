@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.compilation.contenders import EngineContender
 from nnasync._core.compilation.report import Partition
-from nnasync._core.compilation.samples import can_sample, sample
+from nnasync._core.compilation.samples import sample
+from nnasync._core.compilation.spec import can_sample
 from nnasync._core.compilation.trials import EngineTrial, Trial
 from nnasync._core.partition import PartitionedModel, cut, operation_weights_ns, segments
 from nnasync._core.plans.composite import CompositePlan, CompositeStep

@@ -16,7 +16,15 @@ from nnasync._core.engine_device.caching import library_version
 from nnasync._core.wakeup import in_thread
 from nnasync.device import Device
 from nnasync.errors import BadState, InvalidArgument
-from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, ExecutionPreference, Model, Priority
+from nnasync.hal import (
+    BYTE_SIZE_OF_CACHE_TOKEN,
+    ExecutionPreference,
+    Model,
+    Priority,
+    byte_size,
+    has_dtype,
+    is_fully_specified,
+)
 
 if TYPE_CHECKING:
     from nnasync._core.compilation.contest_process import ContestProcess
@@ -35,6 +43,7 @@ PATIENCE_S = 5.0
 """How long a device may take to run a sample."""
 
 _DIGEST = 16
+_MAX_BYTES = 1 << 30
 
 
 class Apart(msgspec.Struct, frozen=True):
@@ -180,3 +189,14 @@ def _choice(kind: Callable[[E], E], value: E) -> E:
         return kind(value)
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
+
+
+def can_sample(model: Model) -> bool:
+    """Whether the types and shapes of all inputs and outputs are known, and within reason."""
+    main = model.main
+    operands = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
+    if not all(has_dtype(each.type) for each in operands):
+        return False
+    if not all(is_fully_specified(each.type, each.dimensions) for each in operands):
+        return False
+    return sum(byte_size(each.type, each.dimensions) for each in operands) <= _MAX_BYTES

@@ -5,8 +5,13 @@ devices with their versions, the preference. The files are read as if a stranger
 them: what is not a verdict on this very question is ignored, and measured anew. There are at most
 a thousand, the least recently used go first.
 
-A verdict says under which circumstances its contest was held (see `circumstances`). One that was
-held while other work kept the cores busy does not replace one that was held in quiet.
+A verdict says under which circumstances its contest was held. One that was while other work kept the cores busy does not replace one that was held in quiet.
+
+A program often compiles while a machine starts or something is being installed. Runs on one thread
+then take longer than the processor time they need, which a contest sees; such a verdict is used,
+but is provisional: the next compilation that finds the machine quiet holds another contest. Where
+three in a row were disturbed although the machine had seemed quiet, that is how this machine is,
+and the verdict stays.
 """
 
 from __future__ import annotations
@@ -20,12 +25,10 @@ from collections.abc import Sequence
 import msgspec
 
 from nnasync._core.compilation.choice import Choice, is_sound
-from nnasync._core.compilation.circumstances import QUIET, Circumstances, succeeds
 from nnasync._core.compilation.report import Candidate, Fate
 from nnasync._core.state_files import machine, read_state, write_state
+from nnasync.hal import Struct
 from nnasync.hal.decoders import json_decoder
-
-__all__ = ["MAX_BYTES", "Question", "Verdict", "Verdicts", "chosen_ns", "decoded"]
 
 _FORMAT = 7
 MAX_BYTES = 1 << 18
@@ -34,6 +37,57 @@ _MAX_CANDIDATES = 256
 _LONGEST_NAME = 200
 _MARK = ".forgotten"
 _MARK_BYTES = 20
+_DISTURBED = 1.15
+_MOST_CONTESTS = 3
+
+
+class Circumstances(Struct, frozen=True):
+    """When a contest was held, and how much other work there was.
+
+    held_at_s: seconds since 1970. crowding: time per processor time of runs on one thread, 1 where
+    nobody else wanted the cores. disturbed: how many contests in a row other work disturbed, this
+    one included.
+    """
+
+    held_at_s: int = 0
+    crowding: float = 1.0
+    disturbed: int = 0
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether another contest should be held when the machine is quiet."""
+        return 0 < self.disturbed < _MOST_CONTESTS
+
+    @classmethod
+    def of(cls, held_at_s: float, crowding: float, before: Circumstances | None) -> Circumstances:
+        """Those of a contest that came after another one, or was the first."""
+        if crowding <= _DISTURBED:
+            return cls(int(held_at_s), crowding)
+        earlier = 0 if before is None else before.disturbed
+        return cls(int(held_at_s), crowding, earlier + 1)
+
+    def outlasting(self, contest: Circumstances) -> Circumstances:
+        """Those of a verdict that stays after another contest, which counts as held."""
+        if not self.disturbed:
+            return self
+        return Circumstances(contest.held_at_s, self.crowding, contest.disturbed)
+
+
+QUIET = Circumstances()
+"""Those of a contest that nothing is known about."""
+
+
+def succeeds(new: Circumstances, before: Circumstances | None) -> bool:
+    """Whether the outcome of a contest replaces an earlier one: not if it was disturbed more."""
+    return before is None or not new.disturbed or new.crowding < before.crowding
+
+
+def is_quiet() -> bool:
+    """Whether at most half of the processors were busy during the last minute."""
+    try:
+        return os.getloadavg()[0] <= (os.cpu_count() or 1) / 2
+    except OSError:
+        return True
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ the parallelism), and the interpreter offers its lock more often than by default
 loop beside busy workers lags by many milliseconds.
 """
 
-from nnasync._core.runtime.compile_options import CompileOptions as CompileOptions
+from nnasync._core.runtime.compile_request import CompileOptions as CompileOptions
 from nnasync._core.runtime.options import Options as Options
 from nnasync._core.runtime.runtime import Runtime as Runtime
 from nnasync._core.runtime.runtime import RuntimeStatistics as RuntimeStatistics

@@ -1,4 +1,4 @@
-"""The model that an application wants compiled, and the time that it gives for that."""
+"""What an application asks to be compiled: the model, options, the time; the network to come."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 
 from nnasync._core import importers
 from nnasync._core import model as models
 from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.execution import Net
 from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
 from nnasync.hal import Model
-
-__all__ = ["ModelSource", "begun"]
 
 _PIECE_BYTES = 1 << 19
 
@@ -76,3 +77,123 @@ def begun(deadline: Deadline | None) -> Iterator[None]:
         yield
     except MissedDeadlinePersistent as error:
         raise MissedDeadlineTransient(str(error)) from error
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Rare settings of one compilation, for `rt.compile(model, options=...)`.
+
+    wait: for what `compile` waits where nothing is known of the model yet. With "first", the
+    default, the engine that is ready soonest answers, the devices are compared in the background,
+    and the best takes over; `await net.optimized()` waits for that. With "best" `compile` itself
+    does. pin: `report().pin` of an earlier compilation, whose choice is reproduced.
+    preemption_quantum_ms: the plan is cut into segments of about this length, so that
+    more urgent executions wait no longer. token: 32 bytes that name the model in the cache, by
+    default its SHA-256. `compile` raises InvalidArgument for values that make no sense.
+    """
+
+    wait: Literal["first", "best"] | None = None
+    pin: str | None = None
+    preemption_quantum_ms: float | None = None
+    token: bytes | None = None
+    optimize_after: int | None = None
+    """An older form of wait="first"."""
+
+    def __post_init__(self) -> None:
+        if self.optimize_after is not None:
+            text = 'optimize_after is wait="first" now, which is the default'
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+
+
+DEFAULT_WAIT = "first"
+"""For what a compilation waits that does not say so."""
+
+_OLD = ("pin", "preemption_quantum_ms", "token")
+_COUNTS = ("optimize_after", "optimise_after")
+
+
+def taking_old_keywords(compile: Callable[P, T]) -> Callable[P, T]:
+    """Have `compile` take the fields of CompileOptions as keywords too, with a warning."""
+
+    @functools.wraps(compile)
+    def call(*arguments: Any, **keywords: Any) -> T:
+        old = {name: keywords.pop(name) for name in _OLD if name in keywords}
+        if [keywords.pop(name) for name in _COUNTS if name in keywords]:
+            old["wait"] = "first"
+        if old:
+            text = f"compile takes options=nn.CompileOptions({', '.join(old)}=...) now"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            options = checked(keywords.get("options"))
+            keywords["options"] = msgspec.structs.replace(options, **old)
+        return compile(*arguments, **keywords)
+
+    return call
+
+
+def checked(options: CompileOptions | None) -> CompileOptions:
+    """`options=` of a compilation, or the defaults; raises InvalidArgument for anything else."""
+    if options is None:
+        return CompileOptions()
+    given: object = options
+    if not isinstance(given, CompileOptions):
+        raise InvalidArgument(f"options must be nn.CompileOptions(...), got {given!r}")
+    return options
+
+
+def spec_fields(options: CompileOptions | None) -> dict[str, Any]:
+    """`options=` of a compilation as fields of its spec; raises as `checked` does."""
+    found = checked(options)
+    is_older = found.wait is None and found.optimize_after is not None
+    return {
+        "wait": found.wait or ("first" if is_older else DEFAULT_WAIT),
+        "pin": found.pin,
+        "preemption_quantum_ms": found.preemption_quantum_ms,
+        "token": found.token,
+    }
+
+
+class PendingNet(Coroutine[Any, Any, Net]):
+    """What `rt.compile` returns: await it, or enter it with `async with`, which closes the network.
+
+    It begins when it is awaited or entered, as a coroutine does.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, Net]) -> None:
+        self._work = work
+        self._net: Net | None = None
+
+    def __await__(self) -> Generator[Any, Any, Net]:
+        return self._work.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a coroutine does."""
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where it waits, as in a coroutine."""
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """End it, as a coroutine."""
+        self._work.close()
+
+    async def __aenter__(self) -> Net:
+        self._net = await self._work
+        return self._net
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._net is not None:
+            await self._net.aclose()
+
+
+def pending(method: Callable[P, Coroutine[Any, Any, Net]]) -> Callable[P, PendingNet]:
+    """A method that compiles as one whose networks can be entered as well as awaited."""
+
+    @functools.wraps(method)
+    def begin(*arguments: P.args, **options: P.kwargs) -> PendingNet:
+        return PendingNet(method(*arguments, **options))
+
+    return begin

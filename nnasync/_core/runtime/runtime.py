@@ -35,17 +35,23 @@ from nnasync._core.deferred import deferred
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Net
-from nnasync._core.runtime.compile_options import CompileOptions, spec_fields, taking_old_keywords
-from nnasync._core.runtime.compile_request import ModelSource, begun
+from nnasync._core.runtime.compile_request import (
+    CompileOptions,
+    ModelSource,
+    begun,
+    pending,
+    spec_fields,
+    taking_old_keywords,
+)
 from nnasync._core.runtime.device_list import Devices
-from nnasync._core.runtime.leftovers import Leftovers, closed_on_failure
 from nnasync._core.runtime.options import Options
-from nnasync._core.runtime.pending import pending
 from nnasync._core.runtime.process_settings import SETTINGS, inline_budget_ns, settle_in, slice_ns
 from nnasync._core.runtime.sharing import SharedPlans
 from nnasync._core.runtime.shutdown import (
+    Leftovers,
     close_device,
     close_prepared,
+    closed_on_failure,
     collect_late_files,
     late_files_written,
 )

@@ -8,13 +8,15 @@ from cancellation with scopes of anyio; a shielded scope of trio nobody can end 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
-from nnasync._core.wakeup import Wakeup, in_thread, shield
+from nnasync._core.wakeup import Waiter, Wakeup, in_thread, shield
 from nnasync._core.workers import contained
 from nnasync.device import Device, PreparedModel
 from nnasync.errors import DeviceUnavailable, ResourceExhausted
@@ -26,14 +28,6 @@ if TYPE_CHECKING:
     from nnasync._core.cache.late_files import SharedEntries
 else:
     anyio = deferred("anyio")
-
-__all__ = [
-    "CLOSE_PATIENCE_S",
-    "close_device",
-    "collect_late_files",
-    "ended_within",
-    "late_files_written",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -104,3 +98,40 @@ async def ended_within(patience_s: float, work: Callable[[], Awaitable[object]])
         if not limit.expired():
             raise
     return not limit.expired()
+
+
+@contextlib.asynccontextmanager
+async def closed_on_failure(prepared: PreparedModel) -> AsyncIterator[None]:
+    """Close a prepared model if the code that uses it fails or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        with shield():
+            try:
+                await prepared.close()
+            except Exception:
+                logger.exception("closing a prepared model failed")
+        raise
+
+
+class Leftovers:
+    """Closes dropped prepared models, in a task on the loop of the runtime."""
+
+    def __init__(self) -> None:
+        self._found: deque[PreparedModel] = deque()
+        self._waiter: Waiter | None = None
+
+    def add(self, prepared: PreparedModel) -> None:
+        """Have a prepared model closed."""
+        self._found.append(prepared)
+        if self._waiter is not None:
+            self._waiter.wake()
+
+    async def close_all(self, start: Callable[..., object]) -> None:
+        """Close what comes, until cancelled: each in a task of its own, since one may hang."""
+        while True:
+            self._waiter = Waiter()
+            if not self._found:
+                await self._waiter
+            while self._found:
+                start(self._found.popleft().close)

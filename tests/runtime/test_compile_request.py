@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import nnasync as nn
-from nnasync._core.runtime import compile_options
-from nnasync._core.runtime.compile_options import spec_fields, taking_old_keywords
+from nnasync._core.runtime import compile_request
+from nnasync._core.runtime.compile_request import spec_fields, taking_old_keywords
 from nnasync.errors import InvalidArgument
 from tests.rigs import ROW, doubler, runtime
 
@@ -58,7 +58,7 @@ async def test_the_older_form_of_the_first_answer_warns() -> None:
         options = nn.CompileOptions(optimize_after=3)
     assert caught[0].filename == __file__
     assert spec_fields(options)["wait"] == "first"
-    assert spec_fields(nn.CompileOptions())["wait"] == compile_options.DEFAULT_WAIT
+    assert spec_fields(nn.CompileOptions())["wait"] == compile_request.DEFAULT_WAIT
 
 
 async def test_what_to_wait_for_is_checked() -> None:
