@@ -1,9 +1,10 @@
-"""A call walks through the files that docs/architecture.md lists, in their order."""
+"""A call and a compilation walk through the files that docs/architecture.md lists."""
 
 from __future__ import annotations
 
 import re
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 
 import nnasync
+from nnasync._core.compilation import compiling
+from tests.compilation.rig import FakeEngine, ManualClock, chain, competing
+from tests.compilation.rig import clock as clock
 from tests.rigs import INLINE, REFERENCE, doubler, runtime, until_inline
 
 pytestmark = [
@@ -24,12 +28,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(nnasync.__file__).parent
 PATIENT = msgspec.structs.replace(INLINE, stall_budget_us=1e6)
 """On a busy machine, too, a call finds room in its turn of the loop."""
+ROOMS = ("runtime/", "compilation/", "engine_device/", "execution/", "plans/")
+"""Those that know of compiling; below are mechanisms, which any call may enter."""
 ROW = re.compile(r"^\| \d+ \| .*?`([a-z_/]+\.py)`", re.MULTILINE)
 
 
-def told() -> list[str]:
-    """The files that the document lists."""
-    return ROW.findall((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+def told(heading: str) -> list[str]:
+    """The files that the document lists below a heading."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return ROW.findall(re.split(r"^##", text.split(f"### {heading}\n")[1], flags=re.MULTILINE)[0])
 
 
 class Walk:
@@ -64,4 +71,27 @@ async def test_a_call_takes_the_walk_that_is_told() -> None:
             await net(x)
         finally:
             sys.setprofile(None)
-    assert outside_of_drivers(walk.files) == told()
+    assert outside_of_drivers(walk.files) == told("Read along")
+
+
+async def test_a_compilation_takes_the_walk_that_is_told(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is done in the background does not begin meanwhile.
+    monkeypatch.setattr(compiling, "PATIENCE_S", 3600)
+    first = nnasync.CompileOptions(wait="first")
+    async with competing(FakeEngine("a", clock), REFERENCE) as rt:
+        await (await rt.compile(chain(1), options=first)).aclose()  # All is imported.
+    async with competing(FakeEngine("a", clock), REFERENCE) as rt:
+        walk = Walk()
+        threading.setprofile(walk)
+        sys.setprofile(walk)
+        try:
+            net = await rt.compile(chain(2), options=first)
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        await net.aclose()
+    assert {name for name in walk.files if name.startswith(ROOMS)} == set(
+        told("Read along, compiling")
+    )
