@@ -43,6 +43,7 @@ __all__ = [
     "MAX_PREFIX",
     "ONNX",
     "TFLITE",
+    "WHOLE_FILES",
     "CommonOperation",
     "GraphOperation",
     "Registry",
@@ -76,6 +77,10 @@ ONNX = Extension("org.nnasync.onnx")
 
 LITERT = Extension("org.nnasync.litert")
 """The extension that runs TFLite files, as devices offer it."""
+
+
+WHOLE_FILES = frozenset({ONNX.name, LITERT.name})
+"""The extensions whose operation runs a file; it has no kernel."""
 
 
 class GraphOperation(enum.IntEnum):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nnasync import hal, kernels
 from nnasync._core.model.constants import Constants
 from nnasync.errors import ModelError
-from nnasync.extensions import Registry, encode, extension_of
+from nnasync.extensions import WHOLE_FILES, Registry, encode, extension_of
 from nnasync.hal import (
     Array,
     ChannelQuant,
@@ -321,8 +321,8 @@ class GraphBuilder:
             else:
                 narrow = half and isinstance(value, float)
                 operands.append(self.constant(np.float16(value) if narrow else value).index)  # type: ignore[arg-type]
-        rule = self._rule(type)
-        if omitted and rule is not None:
+        # Most operations omit nothing, and kernels take time to import.
+        if omitted and (rule := self._rule(type)) is not None:
             self._type_omitted(rule, operands, omitted)
         return operands
 
@@ -331,7 +331,9 @@ class GraphBuilder:
         if not hal.is_extension(type):
             return kernels.OPERATIONS.get(OperationType(type))
         known = extension_of(self._extensions.entries(), type)
-        return None if known is None else kernels.EXTENSION_OPERATIONS.get(known)
+        if known is None or known[0] in WHOLE_FILES:
+            return None
+        return kernels.EXTENSION_OPERATIONS.get(known)
 
     def _type_omitted(
         self, rule: kernels.Operation, operands: Sequence[int], omitted: Sequence[int]

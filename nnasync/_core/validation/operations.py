@@ -20,7 +20,7 @@ from nnasync._core.validation.control_flow import check_if, check_while
 from nnasync._core.validation.place import Place
 from nnasync._core.validation.tensors import subgraph_tensors
 from nnasync.errors import ModelError
-from nnasync.extensions import extension_of, operation_label
+from nnasync.extensions import WHOLE_FILES, extension_of, operation_label
 from nnasync.hal import HalVersion, Model, Operation, OperationType, combine_dimensions
 from nnasync.kernels import Arguments, Signature, Tensor
 
@@ -42,7 +42,9 @@ def find_operation(model: Model, type: int) -> kernels.Operation | None:
     if not hal.is_extension(type):
         return kernels.OPERATIONS.get(type)  # type: ignore[call-overload, no-any-return]
     found = extension_of(model.extension_name_to_prefix, type)
-    return None if found is None else kernels.EXTENSION_OPERATIONS.get(found)
+    if found is None or found[0] in WHOLE_FILES:
+        return None
+    return kernels.EXTENSION_OPERATIONS.get(found)
 
 
 def operation_version(

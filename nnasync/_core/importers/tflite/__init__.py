@@ -14,11 +14,12 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
 from nnasync._core.importers.description import SignatureDescription
 from nnasync._core.importers.tflite.checking import check
-from nnasync._core.importers.tflite.conversion import convert
 from nnasync._core.importers.tflite.interface import Interface, Shapes, interface_of
 from nnasync._core.importers.tflite.metadata import ENTRY, read_metadata
 from nnasync._core.importers.tflite.operators import OPTIONS
@@ -29,6 +30,11 @@ from nnasync.hal import Model
 from nnasync.memory import Pool
 
 __all__ = ["load", "metadata", "signatures", "translate", "wrap"]
+
+if TYPE_CHECKING:
+    from nnasync._core.importers.tflite import conversion
+else:
+    conversion = deferred("nnasync._core.importers.tflite.conversion")
 
 logger = logging.getLogger("nnasync.importers.tflite")
 
@@ -52,7 +58,7 @@ def load(path: _Path, *, signature: str | None = None, shapes: Shapes | None = N
 
 def translate(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
     """The model in operations; raises ModelError that says why it cannot be."""
-    return _loaded(path, signature, shapes, convert)
+    return _loaded(path, signature, shapes, conversion.convert)
 
 
 def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
@@ -82,7 +88,7 @@ def metadata(path: _Path) -> Metadata:
 
 def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
     try:
-        model = convert(file, interface, pool, name)
+        model = conversion.convert(file, interface, pool, name)
     except ModelError as error:
         reason = str(error)
     else:
