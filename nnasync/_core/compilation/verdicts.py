@@ -5,8 +5,8 @@ devices with their versions, the preference. The files are read as if a stranger
 them: what is not a verdict on this very question is ignored, and measured anew. There are at most
 a thousand, the least recently used go first.
 
-A verdict says under which circumstances its contest was held. One that was while other work kept
-the cores busy does not replace one that was held in quiet.
+A verdict says under which circumstances its contest was held. One of a time
+when other work kept the cores busy does not replace one that was held in quiet.
 
 A program often compiles while a machine starts or something is being installed. Runs on one thread
 then take longer than the processor time they need, which a contest sees; such a verdict is used,
