@@ -41,6 +41,7 @@ _OWN = {
     "name",
     "deadline",
     "source",
+    "whole",
     "fallbacks",
     "verdicts",
     "apart",
