@@ -46,10 +46,10 @@ class Hanging(NullEngine):
         return super().compile(model, preference)
 
 
-def model() -> Model:
+def model(columns: int = 4) -> Model:
     """One addition."""
     builder = nn.ModelBuilder("add")
-    x = builder.input("x", (1, 4))
+    x = builder.input("x", (1, columns))
     builder.output("y", builder.add(x, x))
     return builder.build()
 
@@ -116,9 +116,9 @@ class Paths:
             return await self.late(lambda deadline: burst(self.x, deadline=deadline))
 
     async def prepare(self) -> int:
-        """A compilation."""
+        """A compilation, of a model whose plan is not there already."""
         self.engine.compiles.clear()
-        return await self.late(lambda deadline: self.rt.compile(model(), deadline=deadline))
+        return await self.late(lambda deadline: self.rt.compile(model(5), deadline=deadline))
 
 
 async def measure(counts: int, ahead_ms: float) -> dict[str, list[float]]:
