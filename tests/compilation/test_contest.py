@@ -382,7 +382,7 @@ async def test_cancelling_tells_the_engine_to_stop(clock: ManualClock, when_cold
     a.before_run = hang
     async with competing(a, b) as rt:
         async with anyio.create_task_group() as group:
-            group.start_soon(rt.compile, doubler())
+            group.start_soon(lambda: rt.compile(doubler()))
             await until(begun.is_set)
             group.cancel_scope.cancel()
         await until(interrupted.is_set)

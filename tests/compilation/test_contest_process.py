@@ -223,7 +223,7 @@ async def test_a_cancelled_compilation_ends_the_process(tmp_path: Path) -> None:
     with acme(tmp_path, HANG):
         async with nn.open_runtime(devices=["acme", REFERENCE]) as runtime:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(runtime.compile, doubler())
+                tasks.start_soon(lambda: runtime.compile(doubler()))
                 await until(lambda: bool(pids(tmp_path)))
                 tasks.cancel_scope.cancel()
             await until(lambda: not is_alive(pids(tmp_path)[0]))

@@ -52,3 +52,20 @@ async def test_several_outputs_can_be_told_apart() -> None:
         assert total.tolist() == (ROW + 1).tolist()
         assert product.tolist() == ROW.tolist()
         assert isinstance(total, np.ndarray)
+
+
+async def test_an_application_may_say_what_a_call_gives() -> None:
+    async with runtime() as rt:
+        one: nn.Net[Array] = await rt.compile(doubler())
+        assert_type(await one(ROW), Array)
+        assert_type((await one.measured(ROW)).value, Array)
+        two: nn.Net[tuple[Array, Array]] = await rt.compile(calculator())
+        total, product = await two(ROW, ONES)
+        assert_type(total, Array)
+        async with two.burst() as burst:
+            first, second = await burst(ROW, ONES)
+            assert_type(second, Array)
+        assert first.tolist() == total.tolist()
+        assert second.tolist() == product.tolist()
+        async with rt.compile(doubler()) as unsaid:
+            assert_type(await unsaid(ROW), Array | Any)

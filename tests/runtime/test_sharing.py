@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -45,6 +46,11 @@ def users(rt: nn.Runtime) -> list[int]:
     return [each.users for each in rt._plans._terms.values()]
 
 
+def compiling(rt: nn.Runtime, **options: Any) -> Callable[[], Awaitable[nn.Net]]:
+    """A compilation of the same model each time it is begun."""
+    return lambda: rt.compile(doubler(), **options)
+
+
 async def compiled_thrice(rt: nn.Runtime, make: Any = doubler, **options: Any) -> list[nn.Net]:
     return [await rt.compile(make(), priority=each, **options) for each in Priority]
 
@@ -63,9 +69,7 @@ async def test_priorities_share_one_plan() -> None:
 async def test_those_that_are_asked_for_at_once_share_as_well() -> None:
     engine = NullEngine(compute=double)
     async with runtime(engine, options=POOL) as rt, anyio.create_task_group() as group:
-        found = [
-            await attempt(group, partial(rt.compile, doubler(), priority=each)) for each in Priority
-        ]
+        found = [await attempt(group, compiling(rt, priority=each)) for each in Priority]
         for each in found:
             await each.done.wait()
         assert engine.counters.compile == 1
@@ -234,10 +238,10 @@ async def test_who_waits_for_another_compilation_misses_its_deadline(
 
         rt._compiled = held  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
-            first = await attempt(group, partial(rt.compile, doubler()))
+            first = await attempt(group, compiling(rt))
             await until(lambda: users(rt) == [1])
             deadline = nn.within(s=3600)
-            second = await attempt(group, partial(rt.compile, doubler(), deadline=deadline))
+            second = await attempt(group, compiling(rt, deadline=deadline))
             await until(lambda: users(rt) == [2])
             await anyio.wait_all_tasks_blocked()
             watchdog.ring(deadline)
@@ -261,9 +265,9 @@ async def test_one_that_is_cancelled_leaves_the_work_to_the_next() -> None:
 
         rt._compiled = held  # type: ignore[method-assign]
         async with anyio.create_task_group() as group:
-            first = await attempt(group, partial(rt.compile, doubler()))
+            first = await attempt(group, compiling(rt))
             await until(lambda: users(rt) == [1])
-            second = await attempt(group, partial(rt.compile, doubler()))
+            second = await attempt(group, compiling(rt))
             await until(lambda: users(rt) == [2])
             first.scope.cancel()
             assert await second.failure() is None

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
@@ -31,7 +31,7 @@ from nnasync._core.execution.calls import (
 )
 from nnasync._core.execution.launch_arguments import config_of
 from nnasync._core.execution.placing import placed
-from nnasync._core.execution.ports import Measured, Ports, in_order, out_in_order
+from nnasync._core.execution.ports import Measured, Ports, R, in_order, out_in_order
 from nnasync._core.execution.remote_line import RemoteLine
 from nnasync._core.execution.room import OnFull, Room
 from nnasync._core.execution.slots import MemorySource, own_memory
@@ -72,7 +72,7 @@ _LATE_NS = 500_000
 """A device in another process answers at the deadline itself; this is how long that may take."""
 
 
-class Burst(OrderedCalls):
+class Burst(OrderedCalls, Generic[R]):
     """A stream of executions of one network, made by `net.burst()`; an async context manager."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Burst(OrderedCalls):
         out: Any = None,
         priority: Priority | None = None,
         _measure: bool = False,
-    ) -> Array | Any:
+    ) -> R:
         """Run once on the stream's state; arguments and results as of a network's call.
 
         With `depth` calls in flight it waits for one to end, until the deadline at most, or raises
@@ -176,7 +176,7 @@ class Burst(OrderedCalls):
             if self._running is None and not self._turn.is_half_spent():
                 answer = self._ask(slot, requests, config)
             if answer.__class__ is ExecutionResult:
-                return self._value(slot, answer, outs, tally, measure=_measure)
+                return self._value(slot, answer, outs, tally, measure=_measure)  # type: ignore[no-any-return]
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
             call = BurstCall(slot, requests, config)
@@ -193,7 +193,7 @@ class Burst(OrderedCalls):
                     await self._wait(call)
             finally:
                 self._room.leave()
-            return self._finish(call, outs, tally)
+            return self._finish(call, outs, tally)  # type: ignore[no-any-return]
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -211,11 +211,12 @@ class Burst(OrderedCalls):
         deadline: Deadline | None = None,
         out: Any = None,
         priority: Priority | None = None,
-    ) -> Measured:
+    ) -> Measured[R]:
         """The same with timings."""
-        return Measured(
-            *await self(*arrays, deadline=deadline, out=out, priority=priority, _measure=True)
+        found: Any = await self(
+            *arrays, deadline=deadline, out=out, priority=priority, _measure=True
         )
+        return Measured(*found)
 
     async def state(self) -> dict[str, Array]:
         """Copies of the stream's state, by the names of the model's state inputs; {} without any.

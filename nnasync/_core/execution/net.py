@@ -6,7 +6,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from nnasync._core.execution.placing import carried, place, placed
 from nnasync._core.execution.ports import (
     Measured,
     Port,
+    R,
     as_given,
     check_out,
     chosen,
@@ -74,7 +75,7 @@ DEFAULT_DEPTH = 8
 """The default number of executions of a burst in flight."""
 
 
-class Net:
+class Net(Generic[R]):
     """A compiled network of a runtime, made by `rt.compile`.
 
     `await net(x)` answers with fresh arrays, `net.launch(x)` returns at once with a fence,
@@ -86,7 +87,7 @@ class Net:
         compilation: Compilation,
         workers: Workers,
         *,
-        on_close: Callable[[Net], Fence],
+        on_close: Callable[[Net[Any]], Fence],
         on_drop: Callable[[PreparedModel], object],
         start: StartTask,
         is_pinned: bool = False,
@@ -213,7 +214,7 @@ class Net:
         out: Any = None,
         priority: Priority | None = None,
         _measure: bool = False,
-    ) -> Array | Any:
+    ) -> R:
         """Run once: an array, or a tuple of arrays if there are several outputs.
 
         Takes one value per input, or one mapping by name: whatever numpy can read, buffers, and
@@ -250,7 +251,7 @@ class Net:
                 if calls is not None:
                     value, result = await calls.call(values, out, config)
                     tally.completed += 1
-                    return (value, result.timing) if _measure else value
+                    return (value, result.timing) if _measure else value  # type: ignore[return-value]
                 outs = None if out is None else out_in_order(self._ports.outputs, out)
                 slot, pieces = placed(slots, values, outs, self._ports, self._prepared, priority)
                 request = slot.request_with(pieces)
@@ -262,7 +263,7 @@ class Net:
             value = slot.read(outs)
             slots.give_back(slot)
             tally.completed += 1
-            return (value, done.timing) if _measure else value
+            return (value, done.timing) if _measure else value  # type: ignore[return-value]
         except BaseException as error:
             tally.ended(error, deadline)
             raise
@@ -273,15 +274,16 @@ class Net:
         deadline: Deadline | None = None,
         out: Any = None,
         priority: Priority | None = None,
-    ) -> Measured:
+    ) -> Measured[R]:
         """Run once: the result as of a call, and its Timing."""
-        return Measured(
-            *await self(*arrays, deadline=deadline, out=out, priority=priority, _measure=True)
+        found: Any = await self(
+            *arrays, deadline=deadline, out=out, priority=priority, _measure=True
         )
+        return Measured(*found)
 
-    def as_dict(self, result: Array | Any) -> dict[str, Array | Any]:
+    def as_dict(self, result: R) -> dict[str, Array | Any]:
         """The result of a call by the names of the outputs."""
-        values = result if len(self._ports.outputs) > 1 else (result,)
+        values: Any = result if len(self._ports.outputs) > 1 else (result,)
         return {port.name: value for port, value in zip(self.outputs, values, strict=True)}
 
     async def launch(
@@ -398,7 +400,7 @@ class Net:
         depth: int = DEFAULT_DEPTH,
         on_full: OnFull = "wait",
         priority: Priority | None = None,
-    ) -> Burst:
+    ) -> Burst[R]:
         """A stream of executions, to be used with `async with`; at most `depth` in flight.
 
         A call beyond that waits for its turn; with `on_full="refuse"` it raises
@@ -406,9 +408,10 @@ class Net:
         say otherwise.
         """
         self._check(None)
-        make: Callable[..., Burst] = bursts.Burst
+        make: Callable[..., Burst[R]] = bursts.Burst
         if self._flexible is not None:
-            make = functools.partial(open_burst.FlexibleBurst, self._flexible)
+            open_shapes: Callable[..., Burst[R]] = open_burst.FlexibleBurst
+            make = functools.partial(open_shapes, self._flexible)
         return make(
             self._compilation.model,
             self._ports,

@@ -15,13 +15,13 @@ import numpy as np
 from nnasync._core.clock import Deadline
 from nnasync._core.execution.burst import Burst
 from nnasync._core.execution.flexible import FlexibleCalls
-from nnasync._core.execution.ports import in_order
+from nnasync._core.execution.ports import R, in_order
 from nnasync._core.execution.room import Room
 from nnasync.errors import DeviceUnavailable, because
 from nnasync.hal import ExecutionConfig, Priority
 
 
-class FlexibleBurst(Burst):
+class FlexibleBurst(Burst[R]):
     """A stream of executions of a network with open shapes, made by `net.burst()`."""
 
     def __init__(self, calls: FlexibleCalls, *arguments: Any, **options: Any) -> None:

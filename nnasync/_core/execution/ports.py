@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,10 +13,19 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, Shape, Timing, dtype_of, is_fully_specified
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from nnasync import extensions
+
+    R = TypeVar("R", default=Array | Any)
 else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
     extensions = deferred("nnasync.extensions")
 
+
+"""What a call gives, where the application says it: `net: nn.Net[Array]`; checked by nobody."""
 
 _BEYOND = np.float32(2**20)
 """More steps than any type has, in either direction; their sums are exact in float32."""
@@ -77,10 +86,10 @@ class Port(msgspec.Struct, frozen=True):
         return b"" if self.dtype.kind == "V" else self.zero_point
 
 
-class Measured(NamedTuple):
+class Measured(NamedTuple, Generic[R]):
     """What a call gave, and how long it took."""
 
-    value: Array | Any
+    value: R
     timing: Timing
 
 

@@ -8,7 +8,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from nnasync._core import importers
 from nnasync._core import model as models
 from nnasync._core.clock import Deadline, now_ns
 from nnasync._core.execution import Net
+from nnasync._core.execution.ports import R
 from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
 from nnasync.hal import Model
 
@@ -79,8 +80,7 @@ def begun(deadline: Deadline | None) -> Iterator[None]:
         raise MissedDeadlineTransient(str(error)) from error
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,11 +115,11 @@ _OLD = ("pin", "preemption_quantum_ms", "token")
 _COUNTS = ("optimize_after", "optimise_after")
 
 
-def taking_old_keywords(compile: Callable[P, T]) -> Callable[P, T]:
+def taking_old_keywords(compile: F) -> F:
     """Have `compile` take the fields of CompileOptions as keywords too, with a warning."""
 
     @functools.wraps(compile)
-    def call(*arguments: Any, **keywords: Any) -> T:
+    def call(*arguments: Any, **keywords: Any) -> Any:
         old = {name: keywords.pop(name) for name in _OLD if name in keywords}
         if [keywords.pop(name) for name in _COUNTS if name in keywords]:
             old["wait"] = "first"
@@ -130,7 +130,7 @@ def taking_old_keywords(compile: Callable[P, T]) -> Callable[P, T]:
             keywords["options"] = msgspec.structs.replace(options, **old)
         return compile(*arguments, **keywords)
 
-    return call
+    return cast(F, call)
 
 
 def checked(options: CompileOptions | None) -> CompileOptions:
@@ -155,17 +155,17 @@ def spec_fields(options: CompileOptions | None) -> dict[str, Any]:
     }
 
 
-class PendingNet(Coroutine[Any, Any, Net]):
+class PendingNet(Coroutine[Any, Any, Net[R]]):
     """What `rt.compile` returns: await it, or enter it with `async with`, which closes the network.
 
     It begins when it is awaited or entered, as a coroutine does.
     """
 
-    def __init__(self, work: Coroutine[Any, Any, Net]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Net[R]]) -> None:
         self._work = work
-        self._net: Net | None = None
+        self._net: Net[R] | None = None
 
-    def __await__(self) -> Generator[Any, Any, Net]:
+    def __await__(self) -> Generator[Any, Any, Net[R]]:
         return self._work.__await__()
 
     def send(self, value: Any) -> Any:
@@ -180,20 +180,10 @@ class PendingNet(Coroutine[Any, Any, Net]):
         """End it, as a coroutine."""
         self._work.close()
 
-    async def __aenter__(self) -> Net:
+    async def __aenter__(self) -> Net[R]:
         self._net = await self._work
         return self._net
 
     async def __aexit__(self, *exception: object) -> None:
         if self._net is not None:
             await self._net.aclose()
-
-
-def pending(method: Callable[P, Coroutine[Any, Any, Net]]) -> Callable[P, PendingNet]:
-    """A method that compiles as one whose networks can be entered as well as awaited."""
-
-    @functools.wraps(method)
-    def begin(*arguments: P.args, **options: P.kwargs) -> PendingNet:
-        return PendingNet(method(*arguments, **options))
-
-    return begin

@@ -35,11 +35,12 @@ from nnasync._core.deferred import deferred
 from nnasync._core.drivers.cpu.blas import ONE_BLAS_THREAD
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.execution import Net
+from nnasync._core.execution.ports import R
 from nnasync._core.runtime.compile_request import (
     CompileOptions,
     ModelSource,
+    PendingNet,
     begun,
-    pending,
     spec_fields,
     taking_old_keywords,
 )
@@ -234,8 +235,7 @@ class Runtime:
         return self._devices.named(name)
 
     @taking_old_keywords
-    @pending
-    async def compile(
+    def compile(
         self,
         model: Model | str | os.PathLike[str],
         *,
@@ -247,7 +247,7 @@ class Runtime:
         precision: str | None = None,
         name: str | None = None,
         options: CompileOptions | None = None,
-    ) -> Net:
+    ) -> PendingNet[R]:
         """Prepare a model, or the model in a file, for execution: to be awaited, or entered.
 
         `devices` limits the choice and its order breaks ties; among several, and several ways of
@@ -264,27 +264,31 @@ class Runtime:
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
         """
-        self._check_open()
-        source = ModelSource.of(model)
-        spec = CompileSpec(
-            source=source.source(),
-            whole=source.whole(),
-            fingerprint=b"",
-            devices=await self._devices.candidates(devices),
-            preference=preference,
-            priority=priority,
-            precision=precision,
-            deadline=deadline,
-            name=name,
-            cache_dir=cache_dir,
-            budget_ns=int(self.options.competition_budget_ms * 1e6),
-            verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
-            background_ns=int(self.options.background_contest_ms * 1e6),
-            **spec_fields(options),
-        )
-        net = await self._made(source, spec, is_pinned=devices is not None)
-        await net._warm_up(deadline)
-        return net
+
+        async def work() -> Net[R]:
+            self._check_open()
+            source = ModelSource.of(model)
+            spec = CompileSpec(
+                source=source.source(),
+                whole=source.whole(),
+                fingerprint=b"",
+                devices=await self._devices.candidates(devices),
+                preference=preference,
+                priority=priority,
+                precision=precision,
+                deadline=deadline,
+                name=name,
+                cache_dir=cache_dir,
+                budget_ns=int(self.options.competition_budget_ms * 1e6),
+                verdicts=Verdicts(os.path.join(self._folder, "verdicts")),
+                background_ns=int(self.options.background_contest_ms * 1e6),
+                **spec_fields(options),
+            )
+            net = await self._made(source, spec, is_pinned=devices is not None)
+            await net._warm_up(deadline)
+            return net
+
+        return PendingNet(work())
 
     async def allocate(self, *roles: Role, shape: Sequence[int] = ()) -> Buffer:
         """A buffer for these uses: `net.input_role(...)`, `net.output_role(...)`.
@@ -298,7 +302,7 @@ class Runtime:
         self._check_open()
         return await buffer.allocate(roles, shape)
 
-    async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net:
+    async def _made(self, source: ModelSource, spec: CompileSpec, *, is_pinned: bool) -> Net[Any]:
         """The network of a spec, which is watched, revived and measured again as it must be."""
         spec = await self._identified(source, spec)
         reviver = self._reviver(spec)
@@ -383,13 +387,13 @@ class Runtime:
         again: Callable[[str], Awaitable[Compilation]],
         *,
         is_pinned: bool,
-    ) -> Net:
+    ) -> Net[Any]:
         upkeep = _Upkeep()
         async with closed_on_failure(compilation.prepared):
             if self._state != "open":
                 raise BadState("the runtime was closed while the model was compiled")
             ONE_BLAS_THREAD.follow()
-            net = Net(
+            net: Net[Any] = Net(
                 compilation,
                 self._workers,
                 on_close=functools.partial(self._closing, upkeep),
