@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from types import ModuleType
 
+from nnasync._core.endings import IMPORTS
 from nnasync.hal import Struct
 
 VERSION = "0.1.0"
@@ -71,7 +72,8 @@ _loading_ns: dict[str, int] = {}
 def imported(name: str) -> ModuleType:
     """A module of a package; how long it took to import the first time is remembered."""
     began_ns = time.perf_counter_ns()
-    module = importlib.import_module(name)
+    with IMPORTS:
+        module = importlib.import_module(name)
     _loading_ns.setdefault(name, time.perf_counter_ns() - began_ns)
     return module
 

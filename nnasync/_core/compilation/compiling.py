@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +19,8 @@ from nnasync._core.compilation.report import Compilation
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import PATIENCE_S, Chosen, recalled
 from nnasync._core.deferred import deferred
-from nnasync._core.wakeup import Wakeup, in_thread
+from nnasync._core.endings import IMPORTS
+from nnasync._core.wakeup import Wakeup, in_thread, shield
 
 if TYPE_CHECKING:
     from nnasync._core.compilation import compiler, first_answer
@@ -48,7 +48,9 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
     spec = msgspec.structs.replace(spec, fallbacks=fallbacks)
 
     async def choose_anew() -> Chosen:
-        await import_what_compiles()
+        # A thread that still imports when the interpreter ends may change how it ends.
+        with shield():
+            await import_what_compiles()
         unhurried = msgspec.structs.replace(spec, deadline=None, in_background=True)
         return await compiler.choose(await unhurried.loaded(), cache)
 
@@ -84,17 +86,21 @@ async def _begin_contest_process(spec: CompileSpec) -> None:
 
 
 _COMPILER = "nnasync._core.compilation.compiler"
+_imported: set[str] = set()
 
 
 async def import_what_compiles() -> None:
     """Import what chooses among devices, and anyio's part for this loop, on a thread."""
-    if _COMPILER in sys.modules:
+    if _imported:
         return
     backend = "trio" if Wakeup.current().is_trio else "asyncio"
     names = (f"anyio._backends._{backend}", _COMPILER)
 
     def load() -> None:
-        for name in names:
-            importlib.import_module(name)
+        with IMPORTS:
+            for name in names:
+                importlib.import_module(name)
+        # A module is among those of the interpreter as soon as somebody begins to import it.
+        _imported.add(_COMPILER)
 
     await in_thread(load, "nnasync-importing")

@@ -498,7 +498,8 @@ class Runtime:
             raise BadState("the runtime belongs to another event loop")
 
     def _closing(self, upkeep: _Upkeep, net: Net) -> Fence:
-        upkeep.cancel()
+        if not self._wakeup.is_inherited:
+            upkeep.cancel()
         fence = Fence()
         reference = weakref.ref(net)
         is_ours = self._state == "open" and not self._wakeup.is_inherited
@@ -513,7 +514,8 @@ class Runtime:
         return [net for reference in list(self._nets) if (net := reference()) is not None]
 
     def _dropped(self, upkeep: _Upkeep, prepared: PreparedModel) -> None:
-        upkeep.cancel()
+        if not self._wakeup.is_inherited:
+            upkeep.cancel()
         self._leftovers.add(prepared)
 
     def _trim_later(self) -> None:
@@ -578,6 +580,7 @@ class _Upkeep:
         self._cancels.append(cancel)
 
     def cancel(self) -> None:
-        """Cancel them."""
-        for cancel in self._cancels:
+        """Cancel them, and let go of them: a task that was cancelled keeps what it ran on."""
+        cancels, self._cancels = self._cancels, []
+        for cancel in cancels:
             cancel()
