@@ -38,6 +38,7 @@ from nnasync._core.wire.messages import (
     error_of,
     failed,
 )
+from nnasync._core.workers import ABORT
 from nnasync.burst import BurstArguments, BurstController, LocalChannel, Outcome
 from nnasync.fences import Fence, FenceStatus
 from nnasync.hal import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, ExecutionConfig
@@ -285,8 +286,8 @@ async def test_a_cancelled_call_frees_the_device() -> None:
                 tasks.start_soon(prepared.execute, slot.request)
                 await until(lambda: engine.counters.waiting == 1)
                 scope.cancel()
-        for _ in range(3):  # The service has heard of it before it answers these.
-            await it.device.get_status()
+        running = it.runtime._workers._running
+        await until(lambda: any(task.stop.raised == ABORT for task in running))
         engine.gate.open_wide()
         await until(lambda: engine.counters.rewind == 1)
 
