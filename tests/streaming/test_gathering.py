@@ -87,16 +87,20 @@ async def test_a_batch_goes_before_its_most_urgent_item_is_late() -> None:
         yield Item(0, graph.now(), "urgent")
         await anyio.sleep_forever()
 
-    source = graph.source(one_and_no_more(), name="source", budget_ns=20 * MS)
-    output = source.batch(8).output()
+    source = graph.source(one_and_no_more(), name="source", budget_ns=50 * MS)
+    seen = Collected()
+    source.batch(8).sink(seen)
+
+    def settled() -> int:
+        account = graph.account().stages["batch"]
+        # On a busy machine the moment may pass while the batch is put together.
+        return account.merged + account.missed
+
     async with graph:
-        with anyio.move_on_after(5):
-            async for item in output:
-                assert item.data == ["urgent"]
-                break
-    account = graph.account().stages
-    # On a busy machine the moment may pass while the batch is put together.
-    assert account["batch"].merged + account["batch"].missed == 1
+        with anyio.fail_after(30):
+            while not settled():
+                await anyio.lowlevel.checkpoint()
+    assert seen.data in ([["urgent"]], [])
     check(graph)
 
 

@@ -25,6 +25,9 @@ __all__ = ["BatchNode", "JoinMode", "JoinNode", "RateNode", "UnbatchNode", "Wind
 
 JoinMode = Literal["nearest", "latest", "interpolated"]
 
+_MARGIN_NS = 2_000_000
+"""A batch goes so long before the earliest deadline at least: timers come late."""
+
 _Held = tuple[Entry, Item]
 
 
@@ -101,7 +104,7 @@ class BatchNode(Queued):
         deadlines = [item.deadline_ns for item in items if item.deadline_ns is not None]
         cost_ns = max((c.cost_ns for c in self.children if isinstance(c, CallNode)), default=0.0)
         patience = math.inf if self._wait_ns is None else self._first_ns + self._wait_ns
-        return min(min(deadlines, default=math.inf) - 2 * cost_ns, patience)
+        return min(min(deadlines, default=math.inf) - max(2 * cost_ns, _MARGIN_NS), patience)
 
     async def _hand_on(self, held: Sequence[_Held]) -> None:
         items, now = [], self._context.now()

@@ -179,7 +179,7 @@ class Stream:
 
         A batch goes before it is full when the first of it has waited for `wait_ns`, when the
         stream ends, or when the earliest deadline leaves only twice the time that the next stage
-        took lately. Items whose deadline has passed are missed, not batched.
+        took lately, and at least 2 ms. Items whose deadline has passed are missed, not batched.
         """
         node = BatchNode(
             self._graph,
