@@ -24,8 +24,6 @@ from nnasync._core.accuracy import Criterion, compare, golden_criterion
 from nnasync._core.compilation.rounding import Distances, class_of, fault_of, is_row_of_classes
 from nnasync.hal import Array, Model, Operand, OperandType
 
-__all__ = ["Judgment", "judge", "wants_moved"]
-
 _FLOATS = (
     OperandType.FLOAT32,
     OperandType.FLOAT16,

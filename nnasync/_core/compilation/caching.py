@@ -36,8 +36,6 @@ else:
     late_files = deferred("nnasync._core.cache.late_files")
     writings = deferred("nnasync._core.cache.writing")
 
-__all__ = ["CompilationCache", "device_key", "load_prepared", "prepare_cached"]
-
 T = TypeVar("T")
 
 _PATIENCE_S = 5.0

@@ -16,15 +16,6 @@ from nnasync._core.state_files import machine, read_state, write_state
 from nnasync.hal import Capabilities, OperandType, PerformanceInfo, lookup, update
 from nnasync.hal.decoders import json_decoder
 
-__all__ = [
-    "RELAXED",
-    "Calibration",
-    "calibrated",
-    "figures_in",
-    "read_calibration",
-    "write_calibration",
-]
-
 RELAXED = "relaxed"
 """Stands, among names of operand types, for float32 that may be computed in float16."""
 

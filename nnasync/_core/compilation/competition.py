@@ -46,8 +46,6 @@ from nnasync.errors import (
     from_status,
 )
 
-__all__ = ["FALLBACK", "Competition", "threads_of"]
-
 logger = logging.getLogger(__name__)
 
 FALLBACK = "fallback"

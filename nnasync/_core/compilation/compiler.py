@@ -20,8 +20,6 @@ from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.upgrade import NO_CACHE, Chosen
 from nnasync.errors import BadState, DeviceError, Refused
 
-__all__ = ["choose", "hold"]
-
 _AGREEING = (Fate.CHOSEN, Fate.EQUAL, Fate.SLOWER)
 
 

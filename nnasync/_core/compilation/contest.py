@@ -42,8 +42,6 @@ from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import GeneralFailure, NNError
 from nnasync.hal import Array, ExecutionPreference, Model
 
-__all__ = ["SHORT_NS", "CacheEvictor", "ContestLimits", "Widen", "contest", "still_agrees"]
-
 SHORT_NS = 100_000
 """Two threads save half of a run at most; to wake one takes some 50 microseconds."""
 

@@ -24,8 +24,6 @@ from nnasync.errors import GeneralFailure
 from nnasync.hal import ErrorStatus, Priority
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = ["Answer", "Ask", "Held", "Talk", "Trying", "Unheld", "read_answer", "read_ask"]
-
 _MAX_LINES = 4096
 
 

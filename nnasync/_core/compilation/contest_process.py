@@ -31,8 +31,6 @@ from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.errors import DeviceError, NNError
 from nnasync.hal import Model
 
-__all__ = ["ContenderDied", "ContestProcess", "NoContest", "can_start"]
-
 _MODULE = "nnasync._core.service.contests"
 _WHO = "the process that holds contests"
 _PATIENCE_S = 120.0

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 else:
     outside = deferred("nnasync._core.compilation.outside")
 
-__all__ = ["REFERENCE", "Fallbacks"]
-
 logger = logging.getLogger(__name__)
 
 REFERENCE = "nnasync-reference"

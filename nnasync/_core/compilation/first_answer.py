@@ -26,8 +26,6 @@ from nnasync.engine import LoweringEngine
 from nnasync.errors import DeviceError, MissedDeadline, NNError, Refused
 from nnasync.hal import Model, OperandType
 
-__all__ = ["first_answer"]
-
 _SOON_MS = 100.0
 """An engine that takes longer until it is ready does not answer first if another one can."""
 

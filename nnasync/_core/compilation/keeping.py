@@ -30,8 +30,6 @@ from nnasync.device import Device
 from nnasync.engine import Lowering
 from nnasync.errors import NNError
 
-__all__ = ["keep_stages"]
-
 _SOON_NS = 30_000_000
 """A plan that is loaded within this time needs no quick one before it."""
 _TOLERABLE = 5

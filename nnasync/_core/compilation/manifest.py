@@ -16,8 +16,6 @@ from nnasync._core.engine_device.caching import skeleton_of
 from nnasync.hal import ExtensionNameAndPrefix, Model, StatePair, Struct, Subgraph
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = ["MANIFEST", "Manifest", "Outline", "ManifestStage", "decode_manifest", "encode_manifest"]
-
 MANIFEST = "nnasync manifest"
 """Stands for the name of a device in the keys of manifests."""
 

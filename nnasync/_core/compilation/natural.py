@@ -15,8 +15,6 @@ import numpy as np
 
 from nnasync.hal import Array
 
-__all__ = ["IMAGES", "SIGNALS", "Field", "ramp"]
-
 Field = Callable[[Sequence[int], np.random.Generator], Array]
 """Makes numbers in [0, 1]: of the shape [height, width, channels], or of any shape for signals."""
 

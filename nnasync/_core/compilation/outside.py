@@ -33,8 +33,6 @@ from nnasync.hal import (
     shares_memory,
 )
 
-__all__ = ["FallbackPreparedModel"]
-
 
 class FallbackPreparedModel(PlainExecutions):
     """A prepared model of a device, and that of the reference which stands by."""

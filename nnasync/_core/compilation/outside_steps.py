@@ -36,8 +36,6 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool, layout
 
-__all__ = ["OutsideEngine", "runs_outside", "stand_in"]
-
 
 async def stand_in(device: Device, workers: Workers | None, spec: CompileSpec) -> Device:
     """A device over an engine that stands for one of a runtime that is none; others as they are."""

@@ -46,16 +46,6 @@ from nnasync.engine import Lowering, Plan
 from nnasync.errors import BadState, InvalidArgument, NNError, Refused
 from nnasync.hal import Model
 
-__all__ = [
-    "INTERPRETER_NAME",
-    "PartitionContender",
-    "Share",
-    "assigned",
-    "assignment_in",
-    "propose",
-    "spelled_out",
-]
-
 _Ability = tuple[EngineDevice, Support]
 """A device and what it supports."""
 

@@ -19,8 +19,6 @@ from nnasync._core.drivers import DRIVERS, foreign_offers
 from nnasync._core.engine_device import EngineDevice
 from nnasync.device import Device
 
-__all__ = ["fingerprints"]
-
 _OURS = "nnasync."
 _SUFFIXES = (".py", ".so", ".pyd", ".dylib")
 _MAX_FILES = 5000

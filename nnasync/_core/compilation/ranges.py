@@ -13,8 +13,6 @@ import numpy as np
 from nnasync.extensions import TFLITE, TfliteOperation, extension_of
 from nnasync.hal import Model, Operand, OperandType, Operation, OperationType, dtype_of
 
-__all__ = ["Range", "is_measured", "is_plain", "ranges_of"]
-
 
 class Range(msgspec.Struct, frozen=True):
     """What an input can be, in its own numbers, and whether the model tells that."""

@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 else:
     partitioning = deferred("nnasync._core.compilation.partitioning")
 
-__all__ = [
-    "MANIFEST_FILES",
-    "Found",
-    "Recall",
-    "entry_key",
-    "get_ready_to_recall",
-    "load_plan",
-    "manifest_key",
-]
-
 MANIFEST_FILES = (1, 0)
 """Numbers of model cache and data cache files of a manifest."""
 

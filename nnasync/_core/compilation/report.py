@@ -11,21 +11,6 @@ import msgspec
 from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
 
-__all__ = [
-    "Better",
-    "Candidate",
-    "Compilation",
-    "Fallback",
-    "Fate",
-    "Partition",
-    "Rejection",
-    "Report",
-    "candidates_text",
-    "devices_of",
-    "ranges",
-    "rejections_text",
-]
-
 _MOST_LINES = 40
 """Most lines of one part; the report itself has them all."""
 

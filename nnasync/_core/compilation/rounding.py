@@ -32,8 +32,6 @@ import numpy as np
 
 from nnasync.hal import Array
 
-__all__ = ["Distances", "class_of", "fault_of", "is_row_of_classes"]
-
 _TIMES = 1.5
 _LEAST_RMS, _LEAST_LOSS = 1.0, 3.0
 _WIDE_STEPS = 256

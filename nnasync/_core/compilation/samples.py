@@ -36,8 +36,6 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool, layout
 
-__all__ = ["SampleMemory", "Samples", "disturbed", "sample", "samples_of"]
-
 _COUNT, _COUNT_OF_FLOATS = 6, 5
 _EDGES = 4
 _STEPS = 255

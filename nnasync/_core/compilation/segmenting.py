@@ -21,8 +21,6 @@ from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.engine import BoundCall, Given, Plan, StopFlag, Target
 from nnasync.hal import Array, Model
 
-__all__ = ["cut_to_quantum"]
-
 _ATTEMPTS = 3
 _RUNS_NS = 20_000_000
 _TOLERANCE = 1.1

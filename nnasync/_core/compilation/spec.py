@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 
-__all__ = ["DEFAULT_BACKGROUND_NS", "DEFAULT_BUDGET_NS", "PATIENCE_S", "Apart", "CompileSpec"]
-
 DEFAULT_BUDGET_NS = 300_000_000
 """How long the turns of a contest take; agreement and compiling come on top."""
 

@@ -26,8 +26,6 @@ from nnasync.errors import DeviceUnavailable, GeneralFailure, NNError
 from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, Array, ExecutionConfig, Model
 
-__all__ = ["SampleAnswer", "EngineTrial", "OutsideTrial", "Trial", "TurnTimes"]
-
 T = TypeVar("T")
 
 _MAX_RUNS = 200

@@ -44,8 +44,6 @@ from nnasync.fences import Fence
 from nnasync.hal import Model
 from nnasync.tracing import vlog
 
-__all__ = ["NO_CACHE", "PATIENCE_S", "Chosen", "Upgradable", "bring_in", "recalled", "tell"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 0.3

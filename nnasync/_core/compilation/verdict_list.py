@@ -23,8 +23,6 @@ from nnasync._core.state_files import machine, read_state, state_folder
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference
 
-__all__ = ["KnownVerdict", "UnreadableVerdict", "forget_verdicts", "verdicts"]
-
 _LEAST_DIGITS, _DIGITS = 6, 16
 _DIGEST = re.compile(r"[0-9a-f]{1,64}")
 _LONGEST = 120

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from nnasync.hal import Struct
 
-__all__ = ["Metadata", "PortMetadata"]
-
 
 class PortMetadata(Struct, frozen=True):
     """What is said of an input or output; fields are empty where nothing is said.

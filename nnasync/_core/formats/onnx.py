@@ -14,8 +14,6 @@ import numpy as np
 
 from nnasync.hal import OperandType, Struct
 
-__all__ = ["ELEMENTS", "MAX_FILE_BYTES", "SUFFIX", "Element", "element_of"]
-
 SUFFIX = ".onnx"
 MAX_FILE_BYTES = 2**31 - 1
 """A protobuf message cannot be larger."""

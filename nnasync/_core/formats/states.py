@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 else:
     validation = deferred("nnasync._core.validation")
 
-__all__ = ["GUESS", "States", "guessed_states", "with_states"]
-
 States = Mapping[str, str] | Literal["guess"]
 """Inputs by the names of the outputs that are their next values; "guess" goes by the names."""
 GUESS: Literal["guess"] = "guess"

@@ -20,8 +20,6 @@ from nnasync.hal import Model, OperandLifeTime, OperandType, Operation, Struct
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
-__all__ = ["State", "WholePort", "add_file", "file_of", "graph_of", "is_file", "whole"]
-
 
 class WholePort(Struct, frozen=True):
     """An input or output of a file, as an operand."""

@@ -19,13 +19,6 @@ from nnasync._core.formats.states import guessed_states
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Model, Operand, OperandType, Struct
 
-__all__ = [
-    "Description",
-    "PortDescription",
-    "SignatureDescription",
-    "described",
-]
-
 _MOST_BYTES = 1 << 20
 """A list of labels is shorter."""
 _MOST_FILES = 64

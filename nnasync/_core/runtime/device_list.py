@@ -43,8 +43,6 @@ else:
     service = deferred("nnasync._core.drivers.service")
     versions = deferred("nnasync._core.versions")
 
-__all__ = ["Devices"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ from nnasync.errors import InvalidArgument
 from nnasync.machine.facts import cores_allowed
 from nnasync.scheduler import AGING_NS
 
-__all__ = ["Options"]
-
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a runtime; times in microseconds.

@@ -15,8 +15,6 @@ from nnasync.hal import Priority
 from nnasync.machine.decisions import decide
 from nnasync.machine.kept import kept_costs
 
-__all__ = ["SETTINGS", "ProcessSettings", "inline_budget_ns", "settle_in", "slice_ns"]
-
 
 def slice_ns(options: Options) -> int:
     """The time slice that is asked for."""

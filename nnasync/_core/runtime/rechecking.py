@@ -26,8 +26,6 @@ from nnasync.fences import Fence
 from nnasync.hal import Priority
 from nnasync.scheduler import Estimate
 
-__all__ = ["Rechecker", "Slowness"]
-
 logger = logging.getLogger(__name__)
 
 _SLOW = 1.5

@@ -21,8 +21,6 @@ from nnasync._core.execution import Net
 from nnasync._core.wakeup import Waiter
 from nnasync.fences import Fence
 
-__all__ = ["Reviver"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.25

@@ -90,8 +90,6 @@ else:
     reviving = deferred("nnasync._core.runtime.reviving")
     versions = deferred("nnasync._core.versions")
 
-__all__ = ["Runtime", "RuntimeStatistics", "open_runtime", "run"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -28,8 +28,6 @@ from nnasync.errors import MissedDeadlinePersistent, MissedDeadlineTransient, NN
 from nnasync.hal import Priority
 from nnasync.scheduler import at_ns
 
-__all__ = ["SharedPlans"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

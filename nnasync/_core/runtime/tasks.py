@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 else:
     anyio = deferred("anyio")
 
-__all__ = ["Tasks", "tasks_of_this_loop"]
-
 logger = logging.getLogger(__name__)
 
 Work = Callable[..., Coroutine[Any, Any, object]]

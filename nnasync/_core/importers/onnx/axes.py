@@ -14,8 +14,6 @@ from nnasync._core.model import Value
 from nnasync.errors import ModelError
 from nnasync.hal import Shape
 
-__all__ = ["aligned", "broadcast_shape", "merged", "merged_order"]
-
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """The shape that all have once they are broadcast; raises ModelError where there is none."""

@@ -29,8 +29,6 @@ from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape, dtype_of
 
-__all__ = ["converters"]
-
 _FOREVER = 2**31 - 1
 _MOST_ROWS = 2**16
 

@@ -32,8 +32,6 @@ from nnasync._core.model import ModelBuilder
 from nnasync.errors import ModelError
 from nnasync.hal import Model
 
-__all__ = ["CONVERTERS", "convert", "convert_step", "is_known", "needed"]
-
 _OLDEST_OPSET = 11
 
 

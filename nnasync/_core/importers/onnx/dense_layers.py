@@ -19,8 +19,6 @@ from nnasync.errors import ModelError
 from nnasync.extensions import COMMON, CommonOperation
 from nnasync.hal import Array, OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS", "product"]
-
 _SOFTMAX_NEWER = 13
 _ZERO_POINTS = {OperandType.TENSOR_QUANT8_ASYMM: 0, OperandType.TENSOR_QUANT8_ASYMM_SIGNED: -128}
 

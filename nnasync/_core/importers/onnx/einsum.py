@@ -24,8 +24,6 @@ from nnasync._core.model import Value
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType, Shape
 
-__all__ = ["CONVERTERS"]
-
 _FURTHER = "\u03b1\u03b2\u03b3\u03b4\u03b5\u03b6"
 """Names for the axes that an ellipsis stands for, from the last one on."""
 

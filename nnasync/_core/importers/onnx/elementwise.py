@@ -17,8 +17,6 @@ from nnasync._core.model import Value
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, dtype_of
 
-__all__ = ["CONVERTERS"]
-
 _Q8, _Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _CASTS = frozenset({1, 6, 7, 9, 10})
 

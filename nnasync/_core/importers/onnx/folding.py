@@ -18,8 +18,6 @@ from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 from nnasync.errors import ModelError
 from nnasync.hal import Array
 
-__all__ = ["FOLDED", "Budget", "fold", "with_constants"]
-
 _DTYPES = {element.number: element.dtype for element in ELEMENTS}
 _LARGEST = 2**27
 """How many bytes all results together may have beyond what goes into them."""

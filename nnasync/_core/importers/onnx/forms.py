@@ -12,18 +12,6 @@ from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 
-__all__ = [
-    "Convert",
-    "axes_of",
-    "axis_of",
-    "check_count",
-    "is_alike",
-    "is_float",
-    "move",
-    "moved",
-    "outputs_of",
-]
-
 Convert = Callable[[OnnxScope, Step], None]
 """Turns one operator into operations; raises ModelError where it cannot."""
 

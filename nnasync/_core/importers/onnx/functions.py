@@ -18,8 +18,6 @@ from nnasync.errors import ModelError
 from nnasync.extensions import COMMON, CommonOperation
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 Function = Callable[[Maths, Value, OnnxNode], Value]
 _SELU_ALPHA, _SELU_GAMMA = 1.6732632423543772, 1.0507009873554805

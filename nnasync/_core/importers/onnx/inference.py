@@ -10,8 +10,6 @@ import numpy as np
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort, package, port_of
 from nnasync.errors import ModelError
 
-__all__ = ["inferred", "with_inferred_outputs"]
-
 _LARGE = 4096
 """Constants of more elements say nothing about shapes."""
 _LIKE_INPUT = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization"})

@@ -20,8 +20,6 @@ from nnasync._core.model.graph import Input, int32_array
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["Maths"]
-
 _T = OperationType
 Operand = Value | float
 

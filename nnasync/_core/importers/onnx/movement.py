@@ -27,8 +27,6 @@ from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS"]
-
 _MOST_ENTRIES = 1 << 20
 """Most entries of an axis that are named one by one."""
 _PADDING: Mapping[str, Literal["edge", "reflect", "wrap"]] = {

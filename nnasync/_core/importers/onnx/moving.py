@@ -12,8 +12,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["cut", "gathered", "is_movable", "joined_along", "transposed"]
-
 _T = OperationType
 _NOT_MOVED = (OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8)
 _BYTES = Tensor(type=OperandType.TENSOR_QUANT8_ASYMM, scale=1.0)

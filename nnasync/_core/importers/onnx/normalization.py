@@ -15,8 +15,6 @@ from nnasync._core.model import Value
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 _EPSILON = 1e-5
 

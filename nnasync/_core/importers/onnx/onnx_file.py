@@ -20,19 +20,6 @@ from nnasync._core.formats.onnx import MAX_FILE_BYTES
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Array, Struct
 
-__all__ = [
-    "OnnxGraph",
-    "OnnxNode",
-    "OnnxPort",
-    "package",
-    "parse",
-    "port_of",
-    "read_bytes",
-    "read_graph",
-    "reads_of",
-    "without_stated_constants",
-]
-
 _STANDARD = ("", "ai.onnx")
 _EXTERNAL = 1
 _SUBGRAPHS = (5, 10)

@@ -24,8 +24,6 @@ from nnasync.extensions import ONNX
 from nnasync.hal import Shape
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["CONVERTERS", "PART", "Part", "operand_shape", "part_node"]
-
 PART = "part~"
 """The type of a node that stands for a part; the checker of files lets no operator be named so."""
 _FILE = "part"

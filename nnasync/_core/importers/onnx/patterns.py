@@ -16,8 +16,6 @@ import msgspec
 
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 
-__all__ = ["MATCHED", "with_patterns"]
-
 MATCHED = frozenset({"Erf"})
 """Operators that are translated as parts of groups only."""
 _ROOT = math.sqrt(2)

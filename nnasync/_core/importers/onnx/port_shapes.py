@@ -9,8 +9,6 @@ import msgspec
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort
 from nnasync.errors import InvalidArgument
 
-__all__ = ["Shapes", "with_shapes"]
-
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes of inputs by name; None is a dimension that stays open."""
 

@@ -15,8 +15,6 @@ import numpy as np
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 from nnasync.hal import Array, FusedActivationFunc
 
-__all__ = ["Step", "prepare"]
-
 _ACTIVATED = frozenset({"Conv", "Gemm", "Add", "Sub", "Mul", "Div", "MaxPool", "AveragePool"})
 _CLIPS = {
     (0.0, 6.0): FusedActivationFunc.RELU6,

@@ -11,8 +11,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["CONVERTERS"]
-
 _TYPES = {
     np.dtype(np.uint8): OperandType.TENSOR_QUANT8_ASYMM,
     np.dtype(np.int8): OperandType.TENSOR_QUANT8_ASYMM_SIGNED,

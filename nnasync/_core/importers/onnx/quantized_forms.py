@@ -19,8 +19,6 @@ from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode
 from nnasync.errors import ModelError
 from nnasync.hal import Array
 
-__all__ = ["QUANTIZED_FORMS", "with_floats"]
-
 _FLOAT, _INT32 = 1, 6
 _SMALLEST = np.float32(1e-30)
 """The scale of values that are all zero must not be zero."""

@@ -16,8 +16,6 @@ import msgspec
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, package, read_graph
 from nnasync.errors import ModelError
 
-__all__ = ["raised"]
-
 _OLDEST = 7
 _TARGET = 11
 _STANDARD = ("", "ai.onnx")

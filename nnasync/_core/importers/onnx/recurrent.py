@@ -25,8 +25,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 _TANH = 4
 _RELU = 1

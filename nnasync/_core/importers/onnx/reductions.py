@@ -25,8 +25,6 @@ from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 _MOST_SUMMED = 1024
 """Longest axis along which sums are a product with a triangular matrix."""

@@ -24,8 +24,6 @@ from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS"]
-
 _CHANNELS_FIRST = True
 _MOST_PIXELS = 2**20
 _LARGEST_MATRIX = 2**22

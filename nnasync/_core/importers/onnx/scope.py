@@ -34,8 +34,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType, Shape
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["MOST_AXES", "OnnxScope", "QuantizedConstant", "QuantizedView", "Target"]
-
 MOST_AXES = 4
 """The highest rank that all operations take which a rank does not matter to."""
 

@@ -17,8 +17,6 @@ from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 
 

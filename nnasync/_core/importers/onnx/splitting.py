@@ -34,8 +34,6 @@ from nnasync._core.validation import find_operation
 from nnasync.errors import ModelError
 from nnasync.hal import Model
 
-__all__ = ["convert_in_parts"]
-
 _MOST_PASSES = 4
 _MOST_PARTS = 3
 _HEAVY = frozenset(

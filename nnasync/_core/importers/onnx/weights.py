@@ -12,8 +12,6 @@ from nnasync._core.model.graph import Input, int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import Array, ChannelQuant, OperandType, OperationType, PaddingScheme, Shape
 
-__all__ = ["WeightedLayer", "emit_dense", "quantized_layer"]
-
 _UNSIGNED, _SIGNED = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 _MOST_SUM = 2**30
 """A bias beyond it would leave no room for the products in a sum of 32 bits."""

@@ -17,8 +17,6 @@ from nnasync._core.model.graph import Input, int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperationType, PaddingScheme, Shape
 
-__all__ = ["CONVERTERS"]
-
 _CHANNELS_FIRST = True
 
 

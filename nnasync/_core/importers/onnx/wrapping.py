@@ -12,8 +12,6 @@ from nnasync.hal import Model
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
-__all__ = ["wrap"]
-
 
 def wrap(graph: OnnxGraph, file: bytes | Pool, name: str, reason: str) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.

@@ -8,8 +8,6 @@ from nnasync._core.importers.tflite.tensor_values import labeled
 from nnasync._core.importers.tflite.tflite_file import File, Graph, TensorInfo
 from nnasync.errors import ModelError
 
-__all__ = ["check"]
-
 _BYTES = {
     **dict.fromkeys(("BOOL", "INT8", "UINT8"), 1),
     **dict.fromkeys(("FLOAT16", "INT16", "UINT16", "BFLOAT16"), 2),

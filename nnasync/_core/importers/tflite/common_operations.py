@@ -15,8 +15,6 @@ from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync.extensions import COMMON, CommonOperation
 from nnasync.hal import OperationType
 
-__all__ = ["CONVERTERS"]
-
 
 def _type(tensors: Tensors, type: CommonOperation) -> int:
     return tensors.builder.extension_type(COMMON.name, type)

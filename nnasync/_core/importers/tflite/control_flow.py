@@ -10,9 +10,6 @@ from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo
 from nnasync._core.model import Value
 from nnasync._core.model.control_flow import ControlFlow
 
-__all__ = ["CONVERTERS"]
-
-
 _Build = Callable[..., Sequence[Value]]
 
 

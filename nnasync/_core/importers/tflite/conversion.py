@@ -17,8 +17,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, Model
 from nnasync.memory import Pool
 
-__all__ = ["convert", "untranslated"]
-
 _UNFIT = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 """What comes of an operator whose inputs or parameters are not those that it should have."""
 

@@ -19,27 +19,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import FusedActivationFunc, OperandType, OperationType, Shape, Struct
 from nnasync.kernels.operation import Tensor
 
-__all__ = [
-    "ACTIVATIONS",
-    "BOOLEANS",
-    "BYTES",
-    "FLOATS",
-    "NUMBERS",
-    "PLAIN",
-    "Converter",
-    "Kinds",
-    "axis_of",
-    "define_rescaled",
-    "dequantized",
-    "fused",
-    "option",
-    "refuse_fused",
-    "refuse_nothing",
-    "reshaped",
-    "target_of",
-    "with_shape",
-]
-
 Convert = Callable[[Tensors, OperatorInfo], None]
 Refuse = Callable[[Graph, OperatorInfo], str | None]
 Kinds = tuple[tuple[str, ...], ...]

@@ -12,8 +12,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["CONVERTERS"]
-
 _KINDS: Kinds = (
     *FLOATS,
     ("UINT8",),

@@ -33,8 +33,6 @@ from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import Array, OperandType, OperationType
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 _INTEGERS: Kinds = (("INT32",),)
 _ANY: Kinds = (*NUMBERS, *BOOLEANS)

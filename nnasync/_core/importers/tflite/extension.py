@@ -19,8 +19,6 @@ from nnasync.extensions import TFLITE, TfliteOperation
 from nnasync.hal import OperandType
 from nnasync.kernels.operation import Tensor
 
-__all__ = ["CONVERTERS"]
-
 _GATE_SCALE = 2.0**-12
 _TANH = 4
 

@@ -20,8 +20,6 @@ from nnasync._core.importers.tflite.tflite_file import OperatorInfo
 from nnasync.errors import ModelError
 from nnasync.hal import Array
 
-__all__ = ["FOLDS", "fold", "may_fold"]
-
 _MOST_ENTRIES = 1 << 22
 """Most numbers that are computed here; more is left to the network."""
 

@@ -8,8 +8,6 @@ from nnasync._core.importers.tflite.tflite_file import File, Graph, SignatureInf
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Shape, Struct
 
-__all__ = ["Interface", "TflitePort", "Shapes", "interface_of"]
-
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes of inputs by name; None is a dimension that stays open."""
 

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 
 from nnasync._core.formats.metadata import Metadata, PortMetadata
 
-__all__ = ["ENTRY", "read_metadata"]
-
 ENTRY = "TFLITE_METADATA"
 """The name of the file's entry that has it."""
 

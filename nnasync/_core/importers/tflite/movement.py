@@ -27,8 +27,6 @@ from nnasync._core.model.graph import Input, int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape
 
-__all__ = ["CONVERTERS", "apply", "finish"]
-
 _T = OperationType
 _ANY: Kinds = (*NUMBERS, *BOOLEANS)
 _MOVED: Kinds = (*PLAIN, *BOOLEANS)

@@ -24,8 +24,6 @@ from nnasync._core.importers.tflite import (
 )
 from nnasync._core.importers.tflite.converter import Converter
 
-__all__ = ["OPERATORS", "OPTIONS"]
-
 _FAMILIES = (
     control_flow,
     custom,

@@ -10,8 +10,6 @@ from nnasync._core.importers.tflite.tflite_file import OperatorInfo
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["CONVERTERS"]
-
 
 def _quantize(tensors: Tensors, operator: OperatorInfo) -> None:
     """To 8 bits from floats, or from 8 bits of another scale."""

@@ -10,8 +10,6 @@ from nnasync._core.model.graph import Input
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 
-__all__ = ["CONVERTERS", "refuse_recurrent", "update"]
-
 _ACTIVATIONS = (0, 1, 3, 4, 6)
 """Activations of recurrent operations, which have TFLite's numbers in the HAL."""
 

@@ -23,8 +23,6 @@ from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 _MOST_ENTRIES = 1 << 20
 """Longest axis that is turned round."""

@@ -17,8 +17,6 @@ from nnasync._core.model.graph import int32_array
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Struct
 
-__all__ = ["CONVERTERS", "SlicedAxis", "part_of"]
-
 
 class SlicedAxis(Struct, frozen=True):
     """What is taken along each dimension, which of them are dropped, and where 1 is inserted.

@@ -19,16 +19,6 @@ from nnasync.hal import Array, ChannelQuant, OperandType, Shape
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
-__all__ = [
-    "DTYPES",
-    "TENSOR_TYPES",
-    "Part",
-    "Tensors",
-    "Variables",
-    "dequantized_numbers",
-    "labeled",
-]
-
 TENSOR_TYPES: dict[str, OperandType] = {
     "FLOAT32": OperandType.TENSOR_FLOAT32,
     "FLOAT16": OperandType.TENSOR_FLOAT16,

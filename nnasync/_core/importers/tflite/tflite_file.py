@@ -21,17 +21,6 @@ import numpy as np
 from nnasync.errors import ModelError
 from nnasync.hal import Shape, Struct
 
-__all__ = [
-    "File",
-    "Graph",
-    "OperatorInfo",
-    "Option",
-    "Quantization",
-    "SignatureInfo",
-    "TensorInfo",
-    "read_file",
-]
-
 Option = int | float | bool | str | tuple[int, ...]
 """A parameter of an operator."""
 

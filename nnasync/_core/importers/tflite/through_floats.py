@@ -26,8 +26,6 @@ from nnasync._core.model import Value
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["CONVERTERS"]
-
 _T = OperationType
 _SIGNED: Kinds = (("INT8",),)
 _BOTH: Kinds = (("UINT8",), ("INT8",))

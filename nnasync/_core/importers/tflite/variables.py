@@ -16,8 +16,6 @@ from nnasync._core.model import ModelBuilder, Value
 from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType
 
-__all__ = ["CONVERTERS", "finish_variables"]
-
 
 def _handle(tensors: Tensors, operator: OperatorInfo) -> None:
     names = [str(option(operator, name)) for name in ("Container", "SharedName")]

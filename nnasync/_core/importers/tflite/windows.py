@@ -27,8 +27,6 @@ from nnasync._core.model.layers import bias_scale
 from nnasync.errors import ModelError
 from nnasync.hal import OperationType, PaddingScheme, Shape
 
-__all__ = ["CONVERTERS"]
-
 _PADDINGS: dict[int, PaddingScheme] = {0: PaddingScheme.SAME, 1: PaddingScheme.VALID}
 _WEIGHTED: Kinds = (
     ("FLOAT32",),

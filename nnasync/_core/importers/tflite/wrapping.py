@@ -18,8 +18,6 @@ from nnasync.hal import Model, OperandType, Shape
 from nnasync.kernels.operation import Tensor
 from nnasync.memory import Pool
 
-__all__ = ["CUSTOM_OPERATORS", "wrap"]
-
 CUSTOM_OPERATORS = ("TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram", "NumericVerify")
 """Custom operators that are part of LiteRT."""
 
