@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 
 _FEW_MODULES = 20
+_NEVER = 1 << 20
 
 
 class _Pause:
@@ -43,12 +44,36 @@ class _Pause:
             self._holders -= 1
             if self._holders or not self._was_on:
                 return
-            has_imported = len(sys.modules) > self._modules + _FEW_MODULES
-            # Of an application that has frozen objects itself none must be unfrozen.
-            if has_imported and not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
+            if len(sys.modules) > self._modules + _FEW_MODULES:
+                _take_for_old()
             gc.enable()
+
+    def look_at_new(self, often: tuple[int, int, int]) -> bool:
+        """Have it look at new objects meanwhile; whether it may, as far as the application says."""
+        with self._lock:
+            if not (gc.isenabled() or (self._holders and self._was_on)):
+                return False
+            if self._holders:  # All that was made since counts as new.
+                _take_for_old()
+            gc.set_threshold(*often)
+            gc.enable()
+            return True
+
+    def stop_looking(self, often: tuple[int, int, int], usual: tuple[int, int, int]) -> None:
+        """Pause it again, if it is to be paused still."""
+        with self._lock:
+            if gc.get_threshold() == often:
+                gc.set_threshold(*usual)
+            if self._holders:
+                gc.disable()
+
+
+def _take_for_old() -> None:
+    """Have what is there counted as old, without looking at it."""
+    # Of an application that has frozen objects itself none must be unfrozen.
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
 
 
 _PAUSE = _Pause()
@@ -62,3 +87,20 @@ def collecting_later() -> Iterator[None]:
         yield
     finally:
         _PAUSE.end()
+
+
+@contextlib.contextmanager
+def collecting_new(every: int) -> Iterator[None]:
+    """Have the newest objects looked at after so many of them, also where the rest is put off.
+
+    That takes some microseconds each time. Where the application wants no collector there is none.
+    """
+    usual = gc.get_threshold()
+    often = (every, _NEVER, usual[2])
+    if usual[0] == 0 or not _PAUSE.look_at_new(often):
+        yield
+        return
+    try:
+        yield
+    finally:
+        _PAUSE.stop_looking(often, usual)

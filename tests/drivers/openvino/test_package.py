@@ -54,19 +54,23 @@ def test_the_import_reports_to_nobody(first: str, tmp_path: Path) -> None:
 YIELDS = """
 import gc, time
 gc.set_threshold({threshold}, 11, 12)
+from nnasync._core.collecting import collecting_later
 from nnasync._core.drivers.openvino import package
 turns = []
 sleep = time.sleep
 package.time.sleep = lambda seconds: (turns.append(seconds), sleep(seconds))
-package.module()
-print(len(turns), gc.get_threshold(), len(gc.callbacks))
+{switch}
+with collecting_later():
+    package.module()
+    assert not gc.isenabled()
+print(len(turns), gc.get_threshold(), len(gc.callbacks), gc.isenabled())
 """
 
 
-def yields(threshold: int) -> tuple[int, str]:
+def yields(threshold: int, switch: str = "") -> tuple[int, str]:
     """How often the import gave the interpreter lock away, and what the collector is set to."""
     ran = subprocess.run(
-        [sys.executable, "-c", YIELDS.format(threshold=threshold)],
+        [sys.executable, "-c", YIELDS.format(threshold=threshold, switch=switch)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -80,11 +84,12 @@ def yields(threshold: int) -> tuple[int, str]:
 def test_other_threads_have_their_turns_while_it_is_imported() -> None:
     turns, left = yields(700)
     assert turns > 10
-    assert left == "(700, 11, 12) 0"
+    assert left == "(700, 11, 12) 0 True"
 
 
 def test_a_collector_that_was_switched_off_stays_off() -> None:
-    assert yields(0) == (0, "(0, 11, 12) 0")
+    assert yields(0) == (0, "(0, 11, 12) 0 True")
+    assert yields(700, "gc.disable()") == (0, "(700, 11, 12) 0 False")
 
 
 LOWERINGS = """

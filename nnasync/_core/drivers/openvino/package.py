@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, cast
 
+from nnasync._core.collecting import collecting_new
 from nnasync._core.packages import imported, version_of
 from nnasync.errors import GeneralFailure
 from nnasync.machine.facts import processor_flags
@@ -28,7 +29,6 @@ _NARROW_BFLOAT16 = frozenset(("avx_ne_convert", "avx_vnni_int8"))
 
 _OBJECTS = 200
 """New objects from one turn of the collector to the next, which take half a millisecond."""
-_NEVER = 1 << 20
 
 
 @functools.cache
@@ -72,24 +72,18 @@ def _interrupted() -> Iterator[None]:
     such a call, after so many new objects, and calls back: there the lock can be given away. Later
     versions wait with it for the end of the call, so there this does nothing.
     """
-    thread, usual = threading.get_ident(), gc.get_threshold()
-    if usual[0] == 0:  # The application wants no collector.
-        yield
-        return
-    often = (_OBJECTS, _NEVER, usual[2])
+    thread = threading.get_ident()
 
     def yield_lock(phase: str, _: dict[str, int]) -> None:
         if phase == "start" and threading.get_ident() == thread:
             time.sleep(0)
 
     gc.callbacks.append(yield_lock)
-    gc.set_threshold(*often)
     try:
-        yield
+        with collecting_new(_OBJECTS):
+            yield
     finally:
         gc.callbacks.remove(yield_lock)
-        if gc.get_threshold() == often:
-            gc.set_threshold(*usual)
 
 
 @contextlib.contextmanager
