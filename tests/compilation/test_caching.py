@@ -177,7 +177,7 @@ async def test_refused_directories_are_told(tmp_path: Path) -> None:
                 await rt.compile(doubler(), cache_dir=wrong)  # type: ignore[arg-type]
         for token in (b"short", "t" * 32):
             with pytest.raises(InvalidArgument, match="32 bytes"):
-                options = nn.CompileOptions(token=token)  # type: ignore[arg-type]
+                options = nn.CompileOptions(token=token)  # type: ignore[arg-type]  # no bytes
                 await rt.compile(doubler(), cache_dir=tmp_path, options=options)
 
 

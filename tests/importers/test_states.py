@@ -48,4 +48,4 @@ def test_names_that_are_not_there_and_pairs_that_differ(path: Path, tmp_path: Pa
 
 def test_a_state_is_a_guess_or_names(path: Path) -> None:
     with pytest.raises(InvalidArgument, match="neither .guess. nor names"):
-        nn.load(path, state="all")  # type: ignore[arg-type]
+        nn.load(path, state="all")  # type: ignore[arg-type]  # no such word

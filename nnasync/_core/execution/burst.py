@@ -176,6 +176,7 @@ class Burst(OrderedCalls, Generic[R]):
             if self._running is None and not self._turn.is_half_spent():
                 answer = self._ask(slot, requests, config)
             if answer.__class__ is ExecutionResult:
+                # What the application says that a call gives is known to nobody here.
                 return self._value(slot, answer, outs, tally, measure=_measure)  # type: ignore[no-any-return]
             if answer is None and deadline is not None:
                 self._check_heard(slot, config.deadline_ns)
@@ -193,6 +194,7 @@ class Burst(OrderedCalls, Generic[R]):
                     await self._wait(call)
             finally:
                 self._room.leave()
+            # As above.
             return self._finish(call, outs, tally)  # type: ignore[no-any-return]
         except BaseException as error:
             tally.ended(error, deadline)

@@ -276,6 +276,7 @@ class Net(Generic[R]):
         priority: Priority | None = None,
     ) -> Measured[R]:
         """Run once: the result as of a call, and its Timing."""
+        # A call that measures gives a pair, which its type does not say: so the two ignores there.
         found: Any = await self(
             *arrays, deadline=deadline, out=out, priority=priority, _measure=True
         )
