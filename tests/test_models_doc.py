@@ -16,7 +16,7 @@ from tests.importers.tflite_files import G, Op, Signature, T, floats, graphs_fil
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-PRINTED = ["(1, 4)", "('cat', 'dog')", "1.0\n1.0", ""]
+PRINTED = ["(1, 4)", "('cat', 'dog')", "1.0\n1.0", "float32", ""]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     free = T("FLOAT32", (1, 3), None, open=(-1, 3))
     (folder / "open.tflite").write_bytes(
         graphs_file([G([free, free], [Op("TANH", (0,), (1,))], [0], [1])])
+    )
+    scaled = T("INT8", (1, 4), None, (0.5,), (-1,))
+    (folder / "bytes.tflite").write_bytes(
+        graphs_file([G([scaled, scaled], [Op("RELU", (0,), (1,))], [0], [1])])
     )
     memory = G([floats(1, 3)] * 3, [Op("ADD", (0, 1), (2,), "AddOptions")], [0, 1], [2])
     names = Signature("serve", 0, {"x": 0, "state": 1}, {"next_state": 2})

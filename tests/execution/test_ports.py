@@ -6,6 +6,7 @@ import array
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import nnasync as nn
-from nnasync._core.execution.ports import Port, as_array, check_out, copy_in, in_order, ports_of
+from nnasync._core.execution.ports import (
+    Port,
+    as_array,
+    check_out,
+    copy_in,
+    in_order,
+    ports_of,
+    quantized_values,
+    real_values,
+)
 from nnasync.errors import InvalidArgument
 from tests.rigs import ROW, SHAPE, calculator, counter, doubler, quantized
 
@@ -159,13 +169,13 @@ def test_inputs_come_by_position_or_by_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((), "0 inputs given, the network takes 2: a, b"),
+        ((), "0 inputs given, the network has 2: a, b"),
         ((1,), "1 inputs given"),
         ((1, 2, 3), "3 inputs given"),
-        (({"a": 1},), "inputs by name: missing b; the network takes"),
+        (({"a": 1},), "inputs by name: missing b; the network has"),
         (({"a": 1, "b": 2, "c": 3},), "inputs by name: unknown c; the network"),
         (({},), "missing a, b; the"),
-        (({1: 1, "b": 2},), "inputs by name: missing a; unknown 1; the network takes a, b"),
+        (({1: 1, "b": 2},), "inputs by name: missing a; unknown 1; the network has a, b"),
     ],
 )
 def test_a_wrong_count_or_name_is_refused(arguments: Any, text: str) -> None:
@@ -297,3 +307,41 @@ def test_ports_that_are_not_quantized() -> None:
     for touch in (port_of(0.0, 0, np.int32).quantize, port_of(0.0, 0, bool).dequantize):
         with pytest.raises(InvalidArgument, match="'x' has .* which is not quantized"):
             touch([1])
+
+
+SCALED = port_of(0.5, -3, np.int8)
+INDEXES = port_of(0.0, 0, np.int32)
+
+
+def test_a_network_of_one_input_and_output_has_arrays() -> None:
+    assert quantized_values([SCALED], [[1.0, -1.0]]).tolist() == [-1, -5]
+    assert real_values([SCALED], np.array([-1, -5], np.int8)).tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("values", [([1.0], [7], [2.0]), ({"z": [2.0], "x": [1.0], "n": [7]},)])
+def test_several_values_become_a_tuple_and_what_is_no_real_number_stays(values: Any) -> None:
+    ports = [
+        msgspec.structs.replace(port, name=name)
+        for port, name in ((SCALED, "x"), (INDEXES, "n"), (FLOAT, "z"))
+    ]
+    scaled, indexes, floats = quantized_values(ports, values)
+    assert scaled.tolist() == [-1]
+    assert indexes == [7]
+    assert floats.dtype == np.float32
+    real, same, also = real_values(ports, (scaled, np.array([7], np.int32), floats))
+    assert real.tolist() == [1.0]
+    assert same.dtype == np.int32
+    assert also.tolist() == [2.0]
+    by_name = real_values(ports, {"x": scaled, "z": floats, "n": indexes})
+    assert by_name[0].tolist() == [1.0]
+
+
+def test_an_omitted_input_stays_omitted() -> None:
+    assert quantized_values([SCALED], [None]) is None
+
+
+def test_another_number_of_values_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="2 inputs given, the network has 1: x"):
+        quantized_values([SCALED], [[1.0], [2.0]])
+    with pytest.raises(InvalidArgument, match="1 outputs given, the network has 2: x, x"):
+        real_values([SCALED, SCALED], (np.zeros(1, np.int8),))

@@ -34,6 +34,8 @@ from nnasync._core.execution.ports import (
     in_order,
     out_in_order,
     ports_of,
+    quantized_values,
+    real_values,
 )
 from nnasync._core.execution.room import OnFull
 from nnasync._core.execution.slots import (
@@ -286,6 +288,23 @@ class Net(Generic[R]):
         """The result of a call by the names of the outputs."""
         values: Any = result if len(self._ports.outputs) > 1 else (result,)
         return {port.name: value for port, value in zip(self.outputs, values, strict=True)}
+
+    def quantize(self, *values: Any) -> Any:
+        """Real values as the inputs have them: an array, or a tuple of several for `net(*...)`.
+
+        Takes what a call takes, one value per input or a mapping by name, of any real type. What an
+        input of floats gets becomes its type; what an input gets that stands for no real numbers,
+        such as indexes, is given back as it is. Raises InvalidArgument as a call does.
+        """
+        return quantized_values(self._ports.inputs, values)
+
+    def dequantize(self, result: Any) -> Any:
+        """The result of a call as the real values, float32, that it stands for.
+
+        An array, or a tuple where there are several outputs; those that stand for no real numbers
+        are given back as they are. Raises InvalidArgument for another number of values.
+        """
+        return real_values(self._ports.outputs, result)
 
     async def launch(
         self,

@@ -74,9 +74,14 @@ class Port(msgspec.Struct, frozen=True):
         real *= np.float32(self.scale)
         return real
 
+    @property
+    def stands_for_real(self) -> bool:
+        """Whether its values are real numbers or stand for some, as those of labels do not."""
+        return self.scale != 0 or self.dtype.kind == "f"
+
     def _is_real(self) -> bool:
         """Whether it has real values; raises InvalidArgument where it stands for none."""
-        if not self.scale and self.dtype.kind != "f":
+        if not self.stands_for_real:
             raise InvalidArgument(f"{self.name!r} has {self.dtype}, which is not quantized")
         return not self.scale
 
@@ -159,7 +164,7 @@ def in_order(ports: Sequence[Port], arguments: Sequence[Any], what: str) -> Sequ
     if len(arguments) != len(ports):
         names = ", ".join(port.name for port in ports)
         raise InvalidArgument(
-            f"{len(arguments)} {what}s given, the network takes {len(ports)}: {names}"
+            f"{len(arguments)} {what}s given, the network has {len(ports)}: {names}"
         )
     return arguments
 
@@ -176,9 +181,30 @@ def _by_name(ports: Sequence[Port], values: Mapping[str, Any], what: str) -> Seq
             if each
         ]
         raise InvalidArgument(
-            f"{what}s by name: {'; '.join(wrong)}; the network takes {', '.join(names)}"
+            f"{what}s by name: {'; '.join(wrong)}; the network has {', '.join(names)}"
         )
     return [values[name] for name in names]
+
+
+def quantized_values(ports: Sequence[Port], arguments: Sequence[Any]) -> Any:
+    """Real values as these inputs have them: one, or a tuple; see `Net.quantize`."""
+    values = in_order(ports, arguments, "input")
+    made = tuple(
+        port.quantize(value) if value is not None and port.stands_for_real else value
+        for port, value in zip(ports, values, strict=True)
+    )
+    return made if len(made) > 1 else made[0]
+
+
+def real_values(ports: Sequence[Port], result: Any) -> Any:
+    """The result of a call as the real values that it stands for; see `Net.dequantize`."""
+    is_one = len(ports) == 1 or not isinstance(result, (tuple, list))
+    values = in_order(ports, (result,) if is_one else result, "output")
+    made = tuple(
+        port.dequantize(value) if port.stands_for_real else value
+        for port, value in zip(ports, values, strict=True)
+    )
+    return made if len(made) > 1 else made[0]
 
 
 def copy_in(target: Array, value: Any, port: Port) -> None:
