@@ -19,8 +19,6 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 WORDS = {"errors.py"}
 """Modules whose every name is public, so that a list of them would only repeat the file."""
-ROOMS = {PACKAGE / "_core", PACKAGE / "kernels"}
-"""Folders of modules that programs do not import."""
 PUT_OFF = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 READS_ENVIRONMENT = {
@@ -137,10 +135,10 @@ def relative_imports(path: Path, source: str, module: ast.Module) -> list[str]:
 
 
 def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
-    """A public module lists its names: each once, bound, and none of them private.
+    """A public module or package lists its names: each once, bound, and none of them private.
 
-    Inside of internal rooms a list would repeat the file: there the underscore says which names are
-    a module's own, and what an `__init__` hands out it imports under its own name.
+    Inside of packages a list would repeat the file or the package's own list: there the underscore
+    says which names are a module's own.
     """
     private = any(
         part.startswith("_") and part not in ("__init__.py", "_core") for part in path.parts
@@ -149,7 +147,8 @@ def listed_names(path: Path, source: str, module: ast.Module) -> list[str]:
         return []
     names = public_names(module)
     if names is None:
-        return ["no __all__"] if ROOMS.isdisjoint(path.parents) else []
+        is_inside = PACKAGE in path.parents[1 + (path.name == "__init__.py") :]
+        return ["no __all__"] if not is_inside else []
     hidden = [name for name in names if name.startswith("_") and name != "__version__"]
     twice = [name for name in names if names.count(name) > 1]
     return [*hidden, *twice, *(set(names) - defined_names(module))]

@@ -15,8 +15,6 @@ import os
 import platform
 import stat
 
-__all__ = ["machine", "read_state", "state_folder", "write_state"]
-
 logger = logging.getLogger(__name__)
 
 _MODE = 0o700

@@ -38,8 +38,6 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["BurstController"]
-
 LARGEST_TOKEN = 2**63 - 1
 _ANSWERED = object()
 

@@ -21,24 +21,6 @@ from nnasync.hal import (
 )
 from nnasync.hal.decoders import msgpack_decoder
 
-__all__ = [
-    "KINDS",
-    "MAX_MESSAGE_BYTES",
-    "UNDECODABLE",
-    "BurstArguments",
-    "BurstCancel",
-    "BurstRequest",
-    "BurstResult",
-    "ResultDecoder",
-    "ResultEncoder",
-    "decode_arguments",
-    "decode_request",
-    "decode_result",
-    "encode",
-    "request_of",
-    "result_of",
-]
-
 MAX_MESSAGE_BYTES = 1 << 20
 _LONGEST_TEXT = 4000
 

@@ -10,20 +10,6 @@ from nnasync.errors import BadState, NNError
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionConfig, ExecutionResult, Memory, Request
 
-__all__ = [
-    "Awaited",
-    "Begin",
-    "BurstCallback",
-    "BurstContext",
-    "BurstLine",
-    "Channel",
-    "GuardingCallback",
-    "LocalChannel",
-    "Outcome",
-    "PromptBurstContext",
-    "RunNow",
-]
-
 Outcome = ExecutionResult | NNError
 
 

@@ -35,8 +35,6 @@ from nnasync.errors import (
 from nnasync.fences import Fence, merge
 from nnasync.hal import MAXIMUM_LOOP_TIMEOUT_NS, ExecutionConfig, Memory, Request
 
-__all__ = ["BurstServer"]
-
 MAX_REMEMBERED_REQUESTS = 256
 MAX_REMEMBERED_BYTES = 4 << 10
 MAX_IN_FLIGHT = 1024

@@ -6,8 +6,6 @@ import argparse
 import os
 import sys
 
-__all__ = ["device", "positive"]
-
 
 def device(text: str) -> str:
     """A device by its name, or by "module:factory", whose module may be in the current folder."""

@@ -20,8 +20,6 @@ from nnasync.devices import REFERENCE, figures_in, keep_figures
 from nnasync.errors import DeviceError, NNError, Refused
 from nnasync.hal import Array, ExecutionPreference, Model, PerformanceInfo, Struct
 
-__all__ = ["Measurement", "add_parser", "deviations", "figures_of"]
-
 _EXAMPLES = """examples:
   nnasync calibrate
   nnasync calibrate --device litert-cpu

@@ -23,8 +23,6 @@ from nnasync.conformance.result_counts import Counts, Failure
 from nnasync.errors import InvalidArgument
 from nnasync.hal import HalVersion
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync conformance --device litert-cpu
   nnasync conformance cases/ --device nnasync-reference

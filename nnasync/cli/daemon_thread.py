@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from nnasync import Fence
 
-__all__ = ["in_daemon_thread"]
-
 T = TypeVar("T")
 
 

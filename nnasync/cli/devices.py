@@ -16,8 +16,6 @@ from nnasync.devices import REFERENCE, EngineDevice, installed
 from nnasync.errors import NNError
 from nnasync.hal import Capabilities, HalVersion, PerformanceInfo, type_name
 
-__all__ = ["add_parser", "describe"]
-
 _EXAMPLES = """examples:
   nnasync devices
   nnasync devices --json

@@ -24,8 +24,6 @@ from nnasync.machine import (
     read_facts,
 )
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync doctor
   nnasync doctor --again

@@ -13,8 +13,6 @@ from nnasync.dump import memory_text, model_dot, model_text, plan_dot, plan_text
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync dump model.tflite
   nnasync dump model.tflite --memory

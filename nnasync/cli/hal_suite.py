@@ -22,8 +22,6 @@ from nnasync.conformance.hal_suite import (
 )
 from nnasync.errors import InvalidArgument
 
-__all__ = ["run_hal_suite"]
-
 _SHOWN_PER_GROUP = 10
 _REASON_WIDTH = 240
 _TOLD_EVERY = 5000

@@ -24,8 +24,6 @@ from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Array
 from nnasync.streaming import audio_file, video_file
 
-__all__ = ["read_input"]
-
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 _SOUNDS = frozenset({".wav", ".flac", ".ogg", ".mp3"})
 _ARRAYS = frozenset({".npy", ".npz", ".bin", ".raw"})

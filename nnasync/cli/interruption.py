@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-__all__ = ["Interruption", "interruptible"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

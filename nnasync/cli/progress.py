@@ -6,8 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["Progress"]
-
 _PERIOD_S = 0.1
 
 

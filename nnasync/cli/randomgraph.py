@@ -39,8 +39,6 @@ from nnasync.conformance.random_graphs.examination import REFERENCE
 from nnasync.errors import InvalidArgument
 from nnasync.hal import OperationType
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync randomgraph --device nnasync-reference --seeds 0:100
   nnasync randomgraph --device nnasync-reference --seeds 0:1000 --size large --type quant8

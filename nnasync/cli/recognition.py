@@ -14,17 +14,6 @@ import numpy as np
 
 from nnasync import hal
 
-__all__ = [
-    "NONE",
-    "DigitVote",
-    "SpokenWord",
-    "Word",
-    "WordDecoder",
-    "answers",
-    "digit_accuracy",
-    "word_accuracy",
-]
-
 NONE = 10
 """The class of a frame without a digit and of a hop without a word."""
 

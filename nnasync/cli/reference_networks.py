@@ -16,8 +16,6 @@ from nnasync import ModelBuilder, Value
 from nnasync.devices import RELAXED
 from nnasync.hal import Array, Model, OperandType, Struct
 
-__all__ = ["ReferenceNetwork", "reference_networks"]
-
 _V1 = (
     *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
     *((512, 1),) * 5,

@@ -25,8 +25,6 @@ from nnasync.errors import InvalidArgument, MissedDeadline
 from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.tracing import Layer, Phase, Timeline, Tracer, write_trace
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync run model.tflite                                   zeros in, timing of 10 runs
   nnasync run model.tflite --input photo.jpg                 one input: its name may be left out

@@ -16,8 +16,6 @@ from nnasync.cli.interruption import interruptible
 from nnasync.cli.text import HelpFormatter
 from nnasync.devices import state_folder
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync serve --device litert-cpu
   nnasync serve --device nnasync-reference --socket ~/run/reference.socket --cores 1

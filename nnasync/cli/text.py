@@ -7,8 +7,6 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 
-__all__ = ["HelpFormatter", "milliseconds", "table"]
-
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Wraps a description at the width of the terminal, and leaves examples as they are."""

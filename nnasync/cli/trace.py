@@ -16,8 +16,6 @@ from nnasync.cli.text import HelpFormatter, milliseconds, table
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Struct
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync run model.tflite --repeat 100 --trace trace.json
   nnasync trace trace.json

@@ -15,8 +15,6 @@ from nnasync.devices import KnownVerdict, forget_verdicts, verdicts
 from nnasync.engine import fingerprint
 from nnasync.errors import NNError
 
-__all__ = ["add_parser"]
-
 _EXAMPLES = """examples:
   nnasync verdicts
   nnasync verdicts --forget mobilenet_v2

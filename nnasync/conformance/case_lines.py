@@ -19,19 +19,6 @@ import msgspec
 
 from nnasync.errors import InvalidArgument
 
-__all__ = [
-    "MAX_LINE_BYTES",
-    "MAX_RANK",
-    "CaseLine",
-    "Head",
-    "OperandLine",
-    "OperationLine",
-    "SubgraphLine",
-    "decoded_head",
-    "decoded_line",
-    "read_lines",
-]
-
 MAX_LINE_BYTES = 256 << 20
 MAX_RANK = 32
 

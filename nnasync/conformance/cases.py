@@ -47,18 +47,6 @@ from nnasync.hal import (
 from nnasync.kernels import OPERATIONS
 from nnasync.memory import Pool
 
-__all__ = [
-    "EVERYTHING",
-    "OWN_CASES",
-    "Case",
-    "Expected",
-    "Selection",
-    "case_files",
-    "parse_case",
-    "pools_of",
-    "read_cases",
-]
-
 _ALIGNMENT = 8
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 

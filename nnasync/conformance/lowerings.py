@@ -10,8 +10,6 @@ from nnasync.device import Device, Lowering, LoweringDevice, PreparedModel
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference, Model
 
-__all__ = ["ALL", "InLowering", "names_of", "ways"]
-
 ALL = "all"
 """Stands for every lowering that a device offers for a model."""
 

@@ -21,8 +21,6 @@ from nnasync.conformance.progress_lines import Begun, CaseDone, Ended, Message, 
 from nnasync.conformance.results import CaseOutcome, CaseResult, Run, Variant
 from nnasync.errors import DeviceDied, GeneralFailure
 
-__all__ = ["ending", "run_parallel"]
-
 MAX_MESSAGE_BYTES = 1 << 20
 WORKER = ("-m", "nnasync.conformance.worker")
 """What the interpreter runs as a worker."""

@@ -29,8 +29,6 @@ from nnasync.hal import (
 )
 from nnasync.memory import Pool, layout
 
-__all__ = ["CaseBuffers", "Path", "execute"]
-
 _ALIGNMENT = 4
 _PATTERN = 0xA5
 

@@ -15,8 +15,6 @@ from nnasync.conformance.results import CaseResult
 from nnasync.conformance.runner import Runner
 from nnasync.hal import Struct
 
-__all__ = ["Plan", "run_plan"]
-
 
 class Plan(Struct, frozen=True):
     """Which cases to run on which device, and how.

@@ -6,8 +6,6 @@ import msgspec
 
 from nnasync.conformance.results import CaseResult
 
-__all__ = ["Begun", "CaseDone", "Ended", "Message", "Stopped"]
-
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
     """A case that runs from now on."""

@@ -10,8 +10,6 @@ import tempfile
 from nnasync.device import Device, PreparedModel
 from nnasync.hal import Model
 
-__all__ = ["reload"]
-
 
 async def reload(device: Device, model: Model) -> PreparedModel | None:
     """The prepared model that a device loads from what it wrote to its cache files.

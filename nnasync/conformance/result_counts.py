@@ -10,8 +10,6 @@ from typing import Any
 from nnasync.conformance.results import CaseOutcome, CaseResult
 from nnasync.hal import Struct
 
-__all__ = ["Counts", "Failure", "Report", "RunCounts", "Unsupported"]
-
 
 class Counts(Struct, frozen=True):
     """Numbers of cases by outcome; `known_gaps` failed as the driver says they do."""

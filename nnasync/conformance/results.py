@@ -7,8 +7,6 @@ import enum
 from nnasync.conformance.paths import Path
 from nnasync.hal import Struct
 
-__all__ = ["CaseResult", "CaseOutcome", "Run", "Variant"]
-
 
 class CaseOutcome(enum.Enum):
     """How a case, or one run of it, came out."""

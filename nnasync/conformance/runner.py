@@ -31,8 +31,6 @@ from nnasync.errors import InvalidArgument, MissedDeadline, NNError
 from nnasync.extensions import operation_label
 from nnasync.hal import DEFAULT_LOOP_TIMEOUT_NS, ExecutionConfig, OperandType, OperationType, Timing
 
-__all__ = ["Runner"]
-
 LIMIT_S = 120.0
 """A device that needs longer for one case hangs."""
 

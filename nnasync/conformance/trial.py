@@ -22,8 +22,6 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["Fault", "Outputs", "CaseTrial", "error_text"]
-
 Outputs = tuple[Array, ...]
 
 

@@ -26,8 +26,6 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["UNCOUPLED", "shifted", "signed_twin", "with_dynamic_outputs"]
-
 UNCOUPLED = frozenset(
     {
         OperationType.HASHTABLE_LOOKUP,

@@ -20,8 +20,6 @@ from nnasync.conformance.plan import Plan, run_plan
 from nnasync.conformance.progress_lines import Begun, CaseDone, Ended, Message, Stopped
 from nnasync.errors import NNError
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Carry out the plan that standard input holds; Ctrl-C is the parent's to handle."""

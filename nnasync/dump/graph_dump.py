@@ -10,8 +10,6 @@ import msgspec
 from nnasync.dump.model_dump import model_dot
 from nnasync.hal import Model
 
-__all__ = ["graph_dump"]
-
 logger = logging.getLogger("nnasync.dump")
 
 

@@ -9,8 +9,6 @@ from nnasync._core.plans.arena import MemoryPlan, PlannedBlock
 from nnasync.dump.words import columns
 from nnasync.hal import Model
 
-__all__ = ["memory_plan_text", "memory_text"]
-
 _BAR_COLUMNS = 64
 
 

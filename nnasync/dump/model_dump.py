@@ -23,8 +23,6 @@ from nnasync.dump.words import (
 )
 from nnasync.hal import Model, OperandLifeTime, Operation, Subgraph
 
-__all__ = ["model_dot", "model_text"]
-
 _LIFETIMES = {
     OperandLifeTime.TEMPORARY_VARIABLE: "temporary",
     OperandLifeTime.SUBGRAPH_INPUT: "input",

@@ -16,8 +16,6 @@ from nnasync.dump.plans import PlanOutline, outline, step_title
 from nnasync.dump.words import described, operation_title, quoted, reference
 from nnasync.hal import Model, Operand
 
-__all__ = ["outline_dot", "plan_dot"]
-
 _COLORS = ("#cfe8ff", "#ffe3c2", "#d5f0d0", "#f3d1e6", "#fff3b0", "#d9d2f0", "#c9efe9", "#f0d5c9")
 _PLAIN = "#f2f2f2"
 

@@ -28,8 +28,6 @@ from nnasync.dump.words import described, operation_title, reference
 from nnasync.engine import Lowering
 from nnasync.hal import Model, Struct
 
-__all__ = ["PlanOutline", "outline", "plan_text", "step_title", "steps_text"]
-
 _FEW = 8
 
 

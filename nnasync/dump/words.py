@@ -9,18 +9,6 @@ from nnasync._core.validation import find_operation
 from nnasync.extensions import operation_label
 from nnasync.hal import ChannelQuant, Model, Operand, Operation, Subgraph
 
-__all__ = [
-    "byte_count",
-    "columns",
-    "described",
-    "operation_title",
-    "quantization",
-    "quoted",
-    "reference",
-    "shape_text",
-    "users",
-]
-
 
 def operation_title(model: Model, operation: Operation) -> str:
     """The name of an operation, of an extension's as its rule has it."""

@@ -11,15 +11,15 @@ in the traces of its runtime, and does nothing where nobody traces.
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import names
+from nnasync._core.workers import Given as Given
 from nnasync._core.workers import StopFlag as StopFlag
+from nnasync.device import Lowering as Lowering
 from nnasync.engine.contract import BoundCall as BoundCall
 from nnasync.engine.contract import CacheFiles as CacheFiles
 from nnasync.engine.contract import CachingEngine as CachingEngine
 from nnasync.engine.contract import Engine as Engine
 from nnasync.engine.contract import EngineBase as EngineBase
-from nnasync.engine.contract import Given as Given
 from nnasync.engine.contract import LateFiles as LateFiles
-from nnasync.engine.contract import Lowering as Lowering
 from nnasync.engine.contract import LoweringEngine as LoweringEngine
 from nnasync.engine.contract import OutputBuffer as OutputBuffer
 from nnasync.engine.contract import Plan as Plan

@@ -22,23 +22,6 @@ from nnasync.hal import (
     Struct,
 )
 
-__all__ = [
-    "BoundCall",
-    "CacheFiles",
-    "CachingEngine",
-    "Engine",
-    "EngineBase",
-    "Given",
-    "LateFiles",
-    "Lowering",
-    "LoweringEngine",
-    "OutputBuffer",
-    "Plan",
-    "Target",
-    "deliver",
-    "fit",
-]
-
 
 class OutputBuffer:
     """Memory for an output whose shape is not known before the run.

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from nnasync.engine.contract import Engine
 from nnasync.hal import DeviceType, Struct
 
-__all__ = ["LateEngine"]
-
 
 class LateEngine(Struct, frozen=True):
     """What an engine will say of itself, and how it is made, which must not fail."""

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from nnasync.engine.contract import BoundCall, CachingEngine, Engine, EngineBase, Plan
 from nnasync.errors import GeneralFailure, InvalidArgument
 
-__all__ = ["check_call", "check_engine", "check_plan", "problems", "seems_engine"]
-
 T = TypeVar("T")
 
 

@@ -22,8 +22,6 @@ from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, Operation, Struct
 from nnasync.kernels import Tensor
 
-__all__ = ["Argument", "arguments", "resolved"]
-
 
 class Argument(Struct, frozen=True):
     """An input of an operation: the number of its operand, and what is known of it.

@@ -16,8 +16,6 @@ import msgspec
 
 from nnasync._core.endings import renewed_in_child
 
-__all__ = ["json_decoder", "msgpack_decoder"]
-
 T = TypeVar("T")
 
 _lock = renewed_in_child(threading.Lock())

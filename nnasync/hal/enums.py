@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = [
-    "ErrorStatus",
-    "OperandType",
-    "OperandLifeTime",
-    "ExecutionPreference",
-    "Priority",
-    "DeviceType",
-    "DeviceStatus",
-    "HalVersion",
-]
-
 
 class ErrorStatus(enum.IntEnum):
     """Outcome of a HAL call."""

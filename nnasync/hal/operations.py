@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["FusedActivationFunc", "OperationType", "PaddingScheme"]
-
 
 class OperationType(enum.IntEnum):
     """The 102 operations of HAL 1.3, and OEM_OPERATION."""

@@ -26,20 +26,6 @@ else:
     bisect = deferred("bisect")
     operations = deferred("nnasync.hal.operations")
 
-__all__ = [
-    "Capabilities10",
-    "Capabilities11",
-    "Capabilities12",
-    "inner_first",
-    "lookup",
-    "operation_performance",
-    "referred",
-    "subgraph_performance",
-    "type_performance",
-    "uniform_performance",
-    "update",
-]
-
 _NOT_RATED = (OperandType.SUBGRAPH,)
 _RELAXED = (OperandType.FLOAT32, OperandType.TENSOR_FLOAT32)
 

@@ -18,27 +18,6 @@ if TYPE_CHECKING:
 else:
     operations = deferred("nnasync.hal.operations")
 
-__all__ = [
-    "SizedType",
-    "is_extension",
-    "is_scalar",
-    "is_constant",
-    "combine_dimensions",
-    "has_dimensions",
-    "dtype_of",
-    "has_dtype",
-    "is_fully_specified",
-    "is_quantized",
-    "byte_size",
-    "shares_memory",
-    "type_name",
-    "operation_name",
-    "operand_type_since",
-    "operation_since",
-    "version_name",
-    "zero_points",
-]
-
 _NUMPY_TYPES: dict[int, np.dtype[Any]] = {
     OperandType.FLOAT32: np.dtype(np.float32),
     OperandType.INT32: np.dtype(np.int32),

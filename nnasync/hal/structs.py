@@ -10,43 +10,6 @@ import numpy as np
 
 from nnasync.hal.enums import OperandLifeTime, OperandType, Priority
 
-__all__ = [
-    "NEVER_NS",
-    "NOT_AVAILABLE",
-    "BYTE_SIZE_OF_CACHE_TOKEN",
-    "MAX_NUMBER_OF_CACHE_FILES",
-    "MAX_TENSOR_BYTES",
-    "DEFAULT_LOOP_TIMEOUT_NS",
-    "MAXIMUM_LOOP_TIMEOUT_NS",
-    "EXTENSION_PREFIX_SHIFT",
-    "Array",
-    "Shape",
-    "Struct",
-    "Memory",
-    "PerformanceInfo",
-    "OperandPerformance",
-    "Capabilities",
-    "DataLocation",
-    "ChannelQuant",
-    "Operand",
-    "Operation",
-    "Subgraph",
-    "ExtensionNameAndPrefix",
-    "ExtensionOperandType",
-    "Extension",
-    "StatePair",
-    "Model",
-    "RequestArgument",
-    "Request",
-    "OutputShape",
-    "Timing",
-    "ExecutionConfig",
-    "DEFAULT_CONFIG",
-    "ExecutionResult",
-    "BufferDesc",
-    "BufferRole",
-]
-
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Shape = tuple[int, ...]
 

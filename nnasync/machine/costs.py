@@ -24,8 +24,6 @@ import numpy as np
 from nnasync._core.clock import now_ns
 from nnasync.hal import Struct
 
-__all__ = ["Costs", "Spread", "measured"]
-
 _TURNS, _HOPS, _SLEEPS, _SWITCHES, _CHILLS = 200, 60, 10, 60, 6
 _SLEEP_S = 0.002
 _WARM_WORDS, _COLD_WORDS = 1 << 16, 1 << 21

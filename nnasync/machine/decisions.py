@@ -5,8 +5,6 @@ from __future__ import annotations
 from nnasync.hal import Struct
 from nnasync.machine.costs import Costs
 
-__all__ = ["USUAL_INLINE_BUDGET_NS", "Decisions", "decide"]
-
 USUAL_INLINE_BUDGET_NS = 500_000
 """Until the machine is measured."""
 _WORTH_A_HOP = 8

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 
 from nnasync.hal import Struct
 
-__all__ = ["MachineFacts", "cores_allowed", "processor_flags", "read_facts"]
-
 _ROOT = "/"
 _PROCESSORS = "sys/devices/system/cpu"
 _CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"

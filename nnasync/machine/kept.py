@@ -16,8 +16,6 @@ from nnasync.hal import Struct
 from nnasync.machine.costs import Costs, Spread, measured
 from nnasync.machine.facts import cores_allowed
 
-__all__ = ["costs_here", "kept_costs"]
-
 _NAME = "machine-1.msgpack"
 _MOST_BYTES = 4096
 _LONGEST_NS = 1_000_000_000

@@ -8,8 +8,6 @@ from nnasync.hal import Struct
 from nnasync.machine.costs import Costs
 from nnasync.machine.facts import MachineFacts
 
-__all__ = ["Obstacle", "find_obstacles"]
-
 _STOLEN = 0.02
 _SLICES = (6, 12)
 _DESCRIPTORS = 1024

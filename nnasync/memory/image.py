@@ -26,8 +26,6 @@ import numpy as np
 from nnasync.errors import InvalidArgument
 from nnasync.hal import Array, Struct
 
-__all__ = ["ImageFormat", "ImageLayout", "Plane", "rgb_of"]
-
 _LONGEST_SIDE = 1 << 16
 _MOST_BYTES = (1 << 32) - 1
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from nnasync.errors import InvalidArgument
 
-__all__ = ["ALIGNMENT", "layout"]
-
 ALIGNMENT = 64
 """Default alignment of tensors inside a pool, in bytes: a cache line, and the widest vector."""
 

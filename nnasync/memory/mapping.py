@@ -20,18 +20,6 @@ import msgspec
 from nnasync._core.endings import renewed_in_child
 from nnasync.errors import InvalidArgument, ResourceExhaustedTransient
 
-__all__ = [
-    "MemoryStatistics",
-    "anonymous_file",
-    "check_size",
-    "count_copied",
-    "duplicate",
-    "is_sealed",
-    "mapped_bytes",
-    "private_bytes",
-    "statistics",
-]
-
 _F_SEAL_SHRINK = 2
 _F_SEAL_GROW = 4
 _EXHAUSTED = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 else:
     images = deferred("nnasync.memory.image")
 
-__all__ = ["IMAGE", "Pool", "Region", "Unusable", "mapped", "to_rgb"]
-
 IMAGE = "hardware_buffer"
 """The kind of pools that are images."""
 

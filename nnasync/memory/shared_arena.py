@@ -14,8 +14,6 @@ import weakref
 from nnasync.memory.layout import ALIGNMENT
 from nnasync.memory.pool import Pool
 
-__all__ = ["SharedArena"]
-
 LARGEST_POOL_BYTES = 64 << 20
 """A piece that is larger than this has a pool of its own."""
 

@@ -43,7 +43,7 @@ priority and client wait longer, whatever is queued above it; and what is above 
 in each `aging_ns`. A preempted job keeps its age, and counts again among the n.
 """
 
-from nnasync.scheduler.job import NEVER_NS as NEVER_NS
+from nnasync.hal import NEVER_NS as NEVER_NS
 from nnasync.scheduler.job import Estimate as Estimate
 from nnasync.scheduler.job import Job as Job
 from nnasync.scheduler.job import at_ns as at_ns

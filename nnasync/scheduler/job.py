@@ -5,8 +5,6 @@ from __future__ import annotations
 from nnasync._core.clock import Deadline
 from nnasync.hal import NEVER_NS, Priority
 
-__all__ = ["NEVER_NS", "Estimate", "Job", "at_ns"]
-
 _UP = 0.1
 _DOWN = 0.3
 _FORGET = 0.02

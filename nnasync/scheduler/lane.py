@@ -6,10 +6,8 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
-from nnasync.hal import Priority
-from nnasync.scheduler.job import NEVER_NS, Job
-
-__all__ = ["ClientQueue"]
+from nnasync.hal import NEVER_NS, Priority
+from nnasync.scheduler.job import Job
 
 _SHIELD = 20
 

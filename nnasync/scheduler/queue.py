@@ -14,13 +14,11 @@ from nnasync.errors import (
     ResourceExhaustedTransient,
     because,
 )
-from nnasync.hal import Priority
-from nnasync.scheduler.job import NEVER_NS, Job
+from nnasync.hal import NEVER_NS, Priority
+from nnasync.scheduler.job import Job
 from nnasync.scheduler.lane import ClientQueue
 from nnasync.scheduler.room import Room, displaced
 from nnasync.tracing import Count, labeled
-
-__all__ = ["AGING_NS", "Scheduler", "SchedulerStatistics"]
 
 AGING_NS = 2_000_000_000
 """How long LOW or MEDIUM work waits before it goes first for once."""

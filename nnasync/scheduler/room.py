@@ -25,8 +25,6 @@ from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import Priority
 from nnasync.scheduler.job import Job
 
-__all__ = ["Room", "displaced"]
-
 
 class Room:
     """The places of all that wait; `size` is how many are taken."""

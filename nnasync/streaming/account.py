@@ -20,8 +20,6 @@ import math
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.hal import Struct
 
-__all__ = ["Account", "Entry", "Histogram", "Latency", "Ledger", "Outcome", "StreamStatistics"]
-
 
 class Outcome(enum.Enum):
     """The bucket in which an item ends.

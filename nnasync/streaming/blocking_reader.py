@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from nnasync._core.clock import now_ns
 from nnasync.errors import DeviceUnavailable, InvalidArgument
 
-__all__ = ["DEVICE_PATIENCE_S", "PATIENCE_S", "Pipe", "Reading", "is_pipe", "readable"]
-
 PATIENCE_S = 10.0
 """How long opening a file or an address may take, and how long nothing may come from it."""
 

@@ -7,8 +7,6 @@ from typing import Any, Literal, Protocol
 
 from nnasync.hal import Priority, Struct
 
-__all__ = ["Item", "ItemSource", "Pace"]
-
 Pace = Literal["real-time", "fast"]
 """Whether the items of a recording come when they would have come live, or as fast as possible."""
 

@@ -23,8 +23,6 @@ from nnasync._core.wakeup import Waiter
 from nnasync.errors import ResourceExhaustedTransient
 from nnasync.streaming.blocking_reader import Reading
 
-__all__ = ["LookAhead"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

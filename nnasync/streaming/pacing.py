@@ -15,8 +15,6 @@ from nnasync._core.clock import now_ns
 from nnasync.errors import InvalidArgument
 from nnasync.streaming.item import Pace
 
-__all__ = ["Pacer"]
-
 Sleep = Callable[[float], Awaitable[None]]
 
 

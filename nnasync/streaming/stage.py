@@ -36,8 +36,6 @@ from nnasync.hal import Priority, Struct
 from nnasync.streaming.account import Account, Entry, Ledger, Outcome, StreamStatistics
 from nnasync.streaming.item import Item
 
-__all__ = ["StageCall", "Policy", "Result", "Stage"]
-
 logger = logging.getLogger(__name__)
 
 

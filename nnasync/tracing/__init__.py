@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from nnasync.tracing.chrome import chrome_trace as chrome_trace
     from nnasync.tracing.chrome import write_trace as write_trace
     from nnasync.tracing.execution_log import ExecutionLog as ExecutionLog
-    from nnasync.tracing.timeline import Flow as Flow
-    from nnasync.tracing.timeline import Span as Span
+    from nnasync.tracing.records import Flow as Flow
+    from nnasync.tracing.records import Span as Span
     from nnasync.tracing.timeline import Timeline as Timeline
 
 __all__ = [

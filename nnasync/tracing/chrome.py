@@ -10,9 +10,7 @@ from typing import Any
 import msgspec
 
 from nnasync.tracing.marks import Layer, Mark
-from nnasync.tracing.timeline import Flow, Span, TrackPlace
-
-__all__ = ["chrome_trace", "write_trace"]
+from nnasync.tracing.records import Flow, Span, TrackPlace
 
 Event = dict[str, Any]
 

@@ -22,10 +22,9 @@ import anyio.abc
 import msgspec
 
 from nnasync.errors import BadState, InvalidArgument
+from nnasync.tracing.families import Collector
 from nnasync.tracing.instruments import Tracer
-from nnasync.tracing.metrics import CONTENT_TYPE, Collector, Durations, Processes, render
-
-__all__ = ["Endpoint", "Measured", "serve_metrics"]
+from nnasync.tracing.metrics import CONTENT_TYPE, Durations, Processes, render
 
 logger = logging.getLogger(__name__)
 

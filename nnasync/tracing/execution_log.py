@@ -6,8 +6,6 @@ from nnasync.tracing.instruments import Instrument, Signal, Traced
 from nnasync.tracing.marks import Mark
 from nnasync.tracing.verbose import vlog
 
-__all__ = ["ExecutionLog"]
-
 
 class ExecutionLog(Instrument):
     """Writes lines of the tags `execution` (tasks, runs, answers) and `manager` (phases).

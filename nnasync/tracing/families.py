@@ -7,8 +7,6 @@ from typing import Protocol
 
 from nnasync import hal
 
-__all__ = ["Collector", "Family", "Sample"]
-
 
 class Sample(hal.Struct, frozen=True):
     """A number of a family: what its name adds to that of the family, its labels, its value."""

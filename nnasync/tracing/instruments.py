@@ -29,8 +29,6 @@ from nnasync.tracing.spans import listens
 if TYPE_CHECKING:
     from nnasync.tracing.records import Record
 
-__all__ = ["Hooks", "Instrument", "Signal", "Traced", "Tracer"]
-
 logger = logging.getLogger(__name__)
 
 Hooks = tuple[Callable[..., object], ...]

@@ -9,8 +9,6 @@ import enum
 
 from nnasync import hal
 
-__all__ = ["Layer", "Mark", "Phase"]
-
 
 class Layer(enum.Enum):
     """The layer that spends the time; the values are NNAPI's letters."""

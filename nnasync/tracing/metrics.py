@@ -22,17 +22,6 @@ from nnasync.tracing.families import Collector, Family, Sample
 from nnasync.tracing.instruments import Instrument, Traced
 from nnasync.tracing.statistic_kinds import COUNTER, LABEL
 
-__all__ = [
-    "BOUNDS_S",
-    "CONTENT_TYPE",
-    "Collector",
-    "Durations",
-    "Family",
-    "Processes",
-    "Sample",
-    "render",
-]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 BOUNDS_S = (*(m * 10.0**e for e in range(-5, 1) for m in (1, 2.5, 5)), 10.0)

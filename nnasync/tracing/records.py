@@ -9,8 +9,6 @@ import msgspec
 from nnasync import hal
 from nnasync.tracing.marks import Layer, Phase
 
-__all__ = ["Arrival", "Departure", "Flow", "TrackPlace", "Record", "Span"]
-
 
 class TrackPlace(hal.Struct, frozen=True):
     """A track and the process it is of: a device's name, or empty for everything else.

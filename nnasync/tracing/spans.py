@@ -20,8 +20,6 @@ from typing import Protocol
 
 from nnasync.tracing.marks import Layer, Mark, Phase
 
-__all__ = ["SWITCH", "belongs_to", "leaves", "listens", "span"]
-
 
 class _Tracer(Protocol):
     """A tracer, as far as marks go."""

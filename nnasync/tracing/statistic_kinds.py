@@ -9,8 +9,6 @@ from typing import Annotated
 
 import msgspec
 
-__all__ = ["COUNTER", "LABEL", "Count", "labeled"]
-
 COUNTER = "counter"
 LABEL = "label"
 

@@ -31,8 +31,6 @@ from typing import Any, Protocol
 from nnasync import errors, hal
 from nnasync.tracing.families import Family, Sample
 
-__all__ = ["Tallies", "Tally", "outcome_of"]
-
 _OTHERS = "(others)"
 
 

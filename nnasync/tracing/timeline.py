@@ -20,8 +20,6 @@ from nnasync.tracing.instruments import Instrument, Signal, Traced
 from nnasync.tracing.marks import Layer, Mark, Phase
 from nnasync.tracing.records import Arrival, Departure, Flow, Record, Span, TrackPlace
 
-__all__ = ["Arrival", "Departure", "Flow", "TrackPlace", "Record", "Span", "Timeline"]
-
 _UNFINISHED = 4096
 
 

@@ -17,8 +17,6 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-__all__ = ["TAGS", "VARIABLE", "Vlog", "vlog"]
-
 TAGS = ("model", "compilation", "execution", "cpuexe", "manager", "driver", "memory")
 VARIABLE = "NNASYNC_VLOG"
 

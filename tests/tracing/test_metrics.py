@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from nnasync import errors
 from nnasync.hal import Priority
 from nnasync.tracing import Count, Tracer, labeled
-from nnasync.tracing.metrics import BOUNDS_S, Durations, Family, Processes, Sample, render
+from nnasync.tracing.families import Family, Sample
+from nnasync.tracing.metrics import BOUNDS_S, Durations, Processes, render
 from tests.tracing.events import Task, answer, ran, start
 
 SAMPLE = re.compile(

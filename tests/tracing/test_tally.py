@@ -27,7 +27,8 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
-from nnasync.tracing.metrics import Sample, render
+from nnasync.tracing.families import Sample
+from nnasync.tracing.metrics import render
 from nnasync.tracing.tally import Tallies, Tally, outcome_of
 
 FAR_NS = 3600 * 10**9

@@ -22,7 +22,7 @@ from nnasync.tracing import (
     timeline,
     write_trace,
 )
-from nnasync.tracing.timeline import TrackPlace
+from nnasync.tracing.records import TrackPlace
 from tests.tracing.events import Task, answer, faults, ran, start
 
 

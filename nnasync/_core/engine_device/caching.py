@@ -28,7 +28,8 @@ from nnasync._core.deferred import deferred
 from nnasync._core.model.description import ModelDescription, describe
 from nnasync._core.packages import version_of
 from nnasync._core.workers import contained
-from nnasync.engine.contract import CacheFiles, CachingEngine, Lowering, Plan
+from nnasync.device import Lowering
+from nnasync.engine.contract import CacheFiles, CachingEngine, Plan
 from nnasync.engine.problems import check_plan
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import (

@@ -13,8 +13,6 @@ from nnasync._core.engine_device.fast_state import FastState
 from nnasync.hal import Model, Priority
 from nnasync.scheduler import Estimate
 
-__all__ = ["Level", "PlanUsers", "has_loops"]
-
 
 class Level:
     """What executions of one priority have in common: the priority, and how long they take.

@@ -12,16 +12,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import OperandType, OperationType, Shape
 from nnasync.kernels.operation import Tensor
 
-__all__ = [
-    "Scope",
-    "booleans_of",
-    "broadcast",
-    "moved",
-    "numbers_of",
-    "reshape_to",
-    "shape_of_all",
-]
-
 Move = Callable[[Value], Value]
 
 

@@ -33,7 +33,8 @@ from nnasync.errors import InvalidArgument
 from nnasync.fences import Fence
 from nnasync.tracing import Instrument, Layer, Mark, Phase, Traced, Tracer
 from nnasync.tracing.instruments import Signal
-from nnasync.tracing.timeline import Span, Timeline
+from nnasync.tracing.records import Span
+from nnasync.tracing.timeline import Timeline
 
 LIMIT = 20_000
 """Records that wait to be asked for."""

@@ -15,7 +15,7 @@ from msgspec import Meta
 from nnasync._core.wire.messages import Message
 from nnasync.errors import GeneralFailure
 from nnasync.tracing import Layer, Phase
-from nnasync.tracing.timeline import Arrival, Departure, Record, Span, TrackPlace
+from nnasync.tracing.records import Arrival, Departure, Record, Span, TrackPlace
 
 MOST_RECORDS = 256
 """Of one answer."""

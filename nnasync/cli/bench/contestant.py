@@ -11,8 +11,6 @@ from nnasync import CompileOptions, Net, Runtime, now_ns
 from nnasync.errors import NNError
 from nnasync.hal import Array, ExecutionPreference, Model, Struct
 
-__all__ = ["Contestant", "Refusal", "Setting", "enter", "refusal_of"]
-
 Clock = Callable[[], int]
 
 

@@ -8,8 +8,6 @@ from nnasync import Fate, Report
 from nnasync.cli.bench.contestant import Contestant
 from nnasync.hal import Struct
 
-__all__ = ["Figures", "figures_of", "where"]
-
 
 class Figures(Struct, frozen=True):
     """What a contestant takes; durations in nanoseconds.

@@ -9,8 +9,6 @@ from nnasync.devices import EngineDevice, lowering_pin
 from nnasync.errors import NNError
 from nnasync.hal import ExecutionPreference, Model
 
-__all__ = ["lowering_settings"]
-
 
 async def lowering_settings(
     device: Device,

@@ -9,8 +9,6 @@ import anyio
 from nnasync.cli.bench.contestant import Contestant
 from nnasync.errors import NNError
 
-__all__ = ["run_rounds"]
-
 ROUNDS = 5
 LATENCY_SHARE = 0.6
 SETTLE_S = 0.02

@@ -7,8 +7,6 @@ import os
 from nnasync import now_ns
 from nnasync.hal import Struct
 
-__all__ = ["Busy", "CpuMeter"]
-
 
 class Busy(Struct):
     """Shares between 0 and 1, of all cores that this process may use together."""

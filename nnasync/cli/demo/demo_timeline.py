@@ -17,8 +17,6 @@ from nnasync.cli.recognition import NONE, answers
 from nnasync.hal import Priority, Struct
 from nnasync.streaming import Outcome
 
-__all__ = ["Digit", "TimelineLane", "Said", "DemoTimeline", "best_window", "timeline_of"]
-
 
 class TimelineLane(Struct):
     """One row of the timeline.

@@ -11,9 +11,6 @@ from nnasync import now_ns
 from nnasync.errors import Refused
 from nnasync.hal import Array
 
-__all__ = ["LowLoad"]
-
-
 _IN_FLIGHT = 2
 
 

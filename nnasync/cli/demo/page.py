@@ -9,8 +9,6 @@ import msgspec
 from nnasync.cli.demo.demo_timeline import DemoTimeline
 from nnasync.cli.demo.picture import COLORS, LOST, RIGHT
 
-__all__ = ["html"]
-
 _PLACE = "/*TIMELINE*/"
 
 

@@ -11,8 +11,6 @@ import numpy as np
 from nnasync.cli.demo.demo_timeline import DemoTimeline, TimelineLane
 from nnasync.hal import Array, Priority
 
-__all__ = ["COLORS", "LOST", "draw"]
-
 COLORS = {Priority.HIGH: "#e07a1f", Priority.MEDIUM: "#2878b5", Priority.LOW: "#9aa8b0"}
 LOST = "#d7263d"
 RIGHT = "#3a9d5d"

@@ -36,8 +36,6 @@ from nnasync.errors import NNError
 from nnasync.hal import Array, Model, Priority, Struct
 from nnasync.streaming import Stage, StreamStatistics
 
-__all__ = ["NETWORKS", "DemoOptions", "Recording", "DemoStatus", "DemoView", "play"]
-
 NETWORKS = {
     Priority.HIGH: "words",
     Priority.MEDIUM: "digits",

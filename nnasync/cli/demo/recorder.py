@@ -7,8 +7,6 @@ from collections import deque
 from nnasync.hal import Struct
 from nnasync.tracing import Instrument, Traced
 
-__all__ = ["INLINE", "DemoJob", "DemoPiece", "DemoRecorder"]
-
 INLINE = -1
 """Job number of an execution that ran inline and was never queued."""
 

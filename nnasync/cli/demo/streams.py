@@ -30,20 +30,6 @@ from nnasync.streaming import (
     video_file,
 )
 
-__all__ = [
-    "FRAME_RATE_HZ",
-    "HOP",
-    "SAMPLE_RATE_HZ",
-    "Hearing",
-    "StreamMark",
-    "Seeing",
-    "audio_stage",
-    "data_file",
-    "limited",
-    "read_truth",
-    "video_stage",
-]
-
 SAMPLE_RATE_HZ = 16000
 HOP = 160
 HOP_NS = HOP * 1_000_000_000 // SAMPLE_RATE_HZ

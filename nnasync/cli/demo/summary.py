@@ -18,8 +18,6 @@ from nnasync.cli.text import table
 from nnasync.hal import Struct
 from nnasync.streaming import StreamStatistics
 
-__all__ = ["Summary", "judged", "summarize", "text"]
-
 _MARGIN_HOPS = 30
 
 

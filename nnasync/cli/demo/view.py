@@ -9,8 +9,6 @@ from nnasync.cli.recognition import NONE
 from nnasync.hal import Array
 from nnasync.streaming import StreamStatistics
 
-__all__ = ["PlainView", "RichView"]
-
 
 class PlainView:
     """One line a second."""

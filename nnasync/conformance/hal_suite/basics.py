@@ -28,8 +28,6 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["basics"]
-
 GROUP = "basics"
 
 

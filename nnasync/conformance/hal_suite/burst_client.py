@@ -22,8 +22,6 @@ from nnasync.errors import InvalidArgument
 from nnasync.fences import Fence
 from nnasync.hal import NOT_AVAILABLE, ErrorStatus, Memory, Model, Request
 
-__all__ = ["Client", "Sense", "message_of", "sense_of"]
-
 _FIRST_SLOT = 3
 _SERIAL = 1_000
 _encode = msgspec.msgpack.Encoder().encode

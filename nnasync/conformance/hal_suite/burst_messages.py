@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Change", "changes"]
-
 Change = tuple[str, bytes]
 """What was done to a message, and what it is now."""
 

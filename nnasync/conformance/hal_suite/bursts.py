@@ -20,8 +20,6 @@ from nnasync.errors import InvalidArgument, NNError, ResourceExhaustedTransient
 from nnasync.hal import ErrorStatus, Timing
 from nnasync.memory import Pool
 
-__all__ = ["bursts"]
-
 GROUP = "bursts"
 _MANGLED_SUBJECTS = 3
 """How many subjects have their messages mangled: those of others have the same form."""

@@ -9,8 +9,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["SuiteCacheFiles", "Handles", "append", "flip", "truncate"]
-
 Handles = tuple[Sequence[int], Sequence[int]]
 """Descriptors of the model cache and of the data cache."""
 

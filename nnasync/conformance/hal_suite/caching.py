@@ -31,8 +31,6 @@ from nnasync.device import PreparedModel
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline, NNError
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, OperationType
 
-__all__ = ["caching"]
-
 GROUP = "caching"
 SEEDS = 10
 CHAIN_LENGTH = 100

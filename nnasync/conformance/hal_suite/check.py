@@ -9,8 +9,6 @@ from nnasync.conformance.trial import Fault, error_text
 from nnasync.errors import NNError
 from nnasync.hal import Struct
 
-__all__ = ["Check", "CheckResult", "Skipped", "CheckVerdict", "refused"]
-
 
 class CheckVerdict(enum.Enum):
     """How a check came out."""

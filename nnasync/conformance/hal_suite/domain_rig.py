@@ -34,8 +34,6 @@ from nnasync.hal import (
 from nnasync.kernels import Tensor
 from nnasync.memory import Pool
 
-__all__ = ["FORMS", "Domain", "TensorForm", "pool_of", "two_outputs"]
-
 SHAPE = (2, 3)
 
 

@@ -10,8 +10,6 @@ from nnasync.conformance.hal_suite.domain_rig import Domain, TensorForm
 from nnasync.errors import InvalidArgument
 from nnasync.hal import BufferDesc, BufferRole, OperandType, Shape
 
-__all__ = ["illegal_allocations"]
-
 Act = Callable[[Domain], Awaitable[None]]
 
 

@@ -25,8 +25,6 @@ from nnasync.errors import GeneralFailure, InvalidArgument, NNError, OutputInsuf
 from nnasync.hal import Array, DataLocation, Request, RequestArgument, Shape
 from nnasync.memory import Pool
 
-__all__ = ["domains"]
-
 GROUP = "memory domains"
 PATHS = (Path.ASYNC, Path.SYNC, Path.FENCED, Path.BURST)
 _RACERS = 8

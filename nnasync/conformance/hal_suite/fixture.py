@@ -23,8 +23,6 @@ from nnasync.hal import (
     Timing,
 )
 
-__all__ = ["PATHS", "Bench", "Ready", "check_timing", "refusal"]
-
 PATHS = (Path.ASYNC, Path.SYNC, Path.BURST, Path.FENCED)
 """The paths of a prepared model."""
 

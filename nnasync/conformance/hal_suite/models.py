@@ -11,8 +11,6 @@ from nnasync.device import Device
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference, Priority
 
-__all__ = ["models"]
-
 GROUP = "models"
 _OF_PREPARING = ("preference", "priority")
 

@@ -19,8 +19,6 @@ from nnasync.errors import MissedDeadline
 from nnasync.hal import ExecutionConfig, Priority
 from nnasync.scheduler import at_ns
 
-__all__ = ["DEADLINES", "quality", "deadline_of"]
-
 GROUP = "quality of service"
 SHORT_NS = 5_000_000
 DEADLINES = ("now", "short", "unlimited")

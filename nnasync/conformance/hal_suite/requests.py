@@ -17,8 +17,6 @@ from nnasync.conformance.trial import Fault, error_text
 from nnasync.errors import InvalidArgument, NNError, OutputInsufficientSize
 from nnasync.hal import DataLocation, Request, RequestArgument
 
-__all__ = ["requests"]
-
 GROUP = "requests"
 Malformed = tuple[str, Request]
 

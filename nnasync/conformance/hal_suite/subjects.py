@@ -20,8 +20,6 @@ from nnasync.conformance.random_graphs import Size, generate, generated_operatio
 from nnasync.hal import Array, ChannelQuant, Model, OperandType, OperationType, Shape
 from nnasync.kernels import Tensor
 
-__all__ = ["case_of", "chain", "endless_loop", "random_models", "subjects"]
-
 _QUANT8 = OperandType.TENSOR_QUANT8_ASYMM
 _SIGNED8 = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 

@@ -26,8 +26,6 @@ from nnasync.device import Device
 from nnasync.errors import MissedDeadline
 from nnasync.hal import Struct
 
-__all__ = ["GROUPS", "SuitePlan", "run_checks", "run_on", "run_suite"]
-
 LIMIT_S = 60.0
 """A device that needs longer for one check hangs."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from nnasync.conformance.hal_suite.check import CheckResult, CheckVerdict
 from nnasync.hal import Struct
 
-__all__ = ["GroupCounts", "SuiteReport"]
-
 
 class GroupCounts(Struct, frozen=True):
     """Numbers of checks by verdict."""

@@ -17,8 +17,6 @@ from nnasync.conformance.random_graphs.operands import QUANTIZED
 from nnasync.hal import Array, OperandType, OperationType
 from nnasync.kernels import OPERATIONS
 
-__all__ = ["Form", "float_twin", "in_form", "quantized"]
-
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 _FLOAT32 = OperandType.TENSOR_FLOAT32
 _EXACT = frozenset(

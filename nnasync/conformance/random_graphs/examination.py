@@ -34,8 +34,6 @@ from nnasync.errors import GeneralFailure, MissedDeadline
 from nnasync.hal import Array, ExecutionResult, Struct
 from nnasync.kernels.facts import CriterionClass
 
-__all__ = ["LIMIT_S", "REFERENCE", "Examination", "GraphVerdict", "examine"]
-
 REFERENCE = "nnasync-reference"
 _GRAPHS = (CriterionClass.SMALL_GRAPH, CriterionClass.LARGE_GRAPH)
 """Criteria of graphs, which are judged by the reference itself, and so are parts of them."""

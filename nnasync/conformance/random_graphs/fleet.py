@@ -23,8 +23,6 @@ from nnasync.conformance.random_graphs.inspector import operation_names, saved_g
 from nnasync.conformance.random_graphs.worker_messages import Order, OrderResult, WorkerAssignment
 from nnasync.errors import GeneralFailure
 
-__all__ = ["ANSWER_LIMIT_S", "run_fleet"]
-
 ANSWER_LIMIT_S = 300.0
 """A process that needs longer for one graph, shrinking included, hangs."""
 WORKER = ("-m", "nnasync.conformance.random_graphs.graph_worker")

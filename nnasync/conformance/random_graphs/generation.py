@@ -19,8 +19,6 @@ from nnasync.errors import GeneralFailure, InvalidArgument
 from nnasync.hal import OperandType, OperationType, Struct
 from nnasync.kernels import OPERATIONS, Signature
 
-__all__ = ["KINDS", "Menu", "Size", "generate", "generated_operations", "menu_of"]
-
 _WIDE = GraphLimits(dimension=1000, elements=10_000)
 _NARROW = GraphLimits(dimension=10, elements=10_000)
 _ATTEMPTS = 200

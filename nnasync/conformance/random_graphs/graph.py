@@ -31,8 +31,6 @@ from nnasync.hal import (
 from nnasync.kernels import Tensor
 from nnasync.kernels.facts import CriterionClass
 
-__all__ = ["RandomGraph", "GraphOperand", "Origin", "graph_of", "model_of"]
-
 
 class Origin(enum.Enum):
     """Where the value of an operand comes from."""

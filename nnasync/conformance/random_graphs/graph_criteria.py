@@ -20,8 +20,6 @@ from nnasync.hal import Array, OperandType, Operation, OperationType
 from nnasync.kernels import OPERATIONS
 from nnasync.kernels.facts import CriterionClass
 
-__all__ = ["class_criterion", "criterion_class", "difference", "first_fault"]
-
 _SMALL = 5
 """Graphs of more operations than one and up to this are small."""
 

@@ -22,8 +22,6 @@ from nnasync.conformance.random_graphs.inspector import Inspector
 from nnasync.conformance.random_graphs.team import TEAM, TeamEngine
 from nnasync.conformance.random_graphs.worker_messages import Order, WorkerAssignment
 
-__all__ = ["main"]
-
 _orders = msgspec.json.Decoder(Order)
 
 

@@ -19,8 +19,6 @@ from nnasync.conformance.trial import error_text
 from nnasync.device import Device
 from nnasync.errors import NNError
 
-__all__ = ["Inspector", "operation_names", "saved_graph"]
-
 
 class Inspector:
     """Examines graphs on one device, and makes those that fail small."""

@@ -13,15 +13,6 @@ import numpy as np
 from nnasync import hal
 from nnasync.hal import Array, OperandType, Shape
 
-__all__ = [
-    "FLOATS",
-    "LARGEST_SCALE",
-    "PLAIN_TYPES",
-    "QUANTIZED",
-    "Property",
-    "random_values",
-]
-
 FLOATS = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 QUANTIZED = (
     OperandType.TENSOR_QUANT8_ASYMM,

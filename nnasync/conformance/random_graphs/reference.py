@@ -24,15 +24,6 @@ from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ExecutionPreference, OperationType, Shape
 from nnasync.kernels import OPERATIONS, NotConstant, Tensor
 
-__all__ = [
-    "MAX_OUTPUT_BYTES",
-    "evaluate",
-    "evaluate_as_far_as_possible",
-    "execute",
-    "outputs_of",
-    "strict",
-]
-
 MAX_OUTPUT_BYTES = 1 << 20
 """Memory for an output whose shape only the run tells."""
 _PATTERN = 0xA5

@@ -15,8 +15,6 @@ from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.kernels.facts import CriterionClass
 
-__all__ = ["load_graph", "save_graph"]
-
 _INPUT = "input_{}"
 _CRITERIA = "criteria"
 

@@ -19,8 +19,6 @@ from nnasync.errors import ModelError
 from nnasync.hal import Array, ChannelQuant, OperationType
 from nnasync.kernels import OPERATIONS
 
-__all__ = ["Fails", "shrink"]
-
 Fails = Callable[[RandomGraph], Awaitable[bool]]
 """Whether a graph still fails in the way that is looked into."""
 

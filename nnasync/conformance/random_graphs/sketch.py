@@ -29,8 +29,6 @@ from nnasync.errors import GeneralFailure
 from nnasync.hal import Array, ChannelQuant, Shape, Struct
 from nnasync.kernels import Operation, Signature, Tensor
 
-__all__ = ["GraphLimits", "Pick", "Quantization", "Sampler", "Sketch", "TooLarge"]
-
 T = TypeVar("T")
 Quantization = tuple[float, int]
 """Scale and zero point."""

@@ -19,8 +19,6 @@ from nnasync.conformance.random_graphs.graph import model_of
 from nnasync.device import Device
 from nnasync.errors import NNError
 
-__all__ = ["survey"]
-
 _ROUNDS = 4
 _FIRST = 1_000_000
 """Seeds of these models, divided by the number of operations, are from here on."""

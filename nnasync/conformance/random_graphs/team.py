@@ -25,8 +25,6 @@ from nnasync.hal import (
     Model,
 )
 
-__all__ = ["TEAM", "TeamEngine"]
-
 TEAM = "all"
 """Name of the device that is all of them together."""
 

@@ -6,8 +6,6 @@ from nnasync.conformance.random_graphs.examination import GraphVerdict
 from nnasync.conformance.random_graphs.generation import Menu, Size
 from nnasync.hal import Struct
 
-__all__ = ["WorkerAssignment", "Order", "OrderResult"]
-
 
 class WorkerAssignment(Struct, frozen=True):
     """What a worker is for, said first: a device, and where to save graphs that fail.

@@ -14,8 +14,6 @@ from nnasync.kernels.operation import Arguments, Kernel, Parameter, Step, Tensor
 from nnasync.kernels.steps import Call, sequence
 from nnasync.kernels.uniform import FLOATS, same_shape, signatures
 
-__all__ = ["CUMSUM"]
-
 _TYPES = {**FLOATS, OperandType.TENSOR_INT32: HalVersion.V1_2}
 
 

@@ -21,8 +21,6 @@ from nnasync.streaming.graph.stages import CallNode, Queued
 from nnasync.streaming.item import Item
 from nnasync.streaming.stage import Policy
 
-__all__ = ["BatchNode", "JoinMode", "JoinNode", "RateNode", "UnbatchNode", "WindowNode"]
-
 JoinMode = Literal["nearest", "latest", "interpolated"]
 
 _MARGIN_NS = 2_000_000

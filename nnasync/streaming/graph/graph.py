@@ -47,8 +47,6 @@ from nnasync.streaming.graph.stages import (
 from nnasync.streaming.item import Item
 from nnasync.streaming.stage import Policy
 
-__all__ = ["Graph", "GraphAccount", "Stream"]
-
 
 class GraphAccount(Struct, frozen=True):
     """Where the items of a graph are, by the names of its stages; `str` of it is a table."""

@@ -17,8 +17,6 @@ from nnasync.errors import InvalidArgument
 from nnasync.streaming.account import Entry, Ledger, Outcome
 from nnasync.streaming.item import Item
 
-__all__ = ["Context", "ErrorPolicy", "Inlet", "Node", "Signal"]
-
 logger = logging.getLogger(__name__)
 
 ErrorPolicy = Literal["item", "stream", "graph"]

@@ -22,16 +22,6 @@ from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
 from nnasync.streaming.item import Item
 from nnasync.streaming.stage import Policy
 
-__all__ = [
-    "CallNode",
-    "FilterNode",
-    "FunctionNode",
-    "OutputNode",
-    "Queued",
-    "SourceNode",
-    "SplitNode",
-]
-
 _SMOOTHING = 0.2
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, MutableMapping
 
-__all__ = ["FOLDER", "find_configuration"]
-
 FOLDER = "/usr/share/alsa"
 """Where distributions keep it."""
 

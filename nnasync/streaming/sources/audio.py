@@ -24,8 +24,6 @@ from nnasync.streaming.sources.alsa import find_configuration
 from nnasync.streaming.sources.media import import_av, opened
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 
-__all__ = ["audio_file", "microphone"]
-
 
 def audio_file(
     path: str | os.PathLike[str],

@@ -9,8 +9,6 @@ from typing import Any
 from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError
 from nnasync.streaming.blocking_reader import Reading, readable
 
-__all__ = ["import_av", "opened"]
-
 
 def import_av() -> Any:
     """The PyAV package; where it is missing, InvalidArgument with the line that installs it."""

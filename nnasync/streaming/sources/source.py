@@ -9,8 +9,6 @@ from typing import Any, Protocol, Self
 from nnasync.streaming.item import Item
 from nnasync.streaming.pacing import Pacer
 
-__all__ = ["LiveSource", "RecordedSource"]
-
 
 class _Pulled(Protocol):
     """The input of a source: pairs of a time in nanoseconds and the data."""
@@ -120,4 +118,5 @@ class Generated:
         return self._position_ns(index), await data if isinstance(data, Awaitable) else data
 
     async def aclose(self) -> None:
+        """Make nothing any more."""
         self._count = 0

@@ -11,8 +11,6 @@ from nnasync.streaming.item import Pace
 from nnasync.streaming.pacing import Pacer
 from nnasync.streaming.sources.source import Generated, RecordedSource
 
-__all__ = ["synthetic"]
-
 
 def synthetic(
     make: Callable[[int], Any | Awaitable[Any]],

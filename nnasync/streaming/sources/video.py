@@ -16,8 +16,6 @@ from nnasync.streaming.pacing import Pacer
 from nnasync.streaming.sources.media import opened
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 
-__all__ = ["camera", "video_file"]
-
 PixelFormat = Literal["gray", "rgb24"]
 Size = tuple[int, int]
 

@@ -7,8 +7,6 @@ from typing import Any
 from nnasync._core.drivers.onnxruntime.lowering.emitter import package
 from nnasync.errors import GeneralFailure
 
-__all__ = ["check_file"]
-
 _INPUTS = {"QLinearSigmoid": 5, "QLinearLeakyRelu": 5}
 """Operators of which ONNX Runtime reads the last input without looking whether it is there."""
 

@@ -27,7 +27,7 @@ from nnasync._core.wire.span_forms import Spans, arrivals, departures, records_o
 from nnasync.errors import BadState, InvalidArgument, NNError
 from nnasync.fences import Fence
 from nnasync.tracing import Layer, Mark, Phase, Tracer
-from nnasync.tracing.timeline import Record, TrackPlace
+from nnasync.tracing.records import Record, TrackPlace
 
 if TYPE_CHECKING:
     from nnasync._core.drivers.service.link import ControlCall, Link

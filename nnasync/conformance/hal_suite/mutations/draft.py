@@ -20,8 +20,6 @@ from nnasync.hal import (
     Subgraph,
 )
 
-__all__ = ["MAIN", "Draft", "Mutant", "places", "subgraph_of"]
-
 MAIN = -1
 """The place of the main subgraph; that of a referenced one is its index."""
 

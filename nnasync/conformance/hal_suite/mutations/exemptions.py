@@ -12,8 +12,6 @@ from collections.abc import Collection, Mapping
 from nnasync import hal
 from nnasync.hal import OperandType, Operation, OperationType, Subgraph
 
-__all__ = ["may_lack_input", "may_lack_output", "may_take_int32", "types_are_free"]
-
 _TENSORS = frozenset(type for type in OperandType if not hal.is_scalar(type))
 _FLOATS = frozenset({OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16})
 _BYTES = frozenset({OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED})

@@ -16,18 +16,6 @@ from nnasync.hal import (
     OperandType,
 )
 
-__all__ = [
-    "UNKNOWN_OPERAND_TYPES",
-    "consumers",
-    "lifetimes",
-    "listed_lifetimes",
-    "other_types",
-    "ranks",
-    "scales",
-    "unknown_types",
-    "zero_points",
-]
-
 UNKNOWN_OPERAND_TYPES = (-1, max(OperandType, key=lambda t: t % OperandType.OEM) + 1, 9_999, 10_002)
 """Before the first type, after the last one, before and after those of OEMs."""
 

@@ -16,18 +16,6 @@ from nnasync.hal import (
     Priority,
 )
 
-__all__ = [
-    "UNKNOWN_OPERATION_TYPES",
-    "extra_inputs",
-    "extra_outputs",
-    "indices",
-    "lacking_inputs",
-    "lacking_outputs",
-    "preferences",
-    "priorities",
-    "unknown_operations",
-]
-
 UNKNOWN_OPERATION_TYPES = (
     -1,
     max(type for type in OperationType if type != OperationType.OEM_OPERATION) + 1,

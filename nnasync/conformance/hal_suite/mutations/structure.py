@@ -10,14 +10,6 @@ from nnasync.conformance.hal_suite.mutations.draft import Draft, Mutant, subgrap
 from nnasync.conformance.hal_suite.mutations.exemptions import may_lack_input, may_lack_output
 from nnasync.hal import Model, OperandLifeTime, Operation, Subgraph
 
-__all__ = [
-    "lacking_operands",
-    "lacking_operations",
-    "orders",
-    "second_writers",
-    "unwritten",
-]
-
 
 def orders(model: Model, place: int) -> Iterator[Mutant]:
     """Operations moved before one whose result they read, or behind one that reads theirs."""

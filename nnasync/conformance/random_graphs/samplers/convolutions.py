@@ -14,8 +14,6 @@ from nnasync.conformance.random_graphs.samplers.movement import divisors, layout
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperandType, OperationType, PaddingScheme
 
-__all__ = ["SAMPLERS"]
-
 _LARGEST_FILTER = 5
 _LARGEST_STRIDE = 3
 _SCHEMES = (PaddingScheme.SAME, PaddingScheme.VALID)

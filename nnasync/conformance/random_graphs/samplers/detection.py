@@ -15,8 +15,6 @@ from nnasync.conformance.random_graphs.samplers.movement import layout
 from nnasync.conformance.random_graphs.sketch import Pick, Quantization, Sampler
 from nnasync.hal import Array, OperationType, Shape
 
-__all__ = ["SAMPLERS"]
-
 _STEP = 0.125
 _MARGIN = 0.99
 """Boxes end that far before their limits, so that rounding to float16 leaves them inside."""

@@ -12,8 +12,6 @@ from nnasync.conformance.random_graphs.sketch import Pick, Sampler, TooLarge
 from nnasync.hal import OperandType, OperationType, Shape
 from nnasync.kernels import Operation
 
-__all__ = ["SAMPLERS", "activation", "any_tensor", "broadcast", "not_too_fine", "usual"]
-
 _ACTIVATIONS = (0, 0, 0, 1, 2, 3)
 _MAX_ALPHA = 2.0
 _FINEST = 64

@@ -12,8 +12,6 @@ from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperandType, OperationType, Shape
 
-__all__ = ["SAMPLERS", "axis", "divisors", "layout", "random_axis"]
-
 _MOST_PARTS = 5
 _MOST_PADDING = 3
 _MOST_REPEATS = 3

@@ -11,8 +11,6 @@ from nnasync import hal
 from nnasync.conformance.random_graphs.sketch import Pick, Quantization, Sampler
 from nnasync.hal import OperandType, OperationType, Shape, Struct
 
-__all__ = ["SAMPLERS"]
-
 _ACTIVATIONS = (0, 1, 3, 4, 6)
 """NONE, RELU, RELU6, TANH and SIGMOID."""
 _LARGEST = 10

@@ -9,8 +9,6 @@ from nnasync.conformance.random_graphs.samplers.movement import axis, layout, ra
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperationType
 
-__all__ = ["SAMPLERS"]
-
 
 def _reduction(pick: Pick) -> None:
     """Some dimensions, in any order, perhaps one of them twice or counted from behind."""

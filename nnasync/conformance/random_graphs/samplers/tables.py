@@ -12,8 +12,6 @@ from nnasync.conformance.random_graphs.samplers.elementwise import any_tensor
 from nnasync.conformance.random_graphs.sketch import Pick, Sampler
 from nnasync.hal import OperationType
 
-__all__ = ["SAMPLERS"]
-
 _MOST_LOOKUPS = 16
 _MOST_BITS = 32
 _DENSE, _FORMS = 2, (1, 2, 3)

@@ -9,8 +9,6 @@ from nnasync._core.drivers.onnxruntime.lowering.emitter import Emitter
 from nnasync._core.drivers.onnxruntime.lowering.windows import Lower
 from nnasync.hal import Array, OperationType
 
-__all__ = ["LOWERINGS"]
-
 _TANH = 4
 _GATES = (0, 3, 1, 2)
 """Input, output, forget and cell gate, where the HAL has input, forget, cell and output."""
