@@ -26,7 +26,6 @@ from nnasync.engine.contract import Plan as Plan
 from nnasync.engine.contract import Target as Target
 from nnasync.engine.contract import deliver as deliver
 from nnasync.engine.contract import fit as fit
-from nnasync.engine.late import LateEngine as LateEngine
 from nnasync.engine.problems import problems as problems
 from nnasync.tracing import Layer as Layer
 from nnasync.tracing import Phase as Phase
@@ -35,9 +34,9 @@ from nnasync.tracing import span as span
 if TYPE_CHECKING:
     from nnasync._core.model import fingerprint as fingerprint
     from nnasync._core.validation import operand_value as operand_value
-    from nnasync.engine.reading import Argument as Argument
-    from nnasync.engine.reading import arguments as arguments
-    from nnasync.engine.reading import resolved as resolved
+    from nnasync._core.validation.reading import Argument as Argument
+    from nnasync._core.validation.reading import arguments as arguments
+    from nnasync._core.validation.reading import resolved as resolved
 
 __all__ = [
     "Argument",
@@ -47,7 +46,6 @@ __all__ = [
     "Engine",
     "EngineBase",
     "Given",
-    "LateEngine",
     "LateFiles",
     "Layer",
     "Lowering",
@@ -70,10 +68,10 @@ __all__ = [
 __getattr__ = names(
     __name__,
     {
-        "Argument": "reading",
-        "arguments": "reading",
+        "Argument": "nnasync._core.validation.reading",
+        "arguments": "nnasync._core.validation.reading",
         "fingerprint": "nnasync._core.model",
         "operand_value": "nnasync._core.validation",
-        "resolved": "reading",
+        "resolved": "nnasync._core.validation.reading",
     },
 )

@@ -144,27 +144,46 @@ class Plan(Protocol):
         return
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """What a driver author writes; see `drivers/cpu` for a complete one.
+class EngineBase(Protocol):
+    """The members of `Engine` that have defaults; engines inherit it."""
 
-    `EngineBase` has the members that may be left out.
-    """
-
-    tries_ahead: bool
+    extensions: tuple[Extension, ...] = ()
+    """Vendor extensions that are supported in full."""
+    concurrency: int = 0
+    """How many executions of one plan may run at once; 0 means any number."""
+    tries_ahead: bool = False
     """Whether plans may be run on arbitrary inputs before their first execution, to measure them.
 
     Such a run must be harmless, and end soon after an abort.
     """
-
-    caches_late: bool
+    caches_late: bool = False
     """Whether plans may replace their cache files when more of them is compiled."""
-
-    loads_in_ms: float
+    loads_in_ms: float = 0.0
     """About how long the import of its packages and the compiling of a small model take.
 
     A model that was never compiled before first runs on the engine that is ready soonest.
     """
+
+    def why_not(self, model: Model) -> Sequence[str | None] | None:
+        """For each operation of the main subgraph a short reason why it is not supported.
+
+        None means that it is supported, or that no reason is known. Reports and errors show it as
+        "MUL: the reason".
+        """
+        return None
+
+    def get_ready(self) -> None:
+        """Import slow dependencies; called on its own thread while files are read."""
+        return
+
+    def loading_ns(self) -> int:
+        """How long that import took in this process."""
+        return 0
+
+
+@runtime_checkable
+class Engine(EngineBase, Protocol):
+    """What a driver author writes."""
 
     @property
     def name(self) -> str:
@@ -182,58 +201,11 @@ class Engine(Protocol):
     def capabilities(self) -> Capabilities:
         """Performance figures, as ratios to the reference."""
 
-    @property
-    def extensions(self) -> tuple[Extension, ...]:
-        """Vendor extensions that are supported in full."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many executions of one plan may run at once; 0 means any number."""
-
     def supported_operations(self, model: Model) -> list[bool]:
         """For each operation of the main subgraph, whether this engine can run it."""
 
-    def why_not(self, model: Model) -> Sequence[str | None] | None:
-        """For each operation of the main subgraph a short reason why it is not supported.
-
-        None means that it is supported, or that no reason is known. Reports and errors show it as
-        "MUL: the reason".
-        """
-
-    def get_ready(self) -> None:
-        """Import slow dependencies; called on its own thread while files are read."""
-
-    def loading_ns(self) -> int:
-        """How long that import took in this process."""
-
     def compile(self, model: Model, preference: ExecutionPreference) -> Plan:
         """Compile a whole model; raises the typed error that says why not."""
-
-
-class EngineBase:
-    """The members of `Engine` that an engine may leave out; engines inherit it."""
-
-    extensions: tuple[Extension, ...] = ()
-    """Vendor extensions that are supported in full."""
-    concurrency: int = 0
-    """How many executions of one plan may run at once; 0 means any number."""
-    tries_ahead: bool = False
-    """Whether plans may be run on arbitrary inputs before their first execution."""
-    caches_late: bool = False
-    """Whether plans may replace their cache files later."""
-    loads_in_ms: float = 0.0
-    """About how long it takes until a model is ready."""
-
-    def why_not(self, model: Model) -> Sequence[str | None] | None:
-        """Say nothing."""
-        return None
-
-    def get_ready(self) -> None:
-        """Import nothing."""
-
-    def loading_ns(self) -> int:
-        """Nothing was imported."""
-        return 0
 
 
 @runtime_checkable

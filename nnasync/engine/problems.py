@@ -9,41 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from nnasync.engine.contract import BoundCall, CachingEngine, Engine, EngineBase, Plan
+from nnasync.engine.contract import (
+    BoundCall,
+    CachingEngine,
+    Engine,
+    EngineBase,
+    LoweringEngine,
+    Plan,
+)
 from nnasync.errors import GeneralFailure, InvalidArgument
 
 T = TypeVar("T")
 
 
-def _members(contract: type[Any]) -> tuple[str, ...]:
-    names = {*dir(contract), *getattr(contract, "__annotations__", ())}
-    return tuple(sorted(name for name in names if not name.startswith("_")))
+_CONTRACTS = Engine, CachingEngine, LoweringEngine, Plan, BoundCall
+_DATA = {
+    name
+    for contract in _CONTRACTS
+    for name in (*dir(contract), *contract.__annotations__)
+    if not callable(getattr(contract, name, None))
+}
+"""Members that are no methods."""
 
 
-_ENGINE = _members(Engine)
-_CACHING = tuple(name for name in _members(CachingEngine) if name not in _ENGINE)
-_LOWERING = ("cores", "lowerings")
+def _members(contract: type[Any], *others: str) -> tuple[str, ...]:
+    return tuple(name for name in dir(contract) if not name.startswith("_") and name not in others)
+
+
 _OPTIONAL = _members(EngineBase)
-_REQUIRED = tuple(name for name in _ENGINE if name not in _OPTIONAL)
+_REQUIRED = _members(Engine, *_OPTIONAL)
+_CACHING = _members(CachingEngine, *dir(Engine))
+_LOWERING = ("cores", "lowerings")
 _INHERIT = " (engines inherit it from EngineBase)"
 _PLAN, _CALL = _members(Plan), _members(BoundCall)
-_DATA = frozenset(
-    (
-        "cache_files",
-        "caches_late",
-        "loads_in_ms",
-        "capabilities",
-        "concurrency",
-        "cores",
-        "extensions",
-        "name",
-        "reads_given",
-        "tries_ahead",
-        "type",
-        "version",
-    )
-)
-"""Members that should be methods and are not."""
 
 
 def problems(engine: object) -> tuple[str, ...]:

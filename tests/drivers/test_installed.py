@@ -22,7 +22,7 @@ from nnasync._core.drivers import (
     late,
 )
 from nnasync._core.drivers.null import NullEngine
-from nnasync.engine import LateEngine
+from nnasync._core.engine_device.late import LateEngine
 from nnasync.errors import InvalidArgument
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"

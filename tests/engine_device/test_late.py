@@ -13,8 +13,9 @@ from nnasync._core.clock import Watchdog
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device.late import LateEngine
 from nnasync._core.workers import Workers
-from nnasync.engine import Engine, LateEngine, Lowering
+from nnasync.engine import Engine, Lowering
 from nnasync.hal import DeviceType, ExecutionPreference, Model
 from nnasync.tracing import Tracer
 from tests.engine_device.rig import PATIENCE_S

@@ -47,7 +47,7 @@ class Lowered(ReferenceEngine):
     name = "lowered"
     type = DeviceType.ACCELERATOR
     concurrency = 2
-    extensions = (Extension("com.acme.x"),)
+    extensions: tuple[Extension, ...] = (Extension("com.acme.x"),)
 
     def __init__(self) -> None:
         super().__init__()

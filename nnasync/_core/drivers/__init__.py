@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from nnasync._core.drivers.entry_points import DriverOffer, Made, make, make_target, offers
+from nnasync._core.engine_device.late import LateEngine
 from nnasync._core.packages import is_importable, version_of
-from nnasync.engine import Engine, LateEngine
+from nnasync.engine import Engine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import DeviceType, Struct
 

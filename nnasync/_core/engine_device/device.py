@@ -17,12 +17,12 @@ from nnasync._core.clock import Deadline
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device.caching import Compiled, Descriptors, PlanFiles, Replace, Restored
 from nnasync._core.engine_device.fast_state import FastState
+from nnasync._core.engine_device.late import LateEngine
 from nnasync._core.engine_device.prepared import EnginePreparedModel
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
 from nnasync.device import Buffer, Lowering, PreparedModel
 from nnasync.engine.contract import CacheFiles, CachingEngine, Engine, LoweringEngine, Plan
-from nnasync.engine.late import LateEngine
 from nnasync.engine.problems import check_plan
 from nnasync.errors import (
     DeviceUnavailable,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from nnasync import hal
-from nnasync.engine.reading import resolved
+from nnasync._core.validation.reading import resolved
 from nnasync.hal import Model, OperandLifeTime
 
 

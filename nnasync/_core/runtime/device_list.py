@@ -21,11 +21,12 @@ from nnasync._core.drivers import (
     late,
 )
 from nnasync._core.engine_device import EngineDevice
+from nnasync._core.engine_device.late import LateEngine
 from nnasync._core.runtime.options import Options
 from nnasync._core.runtime.shutdown import close_device
 from nnasync._core.workers import Workers
 from nnasync.device import Device
-from nnasync.engine import Engine, LateEngine
+from nnasync.engine import Engine
 from nnasync.engine.problems import check_engine, seems_engine
 from nnasync.errors import InvalidArgument, NNError
 from nnasync.hal import Model, version_name

@@ -11,12 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from nnasync import hal
-from nnasync._core.validation import (
-    find_operation,
-    operand_tensor,
-    read_operation,
-    subgraph_tensors,
-)
+from nnasync._core.validation.operations import find_operation, read_operation
+from nnasync._core.validation.tensors import operand_tensor, subgraph_tensors
 from nnasync.errors import ModelError
 from nnasync.extensions import operation_label
 from nnasync.hal import Array, Model, Operation, Struct
