@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from nnasync._core.formats.flatbuffer import fields
+from nnasync._core.formats.tflite_schema import OPERATORS, OPTIONS, TABLES, TENSOR_TYPES
 from nnasync.hal import Array, Shape, Struct
 
 Options = Mapping[str, int | float | bool]
@@ -23,6 +25,18 @@ _IDENTIFIER = b"TFL3"
 _FIRST_CODE_OF_ITS_OWN = 127
 """Operators from here on do not fit in the schema's first field for their number."""
 _ROOM_BYTES = 1 << 16
+_OPERATORS, _OPTIONS, _TYPES = OPERATORS.split(), OPTIONS.split(), TENSOR_TYPES.split()
+_WRITERS = {
+    "?": "Bool",
+    "b": "Int8",
+    "B": "Uint8",
+    "i": "Int32",
+    "I": "Uint32",
+    "q": "Int64",
+    "Q": "Uint64",
+    "f": "Float32",
+}
+"""What the builder calls the types of fields that are numbers; others lead to what they hold."""
 
 
 class FileTensor(Struct, frozen=True, eq=False):
@@ -101,16 +115,14 @@ class FileWriter:
         """The file, whose inputs and outputs are these tensors."""
         constants = [tensor.value for tensor in self.tensors if tensor.value is not None]
         size = sum(constant.nbytes + _ALIGNMENT for constant in constants)
-        schema = importlib.import_module("tflite")
         builder = importlib.import_module("flatbuffers").Builder(size + _ROOM_BYTES)
-        return _Packer(schema, builder).pack(self, inputs, outputs)
+        return _Packer(builder).pack(self, inputs, outputs)
 
 
 class _Packer:
     """Writes one file, backwards, as flatbuffers are."""
 
-    def __init__(self, schema: Any, builder: Any) -> None:
-        self._schema = schema
+    def __init__(self, builder: Any) -> None:
         self._builder = builder
 
     def pack(self, file: FileWriter, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
@@ -142,18 +154,21 @@ class _Packer:
         self._builder.Finish(model, _IDENTIFIER)
         return bytes(self._builder.Output())
 
-    def _table(self, name: str, **fields: Any) -> int:
+    def _table(self, name: str, **given: Any) -> int:
         """A table of the schema; its fields that are tables or vectors must have been written."""
-        getattr(self._schema, f"{name}Start")(self._builder)
-        for field, value in fields.items():
-            getattr(self._schema, f"{name}Add{field}")(self._builder, value)
-        offset: int = getattr(self._schema, f"{name}End")(self._builder)
+        known = fields(TABLES[name])
+        self._builder.StartObject(1 + max((slot for slot, _, _ in known.values()), default=-1))
+        for field, value in given.items():
+            slot, kind, default = known[field]
+            write = getattr(self._builder, f"Prepend{_WRITERS.get(kind, 'UOffsetTRelative')}Slot")
+            write(slot, value, default)
+        offset: int = self._builder.EndObject()
         return offset
 
     def _tensor(self, tensor: FileTensor, buffer: int) -> int:
-        fields: dict[str, Any] = {}
+        further: dict[str, Any] = {}
         if tensor.scales:
-            fields["Quantization"] = self._table(
+            further["Quantization"] = self._table(
                 "QuantizationParameters",
                 Scale=self._numbers(np.asarray(tensor.scales, np.float32)),
                 ZeroPoint=self._numbers(np.asarray(tensor.zero_points, np.int64)),
@@ -162,28 +177,28 @@ class _Packer:
         return self._table(
             "Tensor",
             Shape=self._numbers(np.asarray(tensor.shape, np.int32)),
-            Type=getattr(self._schema.TensorType, tensor.type),
+            Type=_TYPES.index(tensor.type),
             Buffer=buffer,
             IsVariable=tensor.is_variable,
-            **fields,
+            **further,
         )
 
     def _operator(self, operator: _Operator, code: int) -> int:
-        fields: dict[str, Any] = {
+        given: dict[str, Any] = {
             "OpcodeIndex": code,
             "Inputs": self._numbers(np.asarray(operator.inputs, np.int32)),
             "Outputs": self._numbers(np.asarray(operator.outputs, np.int32)),
         }
         if operator.intermediates:
             numbers = np.asarray(operator.intermediates, np.int32)
-            fields["Intermediates"] = self._numbers(numbers)
+            given["Intermediates"] = self._numbers(numbers)
         if operator.table:
-            fields["BuiltinOptions"] = self._table(operator.table, **operator.options)
-            fields["BuiltinOptionsType"] = getattr(self._schema.BuiltinOptions, operator.table)
-        return self._table("Operator", **fields)
+            given["BuiltinOptions"] = self._table(operator.table, **operator.options)
+            given["BuiltinOptionsType"] = _OPTIONS.index(operator.table)
+        return self._table("Operator", **given)
 
     def _code(self, name: str) -> int:
-        number = getattr(self._schema.BuiltinOperator, name)
+        number = _OPERATORS.index(name)
         return self._table(
             "OperatorCode",
             DeprecatedBuiltinCode=min(number, _FIRST_CODE_OF_ITS_OWN),

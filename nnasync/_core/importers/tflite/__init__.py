@@ -22,7 +22,6 @@ from nnasync._core.importers.description import SignatureDescription
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, Shapes, interface_of
 from nnasync._core.importers.tflite.metadata import ENTRY, read_metadata
-from nnasync._core.importers.tflite.operators import OPTIONS
 from nnasync._core.importers.tflite.tflite_file import File, read_file
 from nnasync._core.importers.tflite.wrapping import wrap as wrap_file
 from nnasync.errors import InvalidArgument, ModelError
@@ -123,7 +122,7 @@ def _read(path: _Path) -> tuple[Pool, File]:
     """A file in memory, and its parts, which are checked."""
     try:
         pool = Pool.from_file(path)
-        file = read_file(pool.view, OPTIONS)
+        file = read_file(pool.view)
         check(file)
     except InvalidArgument as error:
         raise ModelError(f"{os.fspath(path)}: {error}") from error

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nnasync._core.importers.tflite.tensor_values import labeled
-from nnasync._core.importers.tflite.tflite_file import File, Graph, TensorInfo
+from nnasync._core.importers.tflite.tflite_file import File, Graph, TensorInfo, labeled
 from nnasync.errors import ModelError
 
 _BYTES = {

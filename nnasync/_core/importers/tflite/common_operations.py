@@ -62,7 +62,6 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
             (*FLOATS, ("FLOAT32", "INT8"), ("INT8",)),
             _batch_matmul,
             refuse_nothing,
-            options="BatchMatMulOptions",
         ),
     ),
     "CUMSUM": (
@@ -70,13 +69,12 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
             (("FLOAT32", "INT32"), ("INT32",)),
             _cumulative_sum,
             _refuse_wide,
-            options="CumsumOptions",
         ),
     ),
     "ROUND": (Converter(FLOATS, _round, refuse_nothing),),
     "GELU": (
-        Converter(FLOATS, _gelu, refuse_nothing, options="GeluOptions"),
-        Converter((("UINT8",), ("INT8",)), _gelu_of_bytes, refuse_nothing, options="GeluOptions"),
+        Converter(FLOATS, _gelu, refuse_nothing),
+        Converter((("UINT8",), ("INT8",)), _gelu_of_bytes, refuse_nothing),
     ),
 }
 """What operations of `extensions.COMMON` take."""

@@ -59,6 +59,6 @@ def _refuse(graph: Graph, operator: OperatorInfo) -> str | None:
 
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "IF": (Converter((), _if, _refuse, options="IfOptions"),),
-    "WHILE": (Converter((), _while, _refuse, options="WhileOptions"),),
+    "IF": (Converter((), _if, _refuse),),
+    "WHILE": (Converter((), _while, _refuse),),
 }

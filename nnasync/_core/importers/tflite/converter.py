@@ -57,14 +57,12 @@ class Converter(Struct, frozen=True):
 
     INT64 counts as INT32; without `kinds` it takes any types. Outputs have the type of the first
     input unless `outputs` says otherwise.
-    `options` is the schema's name for the operator's parameters.
     """
 
     kinds: Kinds
     convert: Convert
     refuse: Refuse = refuse_fused
     outputs: tuple[str, ...] = ()
-    options: str = ""
 
     def takes(self, types: Sequence[str], results: set[str]) -> bool:
         """Whether it takes these types of inputs, "" where one is left out, and of outputs."""

@@ -187,19 +187,15 @@ def _cast(tensors: Tensors, operator: OperatorInfo) -> None:
         tensors.emit(operator, _T.CAST, [x])
 
 
-def _one(
-    kinds: Kinds, convert: Convert, options: str = "", outputs: tuple[str, ...] = ()
-) -> tuple[Converter, ...]:
-    return (Converter(kinds, convert, options=options, outputs=outputs),)
+def _one(kinds: Kinds, convert: Convert, outputs: tuple[str, ...] = ()) -> tuple[Converter, ...]:
+    return (Converter(kinds, convert, outputs=outputs),)
 
 
-def _either(
-    type: OperationType, kinds: Kinds, options: str = "", *further: Input
-) -> tuple[Converter, ...]:
+def _either(type: OperationType, kinds: Kinds, *further: Input) -> tuple[Converter, ...]:
     """A function that the HAL has for floats, of bytes through floats."""
     return (
-        Converter(kinds, _plain(type, *further), options=options),
-        Converter((("INT8",),), _through_floats(type, *further), options=options),
+        Converter(kinds, _plain(type, *further)),
+        Converter((("INT8",),), _through_floats(type, *further)),
     )
 
 
@@ -208,10 +204,10 @@ def _comparison(type: OperationType, kinds: Kinds = NUMBERS) -> tuple[Converter,
 
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "ADD": (Converter(NUMBERS, _arithmetic(_T.ADD), _refuse_wide, options="AddOptions"),),
-    "SUB": (Converter(NUMBERS, _arithmetic(_T.SUB), _refuse_wide, options="SubOptions"),),
-    "MUL": (Converter(NUMBERS, _arithmetic(_T.MUL), _refuse_wide, options="MulOptions"),),
-    "DIV": _one(FLOATS, _arithmetic(_T.DIV), "DivOptions"),
+    "ADD": (Converter(NUMBERS, _arithmetic(_T.ADD), _refuse_wide),),
+    "SUB": (Converter(NUMBERS, _arithmetic(_T.SUB), _refuse_wide),),
+    "MUL": (Converter(NUMBERS, _arithmetic(_T.MUL), _refuse_wide),),
+    "DIV": _one(FLOATS, _arithmetic(_T.DIV)),
     "FLOOR_DIV": (Converter((*FLOATS, *_INTEGERS), _floor_division, _refuse_wide),),
     "FLOOR_MOD": (Converter(_INTEGERS, _remainder, _refuse_wide),),
     "ADD_N": (Converter((*FLOATS, *_INTEGERS), _sum_of_all, _refuse_wide),),
@@ -238,9 +234,9 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
     "RELU_N1_TO_1": _one(PLAIN, _clamp(_T.RELU1)),
     "RELU6": _one(PLAIN, _clamp(_T.RELU6)),
     "RELU_0_TO_1": _one(FLOATS, _clamp_to_one),
-    "ELU": _either(_T.ELU, FLOATS, "", 1.0),
+    "ELU": _either(_T.ELU, FLOATS, 1.0),
     "PRELU": _one(PLAIN, _plain(_T.PRELU)),
-    "LEAKY_RELU": _one(FLOATS, _leaky, "LeakyReluOptions"),
+    "LEAKY_RELU": _one(FLOATS, _leaky),
     "EQUAL": _comparison(_T.EQUAL, _ANY),
     "NOT_EQUAL": _comparison(_T.NOT_EQUAL, _ANY),
     "LESS": _comparison(_T.LESS),

@@ -161,7 +161,6 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
             _softmax,
             refuse_nothing,
             ("INT16",),
-            "SoftmaxOptions",
         ),
     ),
     "SVDF": (
@@ -172,11 +171,8 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
             ),
             _svdf,
             _refuse_svdf,
-            options="SVDFOptions",
         ),
     ),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
-        Converter((_LSTM_KIND,), _lstm, _refuse_lstm, options="UnidirectionalSequenceLSTMOptions"),
-    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (Converter((_LSTM_KIND,), _lstm, _refuse_lstm),),
 }
 """What operations of `extensions.TFLITE` take, where the HAL has none for these types."""

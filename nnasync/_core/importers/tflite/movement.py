@@ -331,10 +331,8 @@ def _lookup_keys(tensors: Tensors, operator: OperatorInfo) -> None:
     tensors.define_all(operator, values)
 
 
-def _one(
-    kinds: Kinds, convert: Convert, options: str = "", outputs: tuple[str, ...] = ()
-) -> tuple[Converter, ...]:
-    return (Converter(kinds, convert, options=options, outputs=outputs),)
+def _one(kinds: Kinds, convert: Convert, outputs: tuple[str, ...] = ()) -> tuple[Converter, ...]:
+    return (Converter(kinds, convert, outputs=outputs),)
 
 
 def _indexed(kinds: Kinds) -> Kinds:
@@ -343,25 +341,23 @@ def _indexed(kinds: Kinds) -> Kinds:
 
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "RESHAPE": _one(_indexed(_ANY), _reshape, "ReshapeOptions"),
-    "SQUEEZE": _one(_MOVED, _squeeze, "SqueezeOptions"),
+    "RESHAPE": _one(_indexed(_ANY), _reshape),
+    "SQUEEZE": _one(_MOVED, _squeeze),
     "EXPAND_DIMS": _one(_indexed(_ANY), _expand),
     "TRANSPOSE": _one(_indexed(_MOVED), _with_tensors(_T.TRANSPOSE)),
-    "CONCATENATION": (
-        Converter(PLAIN, _concatenation, _refuse_activation, options="ConcatenationOptions"),
-    ),
-    "PACK": _one(PLAIN, _pack, "PackOptions"),
-    "UNPACK": _one(PLAIN, _unpack, "UnpackOptions"),
+    "CONCATENATION": (Converter(PLAIN, _concatenation, _refuse_activation),),
+    "PACK": _one(PLAIN, _pack),
+    "UNPACK": _one(PLAIN, _unpack),
     "SPLIT": tuple(Converter((("INT32", *kind),), _split, outputs=kind) for kind in NUMBERS),
     "SPLIT_V": _one(_indexed(NUMBERS), _split_unevenly),
     "SLICE": _one(_indexed(_ANY), _with_tensors(_T.SLICE)),
     "PAD": _one(_indexed(_MOVED), _with_tensors(_T.PAD)),
     "PADV2": _one(tuple((*kind, "INT32", *kind) for kind in PLAIN), _pad),
-    "MIRROR_PAD": _one(_indexed(_ANY), _mirror, "MirrorPadOptions"),
+    "MIRROR_PAD": _one(_indexed(_ANY), _mirror),
     "REVERSE_V2": _one(_indexed(_ANY), _reverse),
     "TILE": _one(_indexed(_ANY), _with_tensors(_T.TILE)),
     "BROADCAST_TO": _one(_indexed(_ANY), _broadcast),
-    "GATHER": _one(_indexed(_ANY), _gather, "GatherOptions"),
+    "GATHER": _one(_indexed(_ANY), _gather),
     "EMBEDDING_LOOKUP": (
         Converter(
             (("INT32", "FLOAT32"), ("INT32", "INT8"), ("INT32", "UINT8")),
@@ -378,11 +374,11 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
         ),
     ),
     "ONE_HOT": tuple(
-        Converter((("INT32", "INT32", *kind),), _one_hot, outputs=kind, options="OneHotOptions")
+        Converter((("INT32", "INT32", *kind),), _one_hot, outputs=kind)
         for kind in (*FLOATS, ("INT32",))
     ),
-    "DEPTH_TO_SPACE": _one(PLAIN, _blocks(_T.DEPTH_TO_SPACE), "DepthToSpaceOptions"),
-    "SPACE_TO_DEPTH": _one(PLAIN, _blocks(_T.SPACE_TO_DEPTH), "SpaceToDepthOptions"),
+    "DEPTH_TO_SPACE": _one(PLAIN, _blocks(_T.DEPTH_TO_SPACE)),
+    "SPACE_TO_DEPTH": _one(PLAIN, _blocks(_T.SPACE_TO_DEPTH)),
     "SPACE_TO_BATCH_ND": _one(_indexed(PLAIN), _to_batches),
     "BATCH_TO_SPACE_ND": _one(_indexed(PLAIN), _from_batches),
 }

@@ -45,9 +45,3 @@ OPERATORS: Mapping[str, tuple[Converter, ...]] = {
     for name in sorted({name for family in _FAMILIES for name in family.CONVERTERS})
 }
 """The converters of each operator; the first that takes its types is asked."""
-
-OPTIONS: Mapping[str, str] = {
-    name: next((each.options for each in converters if each.options), "")
-    for name, converters in OPERATORS.items()
-}
-"""The schema's table of parameters of each operator, "" for none."""

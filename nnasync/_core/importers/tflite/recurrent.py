@@ -173,19 +173,11 @@ _LSTM: Kinds = (
 )
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "LSTM": (Converter(_LSTM, _lstm, _refuse, options="LSTMOptions"),),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
-        Converter(_LSTM, _sequence_lstm, _refuse, options="UnidirectionalSequenceLSTMOptions"),
-    ),
-    "BIDIRECTIONAL_SEQUENCE_LSTM": (
-        Converter(FLOATS, _both_ways_lstm, _refuse, options="BidirectionalSequenceLSTMOptions"),
-    ),
-    "RNN": (Converter(_WEIGHTED, _rnn, _refuse, options="RNNOptions"),),
-    "UNIDIRECTIONAL_SEQUENCE_RNN": (
-        Converter(_WEIGHTED, _sequence_rnn, _refuse, options="SequenceRNNOptions"),
-    ),
-    "BIDIRECTIONAL_SEQUENCE_RNN": (
-        Converter(FLOATS, _both_ways_rnn, _refuse, options="BidirectionalSequenceRNNOptions"),
-    ),
-    "SVDF": (Converter(_WEIGHTED, _svdf, _refuse, options="SVDFOptions"),),
+    "LSTM": (Converter(_LSTM, _lstm, _refuse),),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (Converter(_LSTM, _sequence_lstm, _refuse),),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (Converter(FLOATS, _both_ways_lstm, _refuse),),
+    "RNN": (Converter(_WEIGHTED, _rnn, _refuse),),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": (Converter(_WEIGHTED, _sequence_rnn, _refuse),),
+    "BIDIRECTIONAL_SEQUENCE_RNN": (Converter(FLOATS, _both_ways_rnn, _refuse),),
+    "SVDF": (Converter(_WEIGHTED, _svdf, _refuse),),
 }

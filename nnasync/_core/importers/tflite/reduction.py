@@ -96,11 +96,11 @@ def _local_response(tensors: Tensors, operator: OperatorInfo) -> None:
 
 
 def _reducer(type: OperationType, kinds: Kinds) -> tuple[Converter, ...]:
-    return (Converter(_with_axes(kinds), _reduction(type), options="ReducerOptions"),)
+    return (Converter(_with_axes(kinds), _reduction(type)),)
 
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "MEAN": (Converter(_with_axes(PLAIN), _mean, options="ReducerOptions"),),
+    "MEAN": (Converter(_with_axes(PLAIN), _mean),),
     "SUM": _reducer(_T.REDUCE_SUM, FLOATS),
     "REDUCE_PROD": _reducer(_T.REDUCE_PROD, FLOATS),
     "REDUCE_MAX": _reducer(_T.REDUCE_MAX, PLAIN),
@@ -113,10 +113,8 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
         Converter((kind,), _largest, refuse_fused, (kind[0], "INT32"))
         for kind in _with_axes(NUMBERS)
     ),
-    "SOFTMAX": (Converter(PLAIN, _softmax, options="SoftmaxOptions"),),
+    "SOFTMAX": (Converter(PLAIN, _softmax),),
     "LOG_SOFTMAX": (Converter(FLOATS, _log_softmax),),
-    "L2_NORMALIZATION": (Converter(PLAIN, _unit_length, options="L2NormOptions"),),
-    "LOCAL_RESPONSE_NORMALIZATION": (
-        Converter(FLOATS, _local_response, options="LocalResponseNormalizationOptions"),
-    ),
+    "L2_NORMALIZATION": (Converter(PLAIN, _unit_length),),
+    "LOCAL_RESPONSE_NORMALIZATION": (Converter(FLOATS, _local_response),),
 }

@@ -111,7 +111,6 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
             tuple((*kind, "INT32") for kind in (*NUMBERS, *BOOLEANS)),
             _strided_slice,
             refuse_fused,
-            options="StridedSliceOptions",
         ),
     ),
 }

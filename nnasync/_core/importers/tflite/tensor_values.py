@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo, TensorInfo
+from nnasync._core.importers.tflite.tflite_file import Graph, OperatorInfo, TensorInfo, labeled
 from nnasync._core.model import ModelBuilder, Value
 from nnasync._core.model.control_flow import ControlFlow
 from nnasync._core.model.graph import Input, int32_array
@@ -389,11 +389,6 @@ def _per_channel(index: int, info: TensorInfo) -> Tensor:
         shape=info.shape,
         channel_quant=ChannelQuant(quantization.scales, quantization.dimension),
     )
-
-
-def labeled(index: int, info: TensorInfo) -> str:
-    """A tensor as it is called in messages."""
-    return f'tensor {index} "{info.name}"'
 
 
 def dequantized_numbers(info: TensorInfo, numbers: Array) -> Array:

@@ -1,23 +1,23 @@
-"""The parts of a TFLite file, read through the published schema into plain structs.
+"""The parts of a TFLite file, read by the published schema into plain structs.
 
-The schema package trusts its input: it follows any offset, and what goes wrong comes out as
-whatever Python makes of it. So nothing of it leaves this file. Everything is read once, in order,
-while `_where` keeps track of what is being read; every failure becomes a ModelError that says so. A
-budget bounds the work: an honest file is read about once, a hostile one may refer to the same bytes
-often.
+Everything is read once, in order, while `_where` keeps track of what is being read; every failure
+becomes a ModelError that says so. A budget bounds the work: an honest file is read about once, a
+hostile one may refer to the same bytes often.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
-import numpy as np
-
+from nnasync._core.formats.flatbuffer import BROKEN, Table, empty, fields, root, text
+from nnasync._core.formats.tflite_schema import (
+    OPERATORS,
+    OPTIONS,
+    PARAMETERS,
+    TABLES,
+    TENSOR_TYPES,
+)
 from nnasync.errors import ModelError
 from nnasync.hal import Shape, Struct
 
@@ -27,16 +27,7 @@ Option = int | float | bool | str | tuple[int, ...]
 _IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
 _TABLE_BYTES = 16
-_BROKEN = (
-    struct.error,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    TypeError,
-    ValueError,
-)
+_OPERATORS, _OPTIONS, _TYPES = OPERATORS.split(), OPTIONS.split(), TENSOR_TYPES.split()
 
 
 class Quantization(Struct, frozen=True):
@@ -67,6 +58,11 @@ class TensorInfo(Struct, frozen=True):
     def scales(self) -> tuple[float, ...]:
         """Its scales, none where it is not quantized."""
         return self.quantization.scales
+
+
+def labeled(index: int, info: TensorInfo) -> str:
+    """A tensor as it is called in messages."""
+    return f'tensor {index} "{info.name}"'
 
 
 class OperatorInfo(Struct, frozen=True):
@@ -114,87 +110,92 @@ class File(Struct, frozen=True):
     metadata: Mapping[str, tuple[int, int]]
 
 
-def read_file(data: memoryview, tables: Mapping[str, str]) -> File:
-    """The parts of a TFLite file; raises ModelError where the file is broken.
-
-    `tables` names the schema's table of options of each operator whose options matter.
-    """
+def read_file(data: memoryview) -> File:
+    """The parts of a TFLite file; raises ModelError where the file is broken."""
     if len(data) < 8 or bytes(data[4:8]) != _IDENTIFIER:
         raise ModelError(f'is not a TFLite file: bytes 4 to 8 are not "{_IDENTIFIER.decode()}"')
-    return _Reader(data, tables).read()
+    return _Reader(data).read()
 
 
-def _schema() -> ModuleType:
-    """The published schema; imported late, since its import takes longer than reading a file."""
-    import tflite
-
-    module: ModuleType = tflite
-    return module
+_KNOWN = {
+    name: fields(TABLES[name])
+    for name in (
+        "Model",
+        "OperatorCode",
+        "SubGraph",
+        "Tensor",
+        "QuantizationParameters",
+        "Operator",
+        "Buffer",
+        "Metadata",
+        "SignatureDef",
+        "TensorMap",
+    )
+}
+"""The fields of the tables that make up a file."""
 
 
 class _Reader:
-    def __init__(self, data: memoryview, tables: Mapping[str, str]) -> None:
+    def __init__(self, data: memoryview) -> None:
         self._data = data
-        self._tables = tables
-        self._start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
         self._budget = 2 * len(data) + 4096
         self._where = "header"
-        self._schema = _schema()
-        self._type_names = _names(self._schema.TensorType)
-        self._operator_names = _names(self._schema.BuiltinOperator)
 
     def read(self) -> File:
         try:
             return self._read()
-        except _BROKEN as error:
+        except BROKEN as error:
+            if isinstance(error, ModelError):
+                raise
             text = str(error) or type(error).__name__
             raise ModelError(f"is broken: {self._where}: {text}") from error
 
     def _read(self) -> File:
-        model = self._schema.Model.GetRootAs(self._data)
-        if model.Version() != _SCHEMA_VERSION:
-            raise ModelError(f"has schema version {model.Version()}, known is {_SCHEMA_VERSION}")
+        model = root(self._data, _KNOWN["Model"])
+        version = model.integer("Version")
+        if version != _SCHEMA_VERSION:
+            raise ModelError(f"has schema version {version}, known is {_SCHEMA_VERSION}")
         codes = [
-            self._operator_name(model.OperatorCodes(index))
-            for index in self._indices("operator code", model.OperatorCodesLength())
+            self._operator_name(code)
+            for code in self._tables(model, "OperatorCodes", "OperatorCode", "operator code")
         ]
         buffers = [
-            self._extent(model.Buffers(index))
-            for index in self._indices("buffer", model.BuffersLength())
+            self._extent(buffer) for buffer in self._tables(model, "Buffers", "Buffer", "buffer")
         ]
         graphs = [
-            self._graph(model.Subgraphs(index), codes, buffers)
-            for index in self._indices("subgraph", model.SubgraphsLength())
+            self._graph(graph, codes, buffers)
+            for graph in self._tables(model, "Subgraphs", "SubGraph", "subgraph")
         ]
         if not graphs:
             raise ModelError("has no subgraph")
         signatures = [
-            self._signature(model.SignatureDefs(index), graphs)
-            for index in self._indices("signature", model.SignatureDefsLength())
+            self._signature(signature, graphs)
+            for signature in self._tables(model, "SignatureDefs", "SignatureDef", "signature")
         ]
-        metadata = {}
-        for index in self._indices("metadata", model.MetadataLength()):
-            entry = model.Metadata(index)
-            metadata[self._text(entry.Name())] = buffers[entry.Buffer()]
+        metadata = {
+            self._text(entry, "Name"): buffers[entry.integer("Buffer")]
+            for entry in self._tables(model, "Metadata", "Metadata", "metadata")
+        }
         return File(tuple(graphs), tuple(signatures), metadata)
 
-    def _signature(self, signature: Any, graphs: Sequence[Graph]) -> SignatureInfo:
-        number = signature.SubgraphIndex()
+    def _signature(self, signature: Table, graphs: Sequence[Graph]) -> SignatureInfo:
+        number = signature.integer("SubgraphIndex")
         graph = graphs[number]
         return SignatureInfo(
-            name=self._text(signature.SignatureKey()),
+            name=self._text(signature, "SignatureKey"),
             graph=number,
             inputs=self._names(signature, "Inputs", graph.inputs),
             outputs=self._names(signature, "Outputs", graph.outputs),
         )
 
     def _names(
-        self, signature: Any, field: str, tensors: Sequence[int]
+        self, signature: Table, field: str, tensors: Sequence[int]
     ) -> tuple[tuple[str, int], ...]:
-        count = getattr(signature, f"{field}Length")()
-        self._charge(_TABLE_BYTES * count)
-        entries = [getattr(signature, field)(index) for index in range(count)]
-        found = tuple((self._text(entry.Name()), entry.TensorIndex()) for entry in entries)
+        self._charge(_TABLE_BYTES * signature.extent(field)[1])
+        found = tuple(
+            (self._text(entry, "Name"), entry.integer("TensorIndex"))
+            for entry in signature.tables(field, _KNOWN["TensorMap"])
+        )
         for name, tensor in found:
             if tensor not in tensors:
                 raise ModelError(
@@ -203,14 +204,18 @@ class _Reader:
                 )
         return found
 
-    def _graph(self, graph: Any, codes: Sequence[str], buffers: Sequence[tuple[int, int]]) -> Graph:
+    def _graph(
+        self, graph: Table, codes: Sequence[str], buffers: Sequence[tuple[int, int]]
+    ) -> Graph:
         tensors = [
-            self._tensor(graph.Tensors(index), buffers)
-            for index in self._indices("tensor", graph.TensorsLength())
+            self._tensor(tensor, buffers)
+            for tensor in self._tables(graph, "Tensors", "Tensor", "tensor")
         ]
         operators = [
-            self._operator(index, graph.Operators(index), codes, len(tensors))
-            for index in self._indices("operator", graph.OperatorsLength())
+            self._operator(index, operator, codes, len(tensors))
+            for index, operator in enumerate(
+                self._tables(graph, "Operators", "Operator", "operator")
+            )
         ]
         self._where = "subgraph inputs"
         inputs = self._tensor_indices(graph, "Inputs", len(tensors), optional=False)
@@ -223,36 +228,39 @@ class _Reader:
         if self._budget < 0:
             raise ModelError(f"is broken: {self._where}: parts of the file refer to it too often")
 
-    def _indices(self, what: str, count: int) -> Iterator[int]:
-        """The numbers below `count`, each announced before it is read."""
+    def _tables(self, table: Table, field: str, kind: str, what: str) -> Iterator[Table]:
+        """The tables of a list, each announced before it is read."""
         self._where = f"{what}s"
-        self._charge(_TABLE_BYTES * count)
-        for index in range(count):
+        self._charge(_TABLE_BYTES * table.extent(field)[1])
+        self._where = f"{what} 0"
+        for index, entry in enumerate(table.tables(field, _KNOWN[kind])):
             self._where = f"{what} {index}"
-            yield index
+            yield entry
+            self._where = f"{what} {index + 1}"
 
-    def _vector(self, table: Any, field: str, itemsize: int = 4) -> list[Any]:
-        count = getattr(table, f"{field}Length")()
-        self._charge(itemsize * count)
-        return getattr(table, f"{field}AsNumpy")().tolist() if count else []
+    def _vector(self, table: Table, field: str, itemsize: int = 4) -> tuple[Any, ...]:
+        self._charge(itemsize * table.extent(field)[1])
+        return table.numbers(field)
 
-    def _text(self, raw: bytes | None) -> str:
-        self._charge(len(raw or b""))
-        return (raw or b"").decode("utf-8", "replace")
+    def _bytes(self, table: Table, field: str) -> bytes:
+        self._charge(table.extent(field)[1])
+        return table.bytes(field)
 
-    def _operator_name(self, code: Any) -> str:
-        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        name = self._operator_names.get(number, f"operator {number}")
-        return f"CUSTOM {self._text(code.CustomCode())}" if name == "CUSTOM" else name
+    def _text(self, table: Table, field: str) -> str:
+        return text(self._bytes(table, field))
 
-    def _extent(self, buffer: Any) -> tuple[int, int]:
+    def _operator_name(self, code: Table) -> str:
+        number = max(code.integer("BuiltinCode"), code.integer("DeprecatedBuiltinCode"))
+        name = _named(_OPERATORS, number, "operator")
+        return f"CUSTOM {self._text(code, 'CustomCode')}" if name == "CUSTOM" else name
+
+    def _extent(self, buffer: Table) -> tuple[int, int]:
         """Offset and length of a buffer's bytes in the file."""
-        offset, length = buffer.Offset(), buffer.Size()
+        offset, length = buffer.integer("Offset"), buffer.integer("Size")
         if offset <= 1:
-            length = buffer.DataLength()
+            offset, length = buffer.extent("Data")
             if not length:
                 return (0, 0)
-            offset = buffer.DataAsNumpy().__array_interface__["data"][0] - self._start
         if offset + length > len(self._data):
             raise ModelError(
                 f"is broken: {self._where}: has bytes {offset} to {offset + length} of a file of "
@@ -260,39 +268,41 @@ class _Reader:
             )
         return (offset, length)
 
-    def _tensor(self, tensor: Any, buffers: Sequence[tuple[int, int]]) -> TensorInfo:
-        shape = tuple(self._vector(tensor, "Shape"))
-        if any(n < 0 for n in shape):
+    def _tensor(self, tensor: Table, buffers: Sequence[tuple[int, int]]) -> TensorInfo:
+        shape = self._vector(tensor, "Shape")
+        if shape and min(shape) < 0:
             raise ModelError(f"is broken: {self._where}: has shape {list(shape)}")
-        offset, length = buffers[tensor.Buffer()]
+        offset, length = buffers[tensor.integer("Buffer")]
         signature = self._vector(tensor, "ShapeSignature")
         if len(signature) != len(shape):
-            signature = list(shape)
+            signature = shape
         return TensorInfo(
-            name=self._text(tensor.Name()),
-            type=self._type_names.get(tensor.Type(), f"type {tensor.Type()}"),
+            name=self._text(tensor, "Name"),
+            type=_named(_TYPES, tensor.integer("Type"), "type"),
             shape=shape,
-            quantization=self._quantization(tensor.Quantization()),
-            is_variable=tensor.IsVariable(),
+            quantization=self._quantization(
+                tensor.table("Quantization", _KNOWN["QuantizationParameters"])
+            ),
+            is_variable=bool(tensor.number("IsVariable")),
             offset=offset,
             length=length,
             open_shape=tuple(n if s >= 0 else 0 for n, s in zip(shape, signature, strict=True)),
-            is_sparse=tensor.Sparsity() is not None,
+            is_sparse=tensor.table("Sparsity", {}) is not None,
         )
 
-    def _quantization(self, quantization: Any) -> Quantization:
+    def _quantization(self, quantization: Table | None) -> Quantization:
         if quantization is None:
             return Quantization()
         return Quantization(
-            scales=tuple(self._vector(quantization, "Scale")),
-            zero_points=tuple(self._vector(quantization, "ZeroPoint", 8)),
-            dimension=quantization.QuantizedDimension(),
+            scales=self._vector(quantization, "Scale"),
+            zero_points=self._vector(quantization, "ZeroPoint", 8),
+            dimension=quantization.integer("QuantizedDimension"),
         )
 
     def _operator(
-        self, index: int, operator: Any, codes: Sequence[str], tensors: int
+        self, index: int, operator: Table, codes: Sequence[str], tensors: int
     ) -> OperatorInfo:
-        name = codes[operator.OpcodeIndex()]
+        name = codes[operator.integer("OpcodeIndex")]
         self._where = f"operator {index} ({name})"
         return OperatorInfo(
             index=index,
@@ -301,13 +311,13 @@ class _Reader:
             outputs=self._tensor_indices(operator, "Outputs", tensors, optional=False),
             options=self._options(operator, name),
             intermediates=self._tensor_indices(operator, "Intermediates", tensors, optional=True),
-            custom_options=bytes(self._vector(operator, "CustomOptions", 1)),
+            custom_options=self._bytes(operator, "CustomOptions"),
         )
 
     def _tensor_indices(
-        self, table: Any, field: str, count: int, *, optional: bool
+        self, table: Table, field: str, count: int, *, optional: bool
     ) -> tuple[int, ...]:
-        indices = tuple(self._vector(table, field))
+        indices = self._vector(table, field)
         for index in indices:
             if not (-1 if optional else 0) <= index < count:
                 raise ModelError(
@@ -315,57 +325,26 @@ class _Reader:
                 )
         return indices
 
-    def _options(self, operator: Any, name: str) -> dict[str, Option]:
-        expected = self._tables.get(name, "")
+    def _options(self, operator: Table, name: str) -> dict[str, Option]:
+        """All parameters of an operator, with the schema's defaults."""
+        expected = PARAMETERS.get(name, "")
         if not expected:
             return {}
-        kind = operator.BuiltinOptionsType()
-        table = operator.BuiltinOptions()
-        if kind and (kind != getattr(self._schema.BuiltinOptions, expected) or table is None):
+        known = fields(TABLES[expected])
+        kind = operator.integer("BuiltinOptionsType")
+        table = operator.table("BuiltinOptions", known)
+        if kind and (_named(_OPTIONS, kind, "") != expected or table is None):
             raise ModelError(f"is broken: {self._where}: its options are not {expected}")
-        options = getattr(self._schema, expected)
-        if not kind:
-            return self._fields(expected, options.GetRootAs(_empty_table()))
-        read = options()
-        read.Init(table.Bytes, table.Pos)
-        return self._fields(expected, read)
+        if not kind or table is None:
+            table = empty(known)
+        return {field: self._option(table, field, type) for field, (_, type, _) in known.items()}
 
-    def _fields(self, name: str, table: Any) -> dict[str, Option]:
-        """All parameters in a table of options, with the schema's defaults."""
-        found: dict[str, Option] = {}
-        for field in _field_names(name):
-            if hasattr(table, f"{field}AsNumpy"):
-                found[field] = tuple(self._vector(table, field))
-            else:
-                value = getattr(table, field)()
-                is_text = value is None or isinstance(value, bytes)
-                found[field] = self._text(value) if is_text else value
-        return found
+    def _option(self, table: Table, field: str, type: str) -> Option:
+        if type == "text":
+            return self._text(table, field)
+        return self._vector(table, field) if type.startswith("*") else table.number(field)
 
 
-@functools.cache
-def _field_names(table: str) -> tuple[str, ...]:
-    """The fields of a table of the schema: a class with a method for each, and some others."""
-    kind: Any = getattr(_schema(), table)
-    ends = ("AsNumpy", "Length", "IsNone", "HasIdentifier")
-    return tuple(
-        name
-        for name in vars(kind)
-        if name[0] != "_"
-        and name != "Init"
-        and not name.startswith("GetRootAs")
-        and not name.endswith(ends)
-    )
-
-
-@functools.cache
-def _empty_table() -> bytes:
-    """A table in which nothing is stated, so that every field has its default."""
-    builder: Any = importlib.import_module("flatbuffers").Builder(16)
-    builder.StartObject(0)
-    builder.Finish(builder.EndObject())
-    return bytes(builder.Output())
-
-
-def _names(enumeration: Any) -> dict[int, str]:
-    return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
+def _named(names: Sequence[str], number: int, kind: str) -> str:
+    """The name of a number; where the schema has none, the number and what it is of."""
+    return names[number] if 0 <= number < len(names) else f"{kind} {number}"

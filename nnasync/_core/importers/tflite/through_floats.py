@@ -91,11 +91,9 @@ def _with_axes(kinds: Kinds) -> Kinds:
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
     "ABS": (Converter(_SIGNED, _through(_absolute), refuse_nothing),),
     "LOG_SOFTMAX": (Converter(_BOTH, _through(_log_softmax), refuse_nothing),),
-    "SUM": (
-        Converter(_with_axes(_BOTH), _through(_sum), refuse_nothing, options="ReducerOptions"),
-    ),
-    "DIV": (Converter((("UINT8",),), _through(_quotient, 2), refuse_fused, options="DivOptions"),),
+    "SUM": (Converter(_with_axes(_BOTH), _through(_sum), refuse_nothing),),
+    "DIV": (Converter((("UINT8",),), _through(_quotient, 2), refuse_fused),),
     "SQUARED_DIFFERENCE": (Converter(_SIGNED, _through(_squared_difference, 2), refuse_nothing),),
-    "LEAKY_RELU": (Converter(_BOTH, _leaky, _refuse_slope, options="LeakyReluOptions"),),
+    "LEAKY_RELU": (Converter(_BOTH, _leaky, _refuse_slope),),
 }
 """What comes behind the converters for floats."""

@@ -68,8 +68,8 @@ def finish_variables(tensors: Tensors) -> None:
 
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "VAR_HANDLE": (Converter((), _handle, refuse_nothing, options="VarHandleOptions"),),
-    "CALL_ONCE": (Converter((), _once, refuse_nothing, options="CallOnceOptions"),),
+    "VAR_HANDLE": (Converter((), _handle, refuse_nothing),),
+    "CALL_ONCE": (Converter((), _once, refuse_nothing),),
     "ASSIGN_VARIABLE": (Converter((), _assign, refuse_nothing),),
     "READ_VARIABLE": (Converter((), _read, refuse_nothing),),
 }

@@ -182,10 +182,8 @@ def _window(operator: OperatorInfo) -> list[Input]:
 _RESIZED: Kinds = tuple((kind[0], "INT32") for kind in PLAIN)
 
 CONVERTERS: dict[str, tuple[Converter, ...]] = {
-    "CONV_2D": (Converter(_WEIGHTED, _convolution, _refuse_convolution, options="Conv2DOptions"),),
-    "DEPTHWISE_CONV_2D": (
-        Converter(_WEIGHTED, _depthwise, _refuse_convolution, options="DepthwiseConv2DOptions"),
-    ),
+    "CONV_2D": (Converter(_WEIGHTED, _convolution, _refuse_convolution),),
+    "DEPTHWISE_CONV_2D": (Converter(_WEIGHTED, _depthwise, _refuse_convolution),),
     "TRANSPOSE_CONV": (
         *(
             Converter(
@@ -193,31 +191,19 @@ CONVERTERS: dict[str, tuple[Converter, ...]] = {
                 _transpose_convolution,
                 _refuse_transpose_convolution,
                 outputs=(type,),
-                options="TransposeConvOptions",
             )
             for type in ("FLOAT32", "UINT8", "INT8")
         ),
     ),
-    "FULLY_CONNECTED": (
-        Converter(
-            _WEIGHTED, _fully_connected, _refuse_fully_connected, options="FullyConnectedOptions"
-        ),
-    ),
-    "AVERAGE_POOL_2D": (
-        Converter(PLAIN, _pool(OperationType.AVERAGE_POOL_2D), options="Pool2DOptions"),
-    ),
-    "MAX_POOL_2D": (Converter(PLAIN, _pool(OperationType.MAX_POOL_2D), options="Pool2DOptions"),),
-    "L2_POOL_2D": (Converter(FLOATS, _pool(OperationType.L2_POOL_2D), options="Pool2DOptions"),),
-    "RESIZE_BILINEAR": (
-        Converter(
-            _RESIZED, _resize(OperationType.RESIZE_BILINEAR), options="ResizeBilinearOptions"
-        ),
-    ),
+    "FULLY_CONNECTED": (Converter(_WEIGHTED, _fully_connected, _refuse_fully_connected),),
+    "AVERAGE_POOL_2D": (Converter(PLAIN, _pool(OperationType.AVERAGE_POOL_2D)),),
+    "MAX_POOL_2D": (Converter(PLAIN, _pool(OperationType.MAX_POOL_2D)),),
+    "L2_POOL_2D": (Converter(FLOATS, _pool(OperationType.L2_POOL_2D)),),
+    "RESIZE_BILINEAR": (Converter(_RESIZED, _resize(OperationType.RESIZE_BILINEAR)),),
     "RESIZE_NEAREST_NEIGHBOR": (
         Converter(
             _RESIZED,
             _resize(OperationType.RESIZE_NEAREST_NEIGHBOR),
-            options="ResizeNearestNeighborOptions",
         ),
     ),
 }

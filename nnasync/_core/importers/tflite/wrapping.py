@@ -10,8 +10,13 @@ import numpy as np
 from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
 from nnasync._core.formats.whole import State, WholePort, whole
 from nnasync._core.importers.tflite.interface import Interface
-from nnasync._core.importers.tflite.tensor_values import labeled
-from nnasync._core.importers.tflite.tflite_file import File, Graph, OperatorInfo, TensorInfo
+from nnasync._core.importers.tflite.tflite_file import (
+    File,
+    Graph,
+    OperatorInfo,
+    TensorInfo,
+    labeled,
+)
 from nnasync.errors import ModelError
 from nnasync.extensions import LITERT
 from nnasync.hal import Model, OperandType, Shape

@@ -1,0 +1,134 @@
+"""Flatbuffers of a schema that is known, read where they lie, whatever is in them.
+
+A table is an index of places, and its fields lie behind these. Offsets in a file may be anything:
+each place is checked against the end before it is read, and offsets that count from the start of a
+file cannot point before it. What is broken raises ValueError, or `struct.error`, which `BROKEN`
+has; nothing here bounds how often the parts of a file refer to each other, which is the reader's.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator, Mapping
+
+Number = int | float | bool
+Field = tuple[int, str, Number]
+"""Its number in the table, its type, and the value that it has where none is stated."""
+
+BROKEN = (struct.error, ArithmeticError, LookupError, MemoryError, ValueError)
+"""What reading raises where a file is broken."""
+
+_MOST_FIELDS = 64
+"""No table here has more fields; of an index that claims to have more, the rest is not read."""
+
+_offset = struct.Struct("<I").unpack_from
+_back = struct.Struct("<i").unpack_from
+_size = struct.Struct("<H").unpack_from
+_plain = {letter: struct.Struct(f"<{letter}") for letter in "?bBhHiIqQfd"}
+
+
+@functools.cache
+def fields(text: str) -> Mapping[str, Field]:
+    """The fields of a table, written in their order as `Name:type=default`; "-" is none.
+
+    A type is a letter of the module struct, with a star for a list of them, or a word for what is
+    no number.
+    """
+    found: dict[str, Field] = {}
+    for slot, each in enumerate(text.split()):
+        name, _, rest = each.partition(":")
+        kind, _, default = rest.partition("=")
+        if kind == "?":
+            found[name] = slot, kind, default == "1"
+        elif kind:
+            found[name] = slot, kind, float(default or 0) if kind in "fd" else int(default or 0)
+    return found
+
+
+def root(data: memoryview, known: Mapping[str, Field]) -> Table:
+    """The table that a file begins with."""
+    (place,) = _offset(data, 0)
+    return Table(data, place, known)
+
+
+class Table:
+    """One table; `known` are its fields by name."""
+
+    __slots__ = ("_data", "_known", "_place", "_places")
+
+    def __init__(self, data: memoryview, place: int, known: Mapping[str, Field]) -> None:
+        self._data = data
+        self._place = place
+        self._known = known
+        (back,) = _back(data, place)
+        index = place - back
+        if index < 0:
+            raise ValueError("a table's index lies before the data")
+        count = min(max(0, (_size(data, index)[0] - 4) // 2), _MOST_FIELDS)
+        self._places: tuple[int, ...] = struct.unpack_from(f"<{count}H", data, index + 4)
+
+    def _field(self, slot: int) -> int:
+        """Where a field is, 0 where it is not stated."""
+        offset = self._places[slot] if slot < len(self._places) else 0
+        return self._place + offset if offset else 0
+
+    def _target(self, name: str) -> int:
+        """What the offset in a field leads to, 0 where it is not stated."""
+        place = self._field(self._known[name][0])
+        return place + int(_offset(self._data, place)[0]) if place else 0
+
+    def extent(self, name: str) -> tuple[int, int]:
+        """Where the elements of a list begin, and how many there are."""
+        start = self._target(name)
+        return (start + 4, int(_offset(self._data, start)[0])) if start else (0, 0)
+
+    def number(self, name: str) -> Number:
+        """A field that is a number."""
+        slot, kind, default = self._known[name]
+        place = self._field(slot)
+        value: Number = _plain[kind].unpack_from(self._data, place)[0] if place else default
+        return value
+
+    def integer(self, name: str) -> int:
+        """A field that is an integer."""
+        return int(self.number(name))
+
+    def numbers(self, name: str) -> tuple[Number, ...]:
+        """A field that is a list of numbers."""
+        start, count = self.extent(name)
+        letter = self._known[name][1][1:]
+        if start + count * _plain[letter].size > len(self._data):
+            raise ValueError(f"a list of {count} numbers reaches beyond the end")
+        return struct.unpack_from(f"<{count}{letter}", self._data, start)
+
+    def bytes(self, name: str) -> bytes:
+        """A field that is a text, or a list of bytes."""
+        start, count = self.extent(name)
+        if start + count > len(self._data):
+            raise ValueError(f"a text of {count} bytes reaches beyond the end")
+        return bytes(self._data[start : start + count])
+
+    def table(self, name: str, known: Mapping[str, Field]) -> Table | None:
+        """A field that is a table, None where it is not stated."""
+        place = self._target(name)
+        return Table(self._data, place, known) if place else None
+
+    def tables(self, name: str, known: Mapping[str, Field]) -> Iterator[Table]:
+        """A field that is a list of tables, read as they are asked for."""
+        start, count = self.extent(name)
+        for place in range(start, start + 4 * count, 4):
+            yield Table(self._data, place + int(_offset(self._data, place)[0]), known)
+
+
+def text(raw: bytes) -> str:
+    """A text; what is no UTF-8 in it is replaced."""
+    return raw.decode("utf-8", "replace")
+
+
+def empty(known: Mapping[str, Field]) -> Table:
+    """A table in which nothing is stated, so that every field has its default."""
+    return Table(memoryview(_EMPTY), 4, known)
+
+
+_EMPTY = struct.pack("<HHi", 4, 4, 4)

@@ -1,0 +1,90 @@
+"""Flatbuffers are read as they were written; what is broken is refused, whatever it is."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnasync._core.formats.flatbuffer import BROKEN, Table, empty, fields, root, text
+
+KNOWN = fields("Count:i=7 Ratio:f Is:? - Name:text Sizes:*h Part:table Parts:tables")
+numbers = st.integers(-(2**15), 2**15 - 1)
+
+
+def written(count: int, name: str, sizes: list[int], parts: list[int]) -> bytes:
+    """A table as the published package writes it, with tables in it."""
+    builder: Any = flatbuffers.Builder(64)
+    offsets = []
+    for part in parts:
+        builder.StartObject(8)
+        builder.PrependInt32Slot(0, part, 7)
+        offsets.append(builder.EndObject())
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    vector = builder.EndVector()
+    label, list_ = builder.CreateString(name), builder.CreateNumpyVector(np.array(sizes, np.int16))
+    builder.StartObject(8)
+    builder.PrependInt32Slot(0, count, 7)
+    builder.PrependUOffsetTRelativeSlot(4, label, 0)
+    builder.PrependUOffsetTRelativeSlot(5, list_, 0)
+    if offsets:
+        builder.PrependUOffsetTRelativeSlot(6, offsets[0], 0)
+    builder.PrependUOffsetTRelativeSlot(7, vector, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+def everything(table: Table, depth: int = 2) -> tuple[Any, ...]:
+    part = table.table("Part", KNOWN) if depth else None
+    return (
+        *(table.number(name) for name in ("Count", "Ratio", "Is")),
+        text(table.bytes("Name")),
+        table.numbers("Sizes"),
+        None if part is None else part.number("Count"),
+        [each.number("Count") for each in table.tables("Parts", KNOWN)],
+    )
+
+
+@given(numbers, st.text(max_size=9), st.lists(numbers, max_size=5), st.lists(numbers, max_size=3))
+def test_what_was_written_is_read(
+    count: int, name: str, sizes: list[int], parts: list[int]
+) -> None:
+    found = everything(root(memoryview(written(count, name, sizes, parts)), KNOWN))
+    first = parts[0] if parts else None
+    assert found == (count, 0.0, False, name, tuple(sizes), first, parts)
+
+
+def test_a_table_without_anything_has_the_defaults() -> None:
+    assert everything(empty(KNOWN)) == (7, 0.0, False, "", (), None, [])
+
+
+@given(
+    st.data(),
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=6),
+)
+def test_damage_is_refused_or_read_as_something_else(
+    data: st.DataObject, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(written(3, "name", [1, 2, 3], [5, 6]))
+    for place, value in changes:
+        content[place % len(content)] = value
+    del content[data.draw(st.integers(4, len(content))) :]
+    try:
+        everything(root(memoryview(content), KNOWN))
+    except BROKEN:
+        pass
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_places_beyond_the_end_are_refused(place: int) -> None:
+    content = bytearray(written(3, "name", [1], []))
+    struct.pack_into("<I", content, place, 0xFFFFFFF0)
+    with pytest.raises(BROKEN):
+        everything(root(memoryview(content), KNOWN))
