@@ -169,6 +169,11 @@ class Ledger:
         self._pending.add(entry)
         return entry
 
+    def lost(self, outcome: Outcome, count: int) -> None:
+        """Enter items that were lost before anybody could submit them, such as by a source."""
+        self._submitted += count
+        self._buckets[outcome] += count
+
     def close(self) -> None:
         """Settle all pending items as cancelled and accept no more."""
         self._closed = True

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from nnasync.hal import Priority, Struct
+from nnasync.streaming.account import Outcome
+
+TakeLosses = Callable[[], Mapping[Outcome, int]]
+"""What a source lost since this was called last, by outcome; sources may have it as a method."""
 
 Pace = Literal["real-time", "fast"]
 """Whether the items of a recording come when they would have come live, or as fast as possible."""

@@ -19,7 +19,7 @@ from nnasync.errors import Cancelled, InvalidArgument, MissedDeadline
 from nnasync.hal import Priority
 from nnasync.streaming.account import Entry, Outcome
 from nnasync.streaming.graph.node import Context, ErrorPolicy, Node, Signal
-from nnasync.streaming.item import Item
+from nnasync.streaming.item import Item, TakeLosses
 from nnasync.streaming.stage import Policy
 
 _SMOOTHING = 0.2
@@ -40,6 +40,7 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(context, name, on_error)
         self._source = source
+        self._take_losses: TakeLosses | None = getattr(source, "take_losses", None)
         self._budget_ns = budget_ns
         self._priority = priority
 
@@ -49,6 +50,7 @@ class SourceNode(Node):
             async for item in self._source:
                 if self._is_over:
                     break
+                self._count_losses()
                 await self.put(self._dressed(item))
         except Exception as error:
             await self.fail(None, None, error)
@@ -57,7 +59,13 @@ class SourceNode(Node):
             if close is not None:
                 with anyio.CancelScope(shield=True):
                     await close()
+            self._count_losses()
         await self.finish()
+
+    def _count_losses(self) -> None:
+        if self._take_losses is not None:
+            for outcome, count in self._take_losses().items():
+                self.ledger.lost(outcome, count)
 
     def _dressed(self, item: Item) -> Item:
         if not isinstance(item, Item):

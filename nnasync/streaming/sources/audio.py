@@ -21,7 +21,9 @@ from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
 from nnasync.streaming.sources.alsa import find_configuration
-from nnasync.streaming.sources.media import import_av, opened
+from nnasync.streaming.sources.hops import Hops, check_hop
+from nnasync.streaming.sources.media import end_of, opened
+from nnasync.streaming.sources.media_clock import MediaClock
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
 
 
@@ -43,7 +45,7 @@ def audio_file(
     `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises
     DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
-    _check(rate_hz, hop)
+    check_hop(rate_hz, hop)
     name = os.fspath(path)
     reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     is_wav = Path(name).suffix.lower() == ".wav" and "://" not in name
@@ -76,14 +78,9 @@ def microphone(
 
 def capture(reading: Reading, format: str, *, rate_hz: int, hop: int) -> LiveSource:
     """The hops of any capture device that FFmpeg knows; it is called as `reading` is."""
-    _check(rate_hz, hop)
+    check_hop(rate_hz, hop)
     ahead = LookAhead(lambda: _device_hops(reading, format, rate_hz, hop), batch=1, reading=reading)
     return LiveSource(ahead)
-
-
-def _check(rate_hz: int, hop: int) -> None:
-    if rate_hz <= 0 or hop <= 0:
-        raise InvalidArgument(f"rate_hz {rate_hz} and hop {hop} must be positive")
 
 
 def _wav_hops(reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
@@ -129,12 +126,18 @@ def pcm_to_float(data: bytes, sample_bytes: int, channels: int) -> Array:
 
 def _av_hops(reading: Reading, rate_hz: int, hop: int) -> Iterator[tuple[int, Array]]:
     with opened(reading.name, "audio", reading) as (container, stream):
-        resampler = _resampler(rate_hz, hop)
+        hops = Hops(rate_hz, hop)
         index = 0
-        for frame in _with_flush(container.decode(stream)):
-            for part in resampler.resample(frame):
+        for found in _with_end(container.decode(stream), hops):
+            for samples in found:
                 index += 1
-                yield _position_ns(index, hop, rate_hz), _filled(part.to_ndarray()[0], hop)
+                yield _position_ns(index, hop, rate_hz), samples
+
+
+def _with_end(frames: Iterator[Any], hops: Hops) -> Iterator[list[Array]]:
+    for frame in frames:
+        yield hops.add(frame)
+    yield hops.finish()
 
 
 def _device_hops(
@@ -143,22 +146,9 @@ def _device_hops(
     if format == "alsa":
         find_configuration()
     with opened(reading.name, "audio", reading, device=format) as (container, stream):
-        resampler = _resampler(rate_hz, hop)
+        clock, hops = MediaClock(), Hops(rate_hz, hop)
         for frame in container.decode(stream):
-            arrived_ns = now_ns()
-            parts = resampler.resample(frame)
-            for behind, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
-                captured_ns = arrived_ns - _position_ns(behind, hop, rate_hz)
-                yield captured_ns, _filled(part.to_ndarray()[0], hop)
-
-
-def _resampler(rate_hz: int, hop: int) -> Any:
-    return import_av().AudioResampler(format="flt", layout="mono", rate=rate_hz, frame_size=hop)
-
-
-def _with_flush(frames: Iterator[object]) -> Iterator[object | None]:
-    yield from frames
-    yield None
+            yield from hops.cut(frame, clock.captured_ns(end_of(frame), now_ns()))
 
 
 def _position_ns(hops: int, hop: int, rate_hz: int) -> int:

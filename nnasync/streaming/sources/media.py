@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 from nnasync.errors import DeviceUnavailable, InvalidArgument, NNError
@@ -19,6 +20,15 @@ def import_av() -> Any:
             "reading this medium needs PyAV: python -m pip install 'nnasync[media]'"
         ) from error
     return av
+
+
+def end_of(frame: Any) -> int | None:
+    """The media time in nanoseconds at which a frame of PyAV ends: of sound, its last sample's."""
+    if frame.pts is None or frame.time_base is None:
+        return None
+    at_ns: int = round(frame.pts * Fraction(frame.time_base) * 1_000_000_000)
+    samples = getattr(frame, "samples", 0)
+    return at_ns + (samples * 1_000_000_000 // frame.sample_rate if samples else 0)
 
 
 @contextmanager

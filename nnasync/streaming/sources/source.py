@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
-from nnasync.streaming.item import Item
+from nnasync.streaming.item import Item, TakeLosses
 from nnasync.streaming.pacing import Pacer
 
 
@@ -83,9 +83,16 @@ class RecordedSource(_Source):
 
 
 class LiveSource(_Source):
-    """Items of a device; the times that are pulled are those of their capture."""
+    """Items of a device; the times that are pulled are those of their capture.
+
+    `take_losses` tells what the device or the connection lost since it was asked last, by outcome.
+    """
 
     _first_ns: int | None = None
+
+    def __init__(self, pulled: _Pulled, take_losses: TakeLosses = dict) -> None:
+        super().__init__(pulled)
+        self.take_losses = take_losses
 
     async def __anext__(self) -> Item:
         """The next item, when the device has delivered it."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Literal
 
 from nnasync._core.clock import now_ns
-from nnasync.errors import InvalidArgument
 from nnasync.hal import Array
 from nnasync.streaming.blocking_reader import DEVICE_PATIENCE_S, PATIENCE_S, Reading
 from nnasync.streaming.item import Pace
 from nnasync.streaming.lookahead import LookAhead
 from nnasync.streaming.pacing import Pacer
-from nnasync.streaming.sources.media import opened
+from nnasync.streaming.sources.media import end_of, opened
+from nnasync.streaming.sources.media_clock import MediaClock
+from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size, check_pixels
 from nnasync.streaming.sources.source import LiveSource, RecordedSource
-
-PixelFormat = Literal["gray", "rgb24"]
-Size = tuple[int, int]
 
 
 def video_file(
@@ -38,7 +35,7 @@ def video_file(
     `read_timeout_s` (a pipe whose writer waits, an address that is silent), raises
     DeviceUnavailable; None waits for ever. Cancelling ends a wait at once in any case.
     """
-    _check_pixels(pixels)
+    check_pixels(pixels)
     name = os.fspath(path)
     reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     ahead = LookAhead(lambda: _file_frames(name, reading, size, pixels), batch=8, reading=reading)
@@ -59,7 +56,7 @@ def camera(
     Reading raises DeviceUnavailable where there is no such camera, it does not open within
     `open_timeout_s`, or delivers nothing for `read_timeout_s`; None waits for ever.
     """
-    _check_pixels(pixels)
+    check_pixels(pixels)
     name = f"/dev/video{index}"
     reading = Reading(name, open_timeout_s=open_timeout_s, read_timeout_s=read_timeout_s)
     return capture(reading, "v4l2", {"framerate": str(rate_hz)}, size=size, pixels=pixels)
@@ -83,33 +80,24 @@ def capture(
     )
 
 
-def _check_pixels(pixels: str) -> None:
-    if pixels not in ("gray", "rgb24"):
-        raise InvalidArgument(f'pixels is {pixels!r}, it must be "gray" or "rgb24"')
-
-
 def _file_frames(
-    path: str, reading: Reading, size: Size | None, pixels: str
+    path: str, reading: Reading, size: Size | None, pixels: PixelFormat
 ) -> Iterator[tuple[int, Array]]:
     with opened(path, "video", reading) as (container, stream):
+        pictures = Pictures(size, pixels)
         first_s: float | None = None
         period_s = float(1 / stream.average_rate) if stream.average_rate else 0.0
         for index, frame in enumerate(container.decode(stream)):
             at_s = index * period_s if frame.time is None else frame.time
             first_s = at_s if first_s is None else first_s
-            yield round((at_s - first_s) * 1e9), _pixels(frame, size, pixels)
+            yield round((at_s - first_s) * 1e9), pictures.array(frame)
 
 
 def _device_frames(
-    reading: Reading, format: str, options: dict[str, str], size: Size | None, pixels: str
+    reading: Reading, format: str, options: dict[str, str], size: Size | None, pixels: PixelFormat
 ) -> Iterator[tuple[int, Array]]:
     with opened(reading.name, "video", reading, device=format, options=options) as found:
         container, stream = found
+        clock, pictures = MediaClock(), Pictures(size, pixels)
         for frame in container.decode(stream):
-            yield now_ns(), _pixels(frame, size, pixels)
-
-
-def _pixels(frame: Any, size: Size | None, pixels: str) -> Array:
-    height, width = size or (frame.height, frame.width)
-    array: Array = frame.to_ndarray(format=pixels, width=width, height=height)
-    return array
+            yield clock.captured_ns(end_of(frame), now_ns()), pictures.array(frame)

@@ -1,0 +1,105 @@
+"""Decoded sound as hops: mono float32 samples of one rate, whatever comes in.
+
+The resampler keeps its state from packet to packet, so hops fit together without a click. Rate,
+layout or sample format of what comes in may change in the middle; then a new resampler goes on.
+Mono is the mean of the channels, so that nothing leaves the range from -1 to 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
+from nnasync.streaming.sources.media import import_av
+
+_GAP_HOPS = 2
+"""A hole in the sound that is longer than so many hops, and 50 ms, begins a new hop behind it."""
+
+_GAP_NS = 50_000_000
+
+
+def check_hop(rate_hz: int, hop: int) -> None:
+    """Raise InvalidArgument for numbers that make no hops."""
+    if rate_hz <= 0 or hop <= 0:
+        raise InvalidArgument(f"rate_hz {rate_hz} and hop {hop} must be positive")
+
+
+class Hops:
+    """Cuts the sound of one stream into hops of `hop` samples at `rate_hz`."""
+
+    def __init__(self, rate_hz: int, hop: int) -> None:
+        check_hop(rate_hz, hop)
+        self._rate_hz = rate_hz
+        self._hop = hop
+        self._shape: tuple[object, ...] | None = None
+        self._resampler: Any = None
+        self._rest = np.empty(0, np.float32)
+        self._end_ns: int | None = None
+        self.gaps = 0
+
+    def cut(self, frame: Any, end_ns: int) -> list[tuple[int, Array]]:
+        """The hops that a frame of PyAV completes, each with the time of its last sample.
+
+        `end_ns` is when the last sample of the frame was captured. Samples before a hole in time
+        that do not fill a hop are given up.
+        """
+        length_ns = frame.samples * 1_000_000_000 // frame.sample_rate
+        if self._end_ns is not None and self._is_gap(end_ns - length_ns - self._end_ns):
+            self.gaps += 1
+            self._rest = np.empty(0, np.float32)
+        self._end_ns = end_ns
+        hops = self.add(frame)
+        last_ns = end_ns - self._ns(self._rest.size)
+        first = 1 - len(hops)
+        return [
+            (last_ns + self._ns((first + index) * self._hop), hop) for index, hop in enumerate(hops)
+        ]
+
+    def add(self, frame: Any) -> list[Array]:
+        """The hops that a frame of PyAV completes."""
+        samples = np.concatenate([self._rest, *self._resampled(frame)])
+        whole = samples.size // self._hop * self._hop
+        self._rest = samples[whole:]
+        return [
+            np.ascontiguousarray(samples[start : start + self._hop])
+            for start in range(0, whole, self._hop)
+        ]
+
+    def finish(self) -> list[Array]:
+        """What is left at the end, the last hop filled with zeros."""
+        parts = [] if self._resampler is None else self._drained()
+        samples = np.concatenate([self._rest, *parts])
+        self._rest = np.empty(0, np.float32)
+        padded = np.pad(samples, (0, -samples.size % self._hop))
+        return list(padded.reshape(-1, self._hop))
+
+    def _is_gap(self, hole_ns: int) -> bool:
+        return hole_ns > max(_GAP_NS, self._ns(_GAP_HOPS * self._hop))
+
+    def _resampled(self, frame: Any) -> list[Array]:
+        shape = (frame.sample_rate, frame.layout.name, frame.format.name)
+        parts = []
+        if shape != self._shape:
+            if self._resampler is not None:
+                parts = self._drained()
+            self._resampler = import_av().AudioResampler(
+                format="fltp", layout=frame.layout.name, rate=self._rate_hz
+            )
+            self._shape = shape
+        # Times are kept apart: the resampler would fill holes, and refuses times that go back.
+        frame.pts = None
+        return parts + _mono(self._resampler.resample(frame))
+
+    def _drained(self) -> list[Array]:
+        return _mono(self._resampler.resample(None))
+
+    def _ns(self, samples: int) -> int:
+        return samples * 1_000_000_000 // self._rate_hz
+
+
+def _mono(frames: list[Any]) -> list[Array]:
+    """The samples of frames with a plane for each channel; a resampler without work gives None."""
+    return [frame.to_ndarray().mean(axis=0, dtype=np.float32) for frame in frames if frame]

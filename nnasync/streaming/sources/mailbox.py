@@ -1,0 +1,100 @@
+"""A bounded queue between a producer that cannot wait, on any thread, and one async consumer.
+
+A camera sends whether somebody looks or not. What is not taken in time gives way to what is newer,
+and is counted, so that the account of a graph tells of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+from nnasync._core.wakeup import Waiter
+from nnasync.streaming.account import Outcome
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Holds the newest `capacity` values for a consumer."""
+
+    def __init__(self, capacity: int) -> None:
+        self._values: deque[T] = deque()
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._waiter: Waiter | None = None
+        self._losses: dict[Outcome, int] = {}
+        self._told: dict[Outcome, int] = {}
+        self._error: Exception | None = None
+        self.is_ended = False
+
+    def put(self, value: T) -> None:
+        """Add a value, from any thread; the oldest gives way to it where there is no room.
+
+        After the end it is lost as well.
+        """
+        with self._lock:
+            if self.is_ended:
+                self._count(Outcome.DROPPED)
+                return
+            if len(self._values) >= self._capacity:
+                self._values.popleft()
+                self._count(Outcome.DROPPED)
+            self._values.append(value)
+        self._wake()
+
+    def lose(self, outcome: Outcome, count: int = 1) -> None:
+        """Count what the producer lost before it could be put in, from any thread."""
+        with self._lock:
+            self._count(outcome, count)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing follows what is there, but this error; from any thread, the first call counts."""
+        with self._lock:
+            if not self.is_ended:
+                self.is_ended, self._error = True, error
+        self._wake()
+
+    def discard(self) -> None:
+        """Throw away what is there: nobody will take it."""
+        with self._lock:
+            self._count(Outcome.DROPPED, len(self._values))
+            self._values.clear()
+
+    @property
+    def losses(self) -> dict[Outcome, int]:
+        """How much was lost so far, and how."""
+        with self._lock:
+            return dict(self._losses)
+
+    def take_losses(self) -> dict[Outcome, int]:
+        """How much was lost, and how, since this was asked last."""
+        losses = self.losses
+        told, self._told = self._told, losses
+        return {outcome: count - told.get(outcome, 0) for outcome, count in losses.items()}
+
+    async def take(self) -> T:
+        """The oldest value that is there, waited for.
+
+        Raises StopAsyncIteration at the end, or the error that ended it, once.
+        """
+        while not self._values and not self.is_ended:
+            waiter = self._waiter = Waiter()
+            # What came before the waiter was there did not wake it.
+            if not self._values and not self.is_ended:
+                await waiter.wait()
+        with self._lock:
+            if self._values:
+                return self._values.popleft()
+            error, self._error = self._error, None
+        raise error or StopAsyncIteration
+
+    def _count(self, outcome: Outcome, count: int = 1) -> None:
+        if count:
+            self._losses[outcome] = self._losses.get(outcome, 0) + count
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.wake()

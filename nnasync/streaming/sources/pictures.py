@@ -1,0 +1,49 @@
+"""Decoded pictures as arrays: converted and scaled by PyAV's scaler, not copied afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
+from nnasync.streaming.sources.media import import_av
+
+PixelFormat = Literal["gray", "rgb24"]
+Size = tuple[int, int]
+
+_CHANNELS = {"gray": 1, "rgb24": 3}
+
+
+def check_pixels(pixels: str) -> None:
+    """Raise InvalidArgument for a format that is not one of ours."""
+    if pixels not in _CHANNELS:
+        raise InvalidArgument(f'pixels is {pixels!r}, it must be "gray" or "rgb24"')
+
+
+class Pictures:
+    """Makes arrays of the decoded frames of one stream, whose size and format may change.
+
+    Arrays are uint8 [height, width] for "gray" and [height, width, 3] for "rgb24", scaled to `size`
+    (height, width) if there is one. They are views of what the scaler wrote where rows follow each
+    other without padding, and nobody else has that memory.
+    """
+
+    def __init__(self, size: Size | None, pixels: PixelFormat) -> None:
+        check_pixels(pixels)
+        self._size = size
+        self._pixels = pixels
+        self._reformatter = import_av().video.reformatter.VideoReformatter()
+
+    def array(self, frame: Any) -> Array:
+        """The picture of a frame of PyAV."""
+        height, width = self._size or (frame.height, frame.width)
+        scaled = self._reformatter.reformat(frame, width, height, self._pixels)
+        plane = scaled.planes[0]
+        rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:height]
+        channels = _CHANNELS[self._pixels]
+        shape = (height, width) if channels == 1 else (height, width, channels)
+        array = np.ascontiguousarray(rows[:, : width * channels]).reshape(shape)
+        # Where the format was right already, nothing was converted: the memory is the decoder's.
+        return array.copy() if scaled is frame else array

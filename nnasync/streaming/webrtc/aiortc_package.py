@@ -1,0 +1,59 @@
+"""The aiortc package: imported when it is first needed, and what is made of its classes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import anyio.to_thread
+
+from nnasync._core.wakeup import Wakeup
+from nnasync.errors import BadState, InvalidArgument
+from nnasync.streaming.item import Item
+from nnasync.streaming.sources.mailbox import Mailbox
+from nnasync.streaming.sources.media import import_av
+
+_CLOCK_HZ = 90_000
+
+
+def import_aiortc() -> Any:
+    """The package; raises InvalidArgument where it is missing, BadState on trio."""
+    if Wakeup.current().is_trio:
+        raise BadState("WebRTC needs asyncio or uvloop: aiortc does not run on trio")
+    try:
+        import aiortc
+    except ImportError as error:
+        raise InvalidArgument(
+            "WebRTC needs aiortc: python -m pip install 'nnasync[webrtc]'"
+        ) from error
+    return aiortc
+
+
+def outgoing_track(pictures: Mailbox[Item]) -> Any:
+    """A track of aiortc that sends what is put into `pictures`: arrays, gray or RGB."""
+    aiortc = import_aiortc()
+    av = import_av()
+
+    base: Any = aiortc.MediaStreamTrack
+
+    def frame_of(item: Item) -> Any:
+        pixels = "gray" if item.data.ndim == 2 else "rgb24"
+        frame = av.VideoFrame.from_ndarray(item.data, format=pixels)
+        frame = frame.reformat(format="yuv420p")
+        frame.pts = math.floor(item.captured_ns * _CLOCK_HZ / 1e9)
+        frame.time_base = Fraction(1, _CLOCK_HZ)
+        return frame
+
+    class OutgoingTrack(base):  # type: ignore[misc]  # aiortc is imported late.
+        kind = "video"
+
+        async def recv(self) -> Any:
+            try:
+                item = await pictures.take()
+            except StopAsyncIteration:
+                self.stop()
+                raise aiortc.mediastreams.MediaStreamError from None
+            return await anyio.to_thread.run_sync(frame_of, item)
+
+    return OutgoingTrack()

@@ -1,0 +1,293 @@
+"""One peer: what it offered is answered, its tracks are sources, its data channel takes messages.
+
+Nothing that a peer sends is believed: descriptions and messages have a largest size, queues have
+bounds, and what is too much is counted and thrown away. A peer that never connects, or is gone, is
+an error of its sources within the time limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+import numpy as np
+
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument, NNError
+from nnasync.hal import Struct
+from nnasync.streaming.account import Outcome
+from nnasync.streaming.item import Item
+from nnasync.streaming.sources.hops import Hops
+from nnasync.streaming.sources.mailbox import Mailbox
+from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size
+from nnasync.streaming.sources.source import LiveSource
+from nnasync.streaming.webrtc.aiortc_package import import_aiortc, outgoing_track
+from nnasync.streaming.webrtc.tracks import FramesOf, HopsOf, IncomingTrack
+
+
+class PeerLimits(Struct, frozen=True):
+    """What is taken from a peer, and how much may wait for it."""
+
+    offer_bytes: int = 65_536
+    media_sections: int = 4
+    message_bytes: int = 65_536
+    messages_waiting: int = 64
+    bytes_to_send: int = 1_048_576
+    connect_timeout_s: float = 15.0
+
+
+class PeerStatistics(Struct, frozen=True):
+    """Counters of one peer: frames that arrived, and messages by what became of them."""
+
+    video_frames: int
+    audio_frames: int
+    messages_received: int
+    messages_refused: int
+    messages_sent: int
+    messages_dropped: int
+
+
+def accept(offer: str, *, shows: bool = False, limits: PeerLimits | None = None) -> Peer:
+    """The connection that a peer offers; enter it to have the answer.
+
+    `offer` is the session description (SDP) that the peer made. With `shows`, pictures may be sent
+    back (`Peer.show`) to a peer that offers to receive some. Raises InvalidArgument for an offer
+    that is too long.
+    """
+    limits = limits or PeerLimits()
+    length = len(offer.encode("utf-8", "surrogatepass"))
+    if length > limits.offer_bytes:
+        raise InvalidArgument(f"the offer has {length} bytes, {limits.offer_bytes} are allowed")
+    sections = sum(line.startswith("m=") for line in offer.splitlines())
+    if not 1 <= sections <= limits.media_sections:
+        raise InvalidArgument(
+            f"the offer has {sections} media sections, 1 to {limits.media_sections} are allowed"
+        )
+    return Peer(offer, shows, limits)
+
+
+class Peer:
+    """A connected browser; made by `accept`, used inside its `async with` block.
+
+    Entering raises InvalidArgument for an offer that cannot be answered, BadState on trio. Leaving
+    the block closes the connection; sources of the peer are at their end then.
+    """
+
+    def __init__(self, offer: str, shows: bool, limits: PeerLimits) -> None:
+        self.answer = ""
+        """The session description (SDP) to send to the peer."""
+        self._offer = offer
+        self._limits = limits
+        self._tracks = {kind: IncomingTrack(kind) for kind in ("video", "audio")}
+        self._offered: set[str] = set()
+        self._messages: Mailbox[str | bytes] = Mailbox(limits.messages_waiting)
+        self._pictures: Mailbox[Item] | None = Mailbox(1) if shows else None
+        self._channel: Any = None
+        self._connection: Any = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._connected, self._closed = anyio.Event(), anyio.Event()
+        self._received = self._refused = self._sent = self._dropped = 0
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise BadState("a peer is entered once")
+        aiortc = import_aiortc()
+        configuration = aiortc.RTCConfiguration(iceServers=[])
+        self._connection = connection = aiortc.RTCPeerConnection(configuration)
+        self._tasks = await anyio.create_task_group().__aenter__()
+        connection.on("track", self._begin_track)
+        connection.on("datachannel", self._begin_channel)
+        connection.on("connectionstatechange", self._follow_state)
+        try:
+            await self._negotiate(aiortc)
+        except BaseException as error:
+            await self._close()
+            await self._tasks.__aexit__(None, None, None)
+            if not isinstance(error, Exception) or isinstance(error, NNError):
+                raise
+            # What aiortc raises for a bad description is of many kinds: ValueError, KeyError ...
+            raise InvalidArgument(f"the offer cannot be answered: {error!r}") from error
+        self._tasks.start_soon(self._limit_connecting)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        if self._tasks is None:
+            raise BadState("the peer was not entered")
+        await self._close()
+        try:
+            return await self._tasks.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if group.exceptions == (error,):
+                return None
+            raise
+
+    @property
+    def state(self) -> str:
+        """The state of the connection in WebRTC's words: "new", "connecting", "connected" ..."""
+        state: str = "new" if self._connection is None else self._connection.connectionState
+        return state
+
+    @property
+    def statistics(self) -> PeerStatistics:
+        """Counters so far."""
+        return PeerStatistics(
+            self._tracks["video"].received,
+            self._tracks["audio"].received,
+            self._received,
+            self._refused + self._messages.losses.get(Outcome.DROPPED, 0),
+            self._sent,
+            self._dropped,
+        )
+
+    def video(
+        self,
+        *,
+        size: Size | None = None,
+        pixels: PixelFormat = "gray",
+        read_timeout_s: float | None = None,
+    ) -> LiveSource:
+        """The pictures that the peer sends, as `camera` has them; the newest where they wait.
+
+        Reading raises DeviceUnavailable when nothing came for `read_timeout_s`. Raises
+        InvalidArgument where the peer offers none, BadState when they are taken already.
+        """
+        track = self._track("video")
+        pulled = FramesOf(track, Pictures(size, pixels), read_timeout_s)
+        return LiveSource(pulled, track.mailbox.take_losses)
+
+    def audio(
+        self, *, rate_hz: int = 16000, hop: int = 160, read_timeout_s: float | None = None
+    ) -> LiveSource:
+        """The sound that the peer sends, as `microphone` has it; see `video`."""
+        track = self._track("audio")
+        pulled = HopsOf(track, Hops(rate_hz, hop), read_timeout_s)
+        return LiveSource(pulled, track.mailbox.take_losses)
+
+    def show(self, item: Item) -> None:
+        """Send a picture back: a uint8 array [height, width] or [height, width, 3]; a sink.
+
+        It is dropped when the next one comes before it could be sent. Raises BadState for a peer
+        that was accepted without `shows`, InvalidArgument for what is no picture.
+        """
+        if self._pictures is None:
+            raise BadState("this peer is shown nothing: accept(offer, shows=True)")
+        data = item.data
+        is_picture = isinstance(data, np.ndarray) and data.dtype == "uint8" and data.ndim in (2, 3)
+        if not is_picture or data.shape[2:] not in ((), (3,)):
+            raise InvalidArgument(
+                "a picture is a uint8 array [height, width] or [height, width, 3], not "
+                f"{getattr(data, 'dtype', type(data).__name__)} {list(getattr(data, 'shape', ()))}"
+            )
+        self._pictures.put(item)
+
+    def send(self, message: str | bytes) -> bool:
+        """Send a message over the data channel that the peer opened last.
+
+        False, and counted as dropped, while there is no open one, or where too much waits already.
+        """
+        channel = self._channel
+        fits = channel is not None and channel.readyState == "open"
+        if not fits or channel.bufferedAmount > self._limits.bytes_to_send:
+            self._dropped += 1
+            return False
+        try:
+            channel.send(message)
+        except ValueError as error:
+            raise InvalidArgument(f"the message cannot be sent: {error}") from error
+        self._sent += 1
+        return True
+
+    async def messages(self) -> AsyncIterator[str | bytes]:
+        """What the peer says over its data channels, until it is gone."""
+        while True:
+            try:
+                message = await self._messages.take()
+            except StopAsyncIteration:
+                return
+            yield message
+
+    async def connected(self) -> None:
+        """Wait until there is a connection; raises DeviceUnavailable where there will be none."""
+        await self._connected.wait()
+        if self._closed.is_set():
+            raise DeviceUnavailable("the peer is gone")
+
+    async def closed(self) -> None:
+        """Wait until the peer is gone."""
+        await self._closed.wait()
+
+    # -- events of aiortc, which it emits on the loop
+
+    def _begin_track(self, track: Any) -> None:
+        if track.kind in self._offered or self._tasks is None:
+            track.stop()
+            return
+        self._offered.add(track.kind)
+        self._tasks.start_soon(self._tracks[track.kind].pump, track)
+
+    def _begin_channel(self, channel: Any) -> None:
+        self._channel = channel
+        channel.on("message", self._take_message)
+
+    def _take_message(self, message: str | bytes) -> None:
+        self._received += 1
+        if len(message) > self._limits.message_bytes:
+            self._refused += 1
+        else:
+            self._messages.put(message)
+
+    def _follow_state(self) -> None:
+        state = self.state
+        if state == "connected":
+            self._connected.set()
+        elif state in ("failed", "closed"):
+            self._lose(DeviceUnavailable(f"the connection to the peer is {state}"))
+
+    # -- the life of the connection
+
+    async def _negotiate(self, aiortc: Any) -> None:
+        connection = self._connection
+        await connection.setRemoteDescription(aiortc.RTCSessionDescription(self._offer, "offer"))
+        if self._pictures is not None and "\nm=video" in self._offer:
+            connection.addTrack(outgoing_track(self._pictures))
+        await connection.setLocalDescription(await connection.createAnswer())
+        self.answer = connection.localDescription.sdp
+
+    async def _limit_connecting(self) -> None:
+        """Give a peer up that does not come."""
+        limit_s = self._limits.connect_timeout_s
+        with anyio.move_on_after(limit_s):
+            await self._connected.wait()
+            return
+        self._lose(DeviceUnavailable(f"the peer did not connect within {limit_s:g} s"))
+
+    def _lose(self, error: Exception | None) -> None:
+        for track in self._tracks.values():
+            track.mailbox.end(error)
+        self._messages.end()
+        if self._pictures is not None:
+            self._pictures.end()
+        self._closed.set()
+        self._connected.set()
+
+    def _track(self, kind: str) -> IncomingTrack:
+        track = self._tracks[kind]
+        if kind not in self._offered:
+            raise InvalidArgument(f"the peer offers no {kind}")
+        if track.is_wanted:
+            raise BadState(f"the {kind} of this peer is taken already; several stages may share it")
+        return track
+
+    async def _close(self) -> None:
+        self._lose(None)
+        with anyio.CancelScope(shield=True):
+            await self._connection.close()
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()

@@ -1,0 +1,101 @@
+"""The tracks that a WebRTC peer sends: a pump for each, and what sources pull from it.
+
+aiortc puts what it decodes into a queue without a bound. So each track has a task that does nothing
+but empty it into a `Mailbox`, which keeps the newest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from nnasync._core.clock import now_ns
+from nnasync.errors import DeviceUnavailable
+from nnasync.hal import Array
+from nnasync.streaming.sources.hops import Hops
+from nnasync.streaming.sources.mailbox import Mailbox
+from nnasync.streaming.sources.media import end_of
+from nnasync.streaming.sources.media_clock import MediaClock
+from nnasync.streaming.sources.pictures import Pictures
+
+_FRAMES_KEPT = {"video": 2, "audio": 50}
+"""Of sound, what 20 ms a packet make of a second."""
+
+
+class IncomingTrack:
+    """What one kind of medium from the peer is kept in, whether its track is there yet or not."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.mailbox: Mailbox[tuple[int, Any]] = Mailbox(_FRAMES_KEPT[kind])
+        self.is_wanted = False
+        self.received = 0
+
+    async def pump(self, track: Any) -> None:
+        """Empty the queue of aiortc's track until the track ends."""
+        clock = MediaClock()
+        try:
+            while True:
+                frame = await track.recv()
+                self.received += 1
+                if self.is_wanted:
+                    self.mailbox.put((clock.captured_ns(end_of(frame), now_ns()), frame))
+        except Exception as error:
+            # aiortc tells the end of a track by an exception of its own.
+            is_end = type(error).__name__ == "MediaStreamError"
+            self.mailbox.end(None if is_end else _lost(self.kind, error))
+
+
+def _lost(kind: str, error: Exception) -> DeviceUnavailable:
+    lost = DeviceUnavailable(f"the peer's {kind} broke off: {error!r}")
+    lost.__cause__ = error
+    return lost
+
+
+class _Taken:
+    """What a source pulls from a track."""
+
+    def __init__(self, track: IncomingTrack, limit_s: float | None) -> None:
+        self._track = track
+        self._limit_s = limit_s
+        track.is_wanted = True
+
+    async def _frame(self) -> tuple[int, Any]:
+        with anyio.move_on_after(self._limit_s):
+            return await self._track.mailbox.take()
+        raise DeviceUnavailable(
+            f"no {self._track.kind} came from the peer for {self._limit_s:g} s (read_timeout_s)"
+        )
+
+    async def aclose(self) -> None:
+        self._track.is_wanted = False
+        self._track.mailbox.discard()
+
+
+class FramesOf(_Taken):
+    """Pictures of a track; only those that are taken are converted, on a thread."""
+
+    def __init__(self, track: IncomingTrack, pictures: Pictures, limit_s: float | None) -> None:
+        super().__init__(track, limit_s)
+        self._pictures = pictures
+
+    async def __anext__(self) -> tuple[int, Array]:
+        captured_ns, frame = await self._frame()
+        return captured_ns, await anyio.to_thread.run_sync(self._pictures.array, frame)
+
+
+class HopsOf(_Taken):
+    """Hops of a track."""
+
+    def __init__(self, track: IncomingTrack, hops: Hops, limit_s: float | None) -> None:
+        super().__init__(track, limit_s)
+        self._hops = hops
+        self._cut: list[tuple[int, Array]] = []
+
+    async def __anext__(self) -> tuple[int, Array]:
+        while not self._cut:
+            end_ns, frame = await self._frame()
+            self._cut = self._hops.cut(frame, end_ns)
+        return self._cut.pop(0)
