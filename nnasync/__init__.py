@@ -1,14 +1,15 @@
 """nnasync: neural networks on live streams, awaited.
 
 Public are the names of this module and the modules conformance, device, devices, dump, engine,
-errors, extensions, fences, hal, machine, memory, streaming and tracing; `burst`, `kernels` and
-`scheduler` may be imported too, but change more often. Everything in `nnasync._core` is internal;
-the command line is a program like others: it imports public modules only.
+errors, extensions, fences, hal, machine, memory, streaming, tracing and vision; `burst`, `kernels`
+and `scheduler` may be imported too, but change more often. Everything in `nnasync._core` is
+internal; the command line is a program like others: it imports public modules only.
 
 The layers, top to bottom; a module imports only from rows below its own:
 
     cli                                        the command line
     streaming, conformance, devices, service    streams; suites; what is there; devices for others
+    vision                                     between pictures and networks
     runtime                                    open_runtime(): the composition root
     execution                                  calls, launches, bursts of a compiled network
     dump                                       models and plans as text and Graphviz
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from nnasync import errors as errors
     from nnasync import hal as hal
     from nnasync import streaming as streaming
+    from nnasync import vision as vision
     from nnasync._core.clock import Deadline as Deadline
     from nnasync._core.clock import now_ns as now_ns
     from nnasync._core.clock import within as within
@@ -218,7 +220,7 @@ _MOVED: dict[str, tuple[str, str]] = {
 }
 """Names of before: where each is, and what is to be used now."""
 
-_MODULES = frozenset({"errors", "hal", "streaming"})
+_MODULES = frozenset({"errors", "hal", "streaming", "vision"})
 """Modules that are meant to be used by their own names, such as `nn.streaming`."""
 
 

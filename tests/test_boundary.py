@@ -31,6 +31,7 @@ PUBLIC = {
     "memory",
     "streaming",
     "tracing",
+    "vision",
 }
 IMPORTABLE = {"burst", "kernels", "scheduler"}
 """Not promised to stay as they are, but parts of the project's stated shape."""

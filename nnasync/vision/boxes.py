@@ -1,0 +1,151 @@
+"""Boxes around things in a picture, with scores and labels, and how much they overlap.
+
+A box is left, top, right and bottom in pixels: 0, 0 is the outer corner of the first pixel, so a
+box around the whole picture is 0, 0, width, height. Boxes are kept as columns, because everything
+that is done with them is done with all of them at once; iterating gives them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array, Struct
+
+
+class Box(Struct, frozen=True):
+    """One box; `label` is the number of its class, `name` the name of that, "" if there is none.
+
+    `identity` is the number that a `Tracker` gave what is in it, None where none did.
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    score: float = 1.0
+    label: int = 0
+    name: str = ""
+    identity: int | None = None
+
+
+class Boxes(Struct, frozen=True, eq=False):
+    """Any number of boxes; make them with `Boxes.of`, which checks and converts."""
+
+    corners: Array
+    """Float32 [n, 4]: left, top, right, bottom in pixels."""
+    scores: Array
+    """Float32 [n]: how sure it is, usually 0 to 1."""
+    labels: Array
+    """Int32 [n]: the number of the class of each."""
+    names: tuple[str, ...] = ()
+    """Names of the classes, by number."""
+    identities: Array | None = None
+    """Int32 [n]: the numbers that a tracker gave."""
+
+    @classmethod
+    def of(
+        cls,
+        corners: Any = (),
+        scores: Any = None,
+        labels: Any = None,
+        *,
+        names: Sequence[str] = (),
+        identities: Any = None,
+    ) -> Boxes:
+        """Boxes of anything array-like: corners [n, 4] in pixels, scores [n], labels [n].
+
+        Scores are 1 and labels 0 unless given. Raises InvalidArgument where numbers or shapes do
+        not fit.
+        """
+        places = _column(corners, np.float32, "corners").reshape(-1, 4)
+        count = len(places)
+        return cls(
+            places,
+            _checked(np.ones(count) if scores is None else scores, np.float32, "scores", count),
+            _checked(np.zeros(count) if labels is None else labels, np.int32, "labels", count),
+            tuple(names),
+            None if identities is None else _checked(identities, np.int32, "identities", count),
+        )
+
+    def __len__(self) -> int:
+        return len(self.corners)
+
+    def __iter__(self) -> Iterator[Box]:
+        return (self._box(index) for index in range(len(self)))
+
+    def _box(self, index: int) -> Box:
+        left, top, right, bottom = map(float, self.corners[index])
+        label = int(self.labels[index])
+        return Box(
+            left,
+            top,
+            right,
+            bottom,
+            float(self.scores[index]),
+            label,
+            self.name_of(label),
+            None if self.identities is None else int(self.identities[index]),
+        )
+
+    def name_of(self, label: int) -> str:
+        """The name of a class, "" where it has none."""
+        return self.names[label] if 0 <= label < len(self.names) else ""
+
+    def chosen(self, which: Any) -> Boxes:
+        """Some of them: `which` is a mask, indexes, or a slice."""
+        return msgspec.structs.replace(
+            self,
+            corners=self.corners[which],
+            scores=self.scores[which],
+            labels=self.labels[which],
+            identities=None if self.identities is None else self.identities[which],
+        )
+
+    def above(self, threshold: float) -> Boxes:
+        """Those whose score is at least `threshold`."""
+        return self.chosen(self.scores >= threshold)
+
+    def sorted(self) -> Boxes:
+        """The same, the highest score first; equal scores stay in their order."""
+        return self.chosen(np.argsort(-self.scores, kind="stable"))
+
+
+def areas(corners: Array) -> Array:
+    """Areas float32 [n] of corners [n, 4]; 0 where right is not right of left."""
+    sides = np.maximum(corners[:, 2:] - corners[:, :2], 0)
+    found: Array = sides[:, 0] * sides[:, 1]
+    return found
+
+
+def overlaps(a: Array, b: Array) -> Array:
+    """Intersection over union, float32 [n, m], of corners [n, 4] and [m, 4]; 0 for empty boxes."""
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    sides = np.maximum(np.minimum(a[:, None, 2:], b[None, :, 2:]) - low, 0)
+    common = sides[..., 0] * sides[..., 1]
+    union = areas(a)[:, None] + areas(b)[None] - common
+    found: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return found
+
+
+def _checked(values: Any, dtype: type, what: str, count: int) -> Array:
+    column = _column(values, dtype, what)
+    if column.shape != (count,):
+        raise InvalidArgument(f"{what} of {count} boxes have shape [{count}], not {column.shape}")
+    return column
+
+
+def _column(values: Any, dtype: type, what: str) -> Array:
+    try:
+        column: Array = np.asarray(values, dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{what} of boxes are no array of numbers: {error}") from error
+    if what == "corners" and column.size and column.shape[-1:] != (4,):
+        raise InvalidArgument(
+            f"corners of boxes have shape [n, 4] (left, top, right, bottom), not {column.shape}"
+        )
+    return column
