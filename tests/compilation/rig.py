@@ -16,7 +16,7 @@ import pytest
 
 import nnasync as nn
 from nnasync import hal
-from nnasync._core.compilation import competition, contest, recalling, trials
+from nnasync._core.compilation import competition, contest, kept, trials
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
 from nnasync.engine import BoundCall, EngineBase, Given, Lowering, Plan, StopFlag
@@ -55,7 +55,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(trials, "now_ns", lambda: made.now_ns)
     monkeypatch.setattr(trials, "process_time_ns", lambda: made.cpu_ns)
     monkeypatch.setattr(contest, "CacheEvictor", lambda: made.evict)
-    for module in (competition, recalling):
+    for module in (competition, kept):
         monkeypatch.setattr(module, "is_quiet", lambda: made.is_quiet)
     return made
 

@@ -527,7 +527,7 @@ async def test_the_first_answers_at_once_and_the_best_is_kept_later(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long loading takes here: no quick plan is kept before the best one.
-    monkeypatch.setattr("nnasync._core.compilation.keeping._SOON_NS", 10**12)
+    monkeypatch.setattr("nnasync._core.compilation.kept._SOON_NS", 10**12)
     first = KeepingEngine("first", clock, way(us=30))
     better = KeepingEngine("better", clock, way(us=10))
     model, x = chain(4), np.ones((1, 64), np.float32)

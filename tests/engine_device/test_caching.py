@@ -19,7 +19,7 @@ from nnasync._core.clock import within
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice, caching
-from nnasync._core.engine_device.caching import skeleton_of
+from nnasync._core.engine_device.caching import Compiled, skeleton_of
 from nnasync.burst import BurstController, LocalChannel, Outcome
 from nnasync.engine import CacheFiles, Lowering, Plan
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, MissedDeadline, NNError
@@ -283,14 +283,15 @@ async def test_other_versions(kept: Rigs, tmp_path: Path, monkeypatch: Any) -> N
 async def test_envelopes(rigs: Rigs, tmp_path: Path) -> None:
     rig = rigs(caching_null())
     files = Files(tmp_path, (2, 1))
-    made = (Lowering("one"), ExecutionPreference.LOW_POWER, Priority.LOW)
+    preference = ExecutionPreference.LOW_POWER
+    made = Compiled(doubler(), Lowering("one"), preference, Priority.LOW)
     plan = rig.engine.compile(doubler(), ExecutionPreference.LOW_POWER)
     with files.opened() as handles:
-        assert await rig.device.preserve(plan, doubler(), *made, *handles) == ""
+        assert await rig.device.preserve(plan, made, *handles) == ""
         contents = files.contents()
         restored = await rig.device.restore(None, contents)
         of = restored.compiled
-        assert (of.model, of.lowering) == (skeleton_of(doubler()), made[0])
+        assert (of.model, of.lowering) == (skeleton_of(doubler()), made.lowering)
         assert isinstance(restored.plan, type(plan))
         with pytest.raises(InvalidArgument, match="needs 2 model"):
             await rig.device.restore(None, CacheFiles(contents.data, contents.model))
@@ -302,10 +303,10 @@ async def test_envelopes(rigs: Rigs, tmp_path: Path) -> None:
         with pytest.raises(GeneralFailure, match="no envelope"):
             await rig.device.restore(None, damaged)
         plan = ReferenceEngine().compile(doubler(), ExecutionPreference.LOW_POWER)
-        assert "not one of null" in await rig.device.preserve(plan, doubler(), *made, *handles)
+        assert "not one of null" in await rig.device.preserve(plan, made, *handles)
     with files.opened(os.O_RDONLY) as handles:
         plan = rig.engine.compile(doubler(), ExecutionPreference.LOW_POWER)
-        reason = await rig.device.preserve(plan, doubler(), *made, *handles)
+        reason = await rig.device.preserve(plan, made, *handles)
         assert "cannot be written" in reason
 
 

@@ -20,8 +20,8 @@ from nnasync._core.compilation.calibration import read_calibration as read_calib
 from nnasync._core.compilation.calibration import write_calibration as write_calibration
 from nnasync._core.compilation.compiling import compile_model as compile_model
 from nnasync._core.compilation.fallback import REFERENCE as REFERENCE
+from nnasync._core.compilation.kept import get_ready_to_find as get_ready_to_find
 from nnasync._core.compilation.provenance import fingerprints as fingerprints
-from nnasync._core.compilation.recalling import get_ready_to_recall as get_ready_to_recall
 from nnasync._core.compilation.report import Better as Better
 from nnasync._core.compilation.report import Candidate as Candidate
 from nnasync._core.compilation.report import Compilation as Compilation
@@ -38,32 +38,3 @@ from nnasync._core.compilation.upgrade import bring_in as bring_in
 from nnasync._core.compilation.upgrade import tell as tell
 from nnasync._core.compilation.verdicts import Verdicts as Verdicts
 from nnasync._core.state_files import state_folder as state_folder
-
-__all__ = [
-    "DEFAULT_BUDGET_NS",
-    "REFERENCE",
-    "RELAXED",
-    "Apart",
-    "Better",
-    "Candidate",
-    "Compilation",
-    "CompilationCache",
-    "CompileSpec",
-    "Fallback",
-    "Fate",
-    "Partition",
-    "Rejection",
-    "Report",
-    "Verdicts",
-    "bring_in",
-    "calibrated",
-    "compile_model",
-    "devices_of",
-    "figures_in",
-    "fingerprints",
-    "get_ready_to_recall",
-    "read_calibration",
-    "state_folder",
-    "tell",
-    "write_calibration",
-]

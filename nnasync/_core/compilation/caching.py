@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from nnasync._core.cache import CacheKey, Contents, Hit, Miss, Store, derive_token
+from nnasync._core.cache import (
+    CacheKey,
+    Contents,
+    Hit,
+    Miss,
+    Store,
+    derive_token,
+    operations_digest,
+)
 from nnasync._core.cache.outcome import Rejected
 from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.compilation.choice import Part
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device.caching import library_version
@@ -25,7 +34,6 @@ from nnasync._core.wakeup import shield
 from nnasync._core.workers import HelperThreads
 from nnasync.device import Device, Lowering, PreparedModel
 from nnasync.errors import MissedDeadline, NNError
-from nnasync.hal import ExecutionPreference, Model, Priority
 
 if TYPE_CHECKING:
     from nnasync._core.cache import late_files
@@ -71,7 +79,7 @@ class CompilationCache:
             library_version=library_version(),
             preference=spec.preference,
         )
-        self.priority = spec.priority
+        self._priority = spec.priority
         conditions = [
             machine(),
             [device.name for device in spec.devices],
@@ -84,27 +92,20 @@ class CompilationCache:
         ]
         self._conditions = hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()
         self._answers = True
-        self._seen: set[str] = set()
+        self.unusable: set[Part] = set()
+        """Whose entries were there and could not be loaded."""
         self.versions = ", ".join(f"{each.name} {each.version}" for each in spec.devices)
         self.reason = ""
 
-    def key(
-        self,
-        device_name: str,
-        device_version: str,
-        *,
-        step: int = 0,
-        operations: bytes = b"",
-        variant: str = "",
-    ) -> CacheKey:
-        """The cache key of a device's plan for one step of the model."""
+    def key(self, part: Part, step: int = 0, operations: Sequence[int] = ()) -> CacheKey:
+        """The cache key of a device's plan; the whole model has step 0, and names no operations."""
         return msgspec.structs.replace(
             self._common,
-            device_name=device_name,
-            device_version=device_version,
+            device_name=part.device,
+            device_version=part.version,
             step=step,
-            operations=operations,
-            variant=f"{variant};{self._conditions}",
+            operations=operations_digest((0, index) for index in operations) if operations else b"",
+            variant=f"{part.lowering}, {part.threads} threads;{self._conditions}",
         )
 
     async def lookup(self, key: CacheKey, counts: tuple[int, int]) -> Hit | Miss:
@@ -188,14 +189,32 @@ class CompilationCache:
         await self._on_thread(entry.collect, "")
         return prepared
 
-    def first_time(self, name: str) -> bool:
-        """Whether an entry of this device was not loaded in vain before."""
-        return name not in self._seen
+    async def load_prepared(
+        self, device: Device, part: Part, counts: tuple[int, int], deadline: Deadline | None
+    ) -> PreparedModel | None:
+        """The prepared model from a device's own cache; None where it is not there or unusable."""
+        key = self.device_key(part)
+        found = await self.lookup(key, counts)
+        if isinstance(found, Miss):
+            return None
 
-    def tried(self, name: str, reason: str) -> None:
-        """Note that an entry of this device was there and cannot be used."""
-        self._seen.add(name)
-        self.reason = self.reason or reason
+        async def loaded(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
+            token = derive_token(key)
+            return await device.prepare_model_from_cache(deadline, model_fds, data_fds, token)
+
+        with found:
+            try:
+                if caches_late(device):
+                    return await self.share(key, counts, found, loaded)
+                return await loaded(found.model_fds, found.data_fds)
+            except NNError as error:
+                self.unusable.add(part)
+                self.reason = self.reason or f"{device.name} cannot load what it kept: {error}"
+                return None
+
+    def device_key(self, part: Part) -> CacheKey:
+        """The key of what a device caches by itself, as prepared for a priority."""
+        return msgspec.structs.replace(self.key(part), priority=self._priority)
 
     async def _on_thread(self, work: Callable[[], T], otherwise: T) -> T:
         if not self._answers:
@@ -218,12 +237,10 @@ class CompilationCache:
 
 async def prepare_cached(
     device: Device,
-    model: Model,
-    preference: ExecutionPreference,
-    priority: Priority,
+    spec: CompileSpec,
+    lowering: Lowering | None,
     deadline: Deadline | None,
     cache: CompilationCache | None,
-    lowering: Lowering | None = None,
 ) -> PreparedModel:
     """Have a device load a model that it kept, or else compile and keep it.
 
@@ -231,25 +248,27 @@ async def prepare_cached(
     them. Without a cache, or for a device without cache files, it is only compiled. Only a device
     that has it is asked for a lowering. Raises what `prepare_model` raises.
     """
-    prepare: Callable[..., Awaitable[PreparedModel]] = device.prepare_model
+    prepare: Callable[..., Awaitable[PreparedModel]] = functools.partial(
+        device.prepare_model, spec.model, spec.preference, spec.priority, deadline
+    )
     if lowering is not None:
         prepare = functools.partial(prepare, lowering=lowering)
     if cache is None:
-        return await prepare(model, preference, priority, deadline)
+        return await prepare()
     counts = await device.get_number_of_cache_files_needed()
     if counts == (0, 0):
         cache.reason = cache.reason or f"{device.name} has no cache files"
-        return await prepare(model, preference, priority, deadline)
-    key = device_key(cache, device, lowering)
-    token = derive_token(key)
-    if cache.first_time(key.variant + device.name):
-        prepared = await load_prepared(device, key, counts, deadline, cache)
+        return await prepare()
+    part = Part.of(device, lowering)
+    if part not in cache.unusable:
+        prepared = await cache.load_prepared(device, part, counts, deadline)
         if prepared is not None:
             return prepared
+    key = cache.device_key(part)
+    token = derive_token(key)
 
     async def compiled(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
-        files = {"model_cache": model_fds, "data_cache": data_fds}
-        return await prepare(model, preference, priority, deadline, token=token, **files)
+        return await prepare(model_cache=model_fds, data_cache=data_fds, token=token)
 
     if caches_late(device):
         return await cache.share(key, counts, None, compiled)
@@ -260,38 +279,3 @@ async def prepare_cached(
 def caches_late(device: Device) -> bool:
     """Whether a device may write its cache files after it prepared a model."""
     return bool(getattr(device, "caches_late", False))
-
-
-def device_key(cache: CompilationCache, device: Device, lowering: Lowering | None) -> CacheKey:
-    """The cache key of a whole model that a device caches by itself, as prepared for a priority."""
-    variant = "" if lowering is None else f"{lowering.name}, {lowering.threads} threads"
-    key = cache.key(device.name, device.version, variant=variant)
-    return msgspec.structs.replace(key, priority=cache.priority)
-
-
-async def load_prepared(
-    device: Device,
-    key: CacheKey,
-    counts: tuple[int, int],
-    deadline: Deadline | None,
-    cache: CompilationCache,
-) -> PreparedModel | None:
-    """The prepared model from a device's own cache; None if there is none or it is unusable."""
-    found = await cache.lookup(key, counts)
-    if isinstance(found, Miss):
-        return None
-
-    async def loaded(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
-        token = derive_token(key)
-        return await device.prepare_model_from_cache(deadline, model_fds, data_fds, token)
-
-    with found:
-        try:
-            if caches_late(device):
-                return await cache.share(key, counts, found, loaded)
-            return await loaded(found.model_fds, found.data_fds)
-        except NNError as error:
-            cache.tried(
-                key.variant + device.name, f"{device.name} cannot load what it kept: {error}"
-            )
-            return None

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from nnasync.engine import Lowering
+from nnasync.device import Device, Lowering
 from nnasync.errors import InvalidArgument
 
 _MAX_PIN = 100_000
@@ -28,6 +28,17 @@ class Part(msgspec.Struct, frozen=True):
     version: str
     lowering: str = WHOLE
     threads: int = 1
+
+    @classmethod
+    def of(cls, device: Device, lowering: Lowering | None) -> Part:
+        """A device with a lowering, None where it knows one way only."""
+        way = lowering or Lowering(WHOLE)
+        return cls(device.name, device.version, way.name, way.threads)
+
+    @property
+    def way(self) -> Lowering | None:
+        """The lowering, None where the device knows one way only."""
+        return None if self.lowering == WHOLE else Lowering(self.lowering, self.threads)
 
 
 class Choice(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.candidates import Field, by_deadline, pinned
 from nnasync._core.compilation.choice import Choice, parse_pin
 from nnasync._core.compilation.contenders import (
-    Choosing,
+    Chosen,
     Contender,
     EngineContender,
     OutsideContender,
@@ -103,7 +103,7 @@ class Competition:
                 for contender in self._losers:
                     await contender.discard()
 
-    async def choose(self) -> Choosing:
+    async def choose(self) -> Chosen:
         """The contender that a pin names, or the best one."""
         if self.spec.pin is not None:
             return await self._follow(self.spec.pin)
@@ -114,7 +114,7 @@ class Competition:
             return await self.take_first()
         return await self._compete(self.spec.verdicts)
 
-    async def _follow(self, pin: str) -> Choosing:
+    async def _follow(self, pin: str) -> Chosen:
         """Prepare the contender that a pin names, and no other."""
         choice = parse_pin(pin, self.spec.digest)
         if choice.runs:
@@ -125,7 +125,7 @@ class Competition:
         await contender.prepare(self.spec.deadline)
         self._losers.append(contender)
         self._tell(contender, Fate.CHOSEN, "chosen")
-        return Choosing(contender, "pinned")
+        return Chosen(contender, "pinned")
 
     async def consider_partitions(self) -> None:
         """Let devices that take a part of the model each compete as one."""
@@ -135,7 +135,7 @@ class Competition:
                 self.spec.devices[0], proposed, self.spec.deadline
             )
 
-    async def take_first(self) -> Choosing:
+    async def take_first(self) -> Chosen:
         """Prepare the first contender that can be; the others are not even tried."""
         failure: NNError | None = None
         for contender in self.field.contenders:
@@ -152,10 +152,10 @@ class Competition:
             self._tell(contender, Fate.CHOSEN, "chosen")
             first = not self.unprepared
             reason = "first device that takes the whole model" if first else FALLBACK
-            return Choosing(contender, reason)
+            return Chosen(contender, reason)
         raise failure or self._nobody()
 
-    async def _compete(self, verdicts: Verdicts | None) -> Choosing:
+    async def _compete(self, verdicts: Verdicts | None) -> Chosen:
         """Take the contender that won before, or let them compete now."""
         before = None
         if verdicts is not None:
@@ -168,17 +168,17 @@ class Competition:
         names = dict.fromkeys(contender.name for contender in self.field.contenders)
         logger.info("network %r: %s are compared", self.spec.model.name, ", ".join(names))
         apart = await self._compete_apart(before, only)
-        choosing = apart or await self._compete_here(before, only)
-        if not choosing.is_final or choosing.median_ns is None or verdicts is None:
-            return choosing
-        return await self._keep_verdict(verdicts, choosing, before)
+        chosen = apart or await self._compete_here(before, only)
+        if not chosen.is_final or chosen.median_ns is None or verdicts is None:
+            return chosen
+        return await self._keep_verdict(verdicts, chosen, before)
 
     def _still_to_compete(self, before: Verdict | None) -> tuple[Choice, ...]:
         """Who competes where an earlier contest was not finished; empty for all."""
         is_continued = before is not None and before.untried and self.spec.in_background
         return (before.chosen, *before.untried) if before and is_continued else ()
 
-    async def _compete_here(self, before: Verdict | None, only: Sequence[Choice] = ()) -> Choosing:
+    async def _compete_here(self, before: Verdict | None, only: Sequence[Choice] = ()) -> Chosen:
         """Let them compete in this process."""
         if only:
             found = [each for each in self.field.contenders if each.choice in only]
@@ -188,17 +188,17 @@ class Competition:
         if len(ready) == 1 and not self._wider_than([ready[0].family]):
             self._tell(ready[0], Fate.CHOSEN, "chosen: the only one that is ready")
             is_last = ready[0].name == REFERENCE and self.unprepared
-            return Choosing(ready[0], FALLBACK if is_last else "the only one that is ready")
+            return Chosen(ready[0], FALLBACK if is_last else "the only one that is ready")
         standings = [Standing(contender) for contender in ready]
         winner = await self._measured(standings)
         earlier = None if before is None else before.circumstances
         held = Circumstances.of(time.time(), crowding(standings), earlier)
         reason = _FASTEST + _circumstances_text(held)
-        choosing = Choosing(winner.contender, reason, winner.median_ns, circumstances=held)
+        chosen = Chosen(winner.contender, reason, winner.median_ns, circumstances=held)
         is_measured = winner.agrees is not False and winner.median_ns is not None
         if not is_measured or self._refused or now_ns() >= self._limits.until_ns:
-            return msgspec.structs.replace(choosing, is_final=False)
-        return choosing
+            return msgspec.structs.replace(chosen, is_final=False)
+        return chosen
 
     async def held(self, ask: Ask) -> Answer:
         """What came of a contest that another process asked for."""
@@ -206,22 +206,22 @@ class Competition:
         self._leave_out(ask.left_out)
         if self.spec.question != ask.question:
             return Unheld("other devices are found there than here")
-        choosing = await self._compete_here(None, ask.only)
+        chosen = await self._compete_here(None, ask.only)
         return Held(
-            chosen=choosing.contender.choice,
-            reason=choosing.reason,
-            median_ns=choosing.median_ns,
+            chosen=chosen.contender.choice,
+            reason=chosen.reason,
+            median_ns=chosen.median_ns,
             candidates=tuple(self.field.candidates),
             rejections=tuple(self.field.rejections),
-            crowding=choosing.circumstances.crowding,
+            crowding=chosen.circumstances.crowding,
             unprepared={name: (e.status, str(e)) for name, e in self.unprepared.items()},
-            is_final=choosing.is_final,
+            is_final=chosen.is_final,
             untried=tuple(self.untried),
         )
 
     async def _compete_apart(
         self, before: Verdict | None, only: tuple[Choice, ...]
-    ) -> Choosing | None:
+    ) -> Chosen | None:
         """Let them compete in another process; None where that cannot be."""
         apart, remaining_ns = self.spec.apart, None
         if self.spec.deadline is not None:
@@ -263,7 +263,7 @@ class Competition:
                 left_out.append(death.device)
         return msgspec.structs.replace(await self.take_first(), is_final=False)
 
-    async def _chosen_apart(self, held: Held, before: Verdict | None) -> Choosing | None:
+    async def _chosen_apart(self, held: Held, before: Verdict | None) -> Chosen | None:
         """Prepare who won in another process; None if it cannot be."""
         contender = self._contender(held.chosen)
         if contender is None:
@@ -286,7 +286,7 @@ class Competition:
         }
         earlier = None if before is None else before.circumstances
         circumstances = Circumstances.of(time.time(), held.crowding, earlier)
-        return Choosing(contender, held.reason, held.median_ns, held.is_final, circumstances)
+        return Chosen(contender, held.reason, held.median_ns, held.is_final, circumstances)
 
     def _contender(self, choice: Choice) -> Contender | None:
         """The contender of a choice; None where there is none by now."""
@@ -308,23 +308,23 @@ class Competition:
         return verdict.is_provisional and is_quiet()
 
     async def _keep_verdict(
-        self, verdicts: Verdicts, choosing: Choosing, before: Verdict | None
-    ) -> Choosing:
+        self, verdicts: Verdicts, chosen: Chosen, before: Verdict | None
+    ) -> Chosen:
         """Remember what was chosen, or stay with what was chosen before in quieter times."""
         keep = partial(
             verdicts.keep,
             self.spec.question,
-            choosing.contender.choice,
+            chosen.contender.choice,
             self._lines(before),
-            choosing.circumstances,
+            chosen.circumstances,
             before,
             self.untried,
             name=self.spec.model.name,
         )
         verdict = await in_helper_thread(keep)
         if before is None or verdict.candidates != before.candidates:
-            return choosing
-        return await self._as_before(verdict) or choosing
+            return chosen
+        return await self._as_before(verdict) or chosen
 
     def _lines(self, before: Verdict | None) -> tuple[Candidate, ...]:
         """What is known of all, also of those that competed before and not now."""
@@ -394,7 +394,7 @@ class Competition:
             if contender.family in families and contender not in leaders
         ]
 
-    async def _as_before(self, verdict: Verdict) -> Choosing | None:
+    async def _as_before(self, verdict: Verdict) -> Chosen | None:
         """Prepare the winner of an earlier contest; None if it cannot be, or is wrong, by now."""
         contender = self._contender(verdict.chosen)
         if contender is None:
@@ -411,7 +411,7 @@ class Competition:
             return None
         self.field.candidates = list(verdict.candidates)
         reason = f"{_FASTEST}, as measured before{_circumstances_text(verdict.circumstances)}"
-        return Choosing(
+        return Chosen(
             contender,
             reason,
             chosen_ns(verdict.candidates),

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+import msgspec
+
 from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.candidates import gather
 from nnasync._core.compilation.choice import pin_of
 from nnasync._core.compilation.competition import FALLBACK, Competition, threads_of
-from nnasync._core.compilation.contenders import Choosing, Contender, EngineContender
+from nnasync._core.compilation.contenders import Chosen, Contender, EngineContender
 from nnasync._core.compilation.contest_messages import Answer, Ask
 from nnasync._core.compilation.fallback import REFERENCE
-from nnasync._core.compilation.keeping import keep_stages
-from nnasync._core.compilation.manifest import Manifest, Outline
+from nnasync._core.compilation.kept import KeptCompilation
 from nnasync._core.compilation.report import Fate, Rejection, Report
 from nnasync._core.compilation.segmenting import cut_to_quantum
 from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.compilation.upgrade import NO_CACHE, Chosen
-from nnasync.errors import BadState, DeviceError, Refused
+from nnasync._core.compilation.upgrade import NO_CACHE
+from nnasync.errors import DeviceError, Refused
 
 _AGREEING = (Fate.CHOSEN, Fate.EQUAL, Fate.SLOWER)
 
@@ -37,61 +38,44 @@ async def hold(ask: Ask, spec: CompileSpec, record: Callable[[Answer], None]) ->
         record(await competition.held(ask))
 
 
-async def _finished(competition: Competition, choosing: Choosing) -> Chosen:
-    """Give what was chosen its last form, and keep it."""
-    contender = choosing.contender
-    if competition.spec.quantum_ns is None:
+async def _finished(competition: Competition, chosen: Chosen) -> Chosen:
+    """Give what was chosen its last form, keep it, and tell of it."""
+    contender, field, spec = chosen.contender, competition.field, competition.spec
+    if spec.quantum_ns is None:
         await _narrow(competition, contender)
     else:
-        await _cut(competition, contender, competition.spec.quantum_ns, choosing.median_ns)
-    return _chosen(competition, choosing, await _keep(competition, choosing))
-
-
-def _chosen(competition: Competition, choosing: Choosing, not_kept: str) -> Chosen:
-    contender, field = choosing.contender, competition.field
-    fallbacks = competition.spec.fallbacks
-    if fallbacks and contender.name == REFERENCE and choosing.reason == FALLBACK:
-        for name, error in competition.unprepared.items():
-            fallbacks.record(competition.spec.model.name, name, (), "prepare", error)
-    competition.take(contender)
-    missed = NO_CACHE if competition.cache is None else competition.cache.reason or "no entry"
+        await _cut(competition, contender, spec.quantum_ns, chosen.median_ns)
     report = Report(
-        partitions=contender.partitions(choosing.reason),
+        partitions=contender.partitions(chosen.reason),
         candidates=tuple(field.candidates),
         rejections=tuple(field.rejections),
-        cache_hit=False,
-        cache_reason=f"{missed}; {not_kept}" if competition.cache and not_kept else missed,
-        pin=pin_of(contender.choice, competition.spec.digest),
+        cache_reason=NO_CACHE,
+        pin=pin_of(contender.choice, spec.digest),
     )
-    return Chosen(choosing, competition.spec, report)
-
-
-async def _keep(competition: Competition, choosing: Choosing) -> str:
-    """Keep what was chosen in the cache; why not, or ""."""
     cache = competition.cache
-    if cache is None:
-        return ""
-    if not choosing.is_final:
-        return "not kept: the measuring did not come to an end"
-    field = competition.field
-    try:
-        outline = Outline.of(competition.spec.model)
-    except BadState as error:
-        return f"not kept: {error}"
-    manifest = Manifest(
-        stages=(),
-        outline=outline,
-        pin=pin_of(choosing.contender.choice, competition.spec.digest),
-        reason=choosing.reason,
-        candidates=tuple(field.candidates),
-        rejections=tuple(field.rejections),
-        circumstances=choosing.circumstances,
-    )
-    why = await keep_stages(cache, choosing, _rivals(competition, choosing), manifest)
-    return f"not kept: {why}" if why else ""
+    if cache is not None:
+        not_kept = await _keep(competition, cache, chosen, report)
+        missed = cache.reason or "no entry"
+        told = f"{missed}; not kept: {not_kept}" if not_kept else missed
+        report = msgspec.structs.replace(report, cache_reason=told)
+    if spec.fallbacks and contender.name == REFERENCE and chosen.reason == FALLBACK:
+        for name, error in competition.unprepared.items():
+            spec.fallbacks.record(spec.model.name, name, (), "prepare", error)
+    competition.take(contender)
+    return msgspec.structs.replace(chosen, report=report)
 
 
-def _rivals(competition: Competition, choosing: Choosing) -> list[Choosing]:
+async def _keep(
+    competition: Competition, cache: CompilationCache, chosen: Chosen, report: Report
+) -> str:
+    """Keep what was chosen in the cache; why not, or ""."""
+    if not chosen.is_final:
+        return "the measuring did not come to an end"
+    kept = KeptCompilation(cache, competition.spec)
+    return await kept.keep(chosen, _rivals(competition, chosen), report)
+
+
+def _rivals(competition: Competition, chosen: Chosen) -> list[Chosen]:
     """What else was measured and agrees, the fastest first."""
     known: dict[tuple[str, str], float] = {
         (line.device, line.lowering): line.median_us * 1000
@@ -99,9 +83,9 @@ def _rivals(competition: Competition, choosing: Choosing) -> list[Choosing]:
         if line.median_us is not None and line.fate in _AGREEING
     }
     rivals = [
-        Choosing(contender, "", known[contender.name, contender.lowering])
+        Chosen(contender, "", known[contender.name, contender.lowering])
         for contender in competition.field.contenders
-        if (contender.name, contender.lowering) in known and contender is not choosing.contender
+        if (contender.name, contender.lowering) in known and contender is not chosen.contender
     ]
     return sorted(rivals, key=lambda rival: rival.median_ns or 0)
 

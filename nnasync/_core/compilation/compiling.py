@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nnasync._core.compilation.caching import CompilationCache
+from nnasync._core.compilation.contenders import Chosen
 from nnasync._core.compilation.fallback import Fallbacks
-from nnasync._core.compilation.recalling import Recall
+from nnasync._core.compilation.kept import KeptCompilation
 from nnasync._core.compilation.report import Compilation
 from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.compilation.upgrade import PATIENCE_S, Chosen, recalled
+from nnasync._core.compilation.upgrade import PATIENCE_S, compilation_of, found_again
 from nnasync._core.deferred import deferred
 from nnasync._core.endings import IMPORTS
 from nnasync._core.wakeup import Wakeup, in_thread, shield
@@ -55,19 +56,21 @@ async def compile_model(spec: CompileSpec, cache: CompilationCache | None = None
         return await compiler.choose(await unhurried.loaded(), cache)
 
     if cache is not None and not spec.again:
-        recall = Recall(cache, spec)
-        found = await recall.find()
+        kept = KeptCompilation(cache, spec)
+        found = await kept.find()
         if found:
-            return recalled(found, recall, choose_anew)
+            return found_again(kept, found, choose_anew)
     if spec.wait == "first" and not spec.again:
         missed = "" if cache is None else cache.reason or "no entry"
         first = await first_answer.first_answer(spec, missed)
         if first is not None:
-            logger.info("network %r: %s", spec.name, first.told)
-            return first.compilation(choose_anew, patience_s=PATIENCE_S)
+            name = first.contender.name
+            follows = "a better plan may follow" if first.staged else "it stays"
+            logger.info("network %r: %s answers first; %s", spec.name, name, follows)
+            return compilation_of(first, choose_anew, patience_s=PATIENCE_S)
     await _begin_contest_process(spec)
     await import_what_compiles()
-    return (await compiler.choose(await spec.loaded(), cache)).compilation()
+    return compilation_of(await compiler.choose(await spec.loaded(), cache))
 
 
 async def _begin_contest_process(spec: CompileSpec) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation.caching import CompilationCache, prepare_cached
 from nnasync._core.compilation.choice import WHOLE, Choice, Part, tell_lowering
-from nnasync._core.compilation.report import Partition
+from nnasync._core.compilation.report import Partition, Report
 from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.compilation.verdicts import QUIET, Circumstances
 from nnasync._core.deferred import deferred
@@ -24,6 +24,7 @@ from nnasync._core.wakeup import in_thread
 from nnasync.device import Device, PreparedModel
 from nnasync.engine import Lowering, Plan
 from nnasync.errors import BadState
+from nnasync.hal import Model
 
 if TYPE_CHECKING:
     from nnasync._core.compilation import trials
@@ -75,6 +76,9 @@ class Contender(Protocol):
     def partitions(self, reason: str) -> tuple[Partition, ...]:
         """Which operations run where."""
 
+    def shares(self) -> list[Share]:
+        """What devices over engines have prepared; none where the plans cannot be told apart."""
+
     async def discard(self) -> None:
         """Give back what was prepared."""
 
@@ -87,11 +91,12 @@ class PlanContender(Contender, Protocol):
         """What was prepared, as a plan."""
 
 
-class Choosing(msgspec.Struct, frozen=True):
+class Chosen(msgspec.Struct, frozen=True):
     """A contender that was chosen, and why.
 
     `median_ns` of a run is known where it was measured, under these `circumstances`. Not final is
-    what another compilation should not just repeat.
+    what another compilation should not just repeat. `report` is there when the contender is ready
+    to finish; `staged` is its plan where another one may follow.
     """
 
     contender: Contender
@@ -99,6 +104,24 @@ class Choosing(msgspec.Struct, frozen=True):
     median_ns: float | None = None
     is_final: bool = True
     circumstances: Circumstances = QUIET
+    report: Report = Report()
+    staged: StagedPlan | None = None
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one device has of a model: a step, by its number, and how it runs it."""
+
+    number: int
+    device: EngineDevice
+    lowering: Lowering | None
+    model: Model
+    operations: tuple[int, ...]
+    plan: Plan | None
+
+    @property
+    def part(self) -> Part:
+        """The device with its lowering."""
+        return Part.of(self.device, self.lowering)
 
 
 class _Whole:
@@ -140,9 +163,7 @@ class _Whole:
     @property
     def choice(self) -> Choice:
         """Device and lowering."""
-        name, version = self._device.name, self._device.version
-        lowering = self._lowering or Lowering(WHOLE)
-        return Choice((Part(name, version, lowering.name, lowering.threads),))
+        return Choice((Part.of(self._device, self._lowering),))
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
         """All operations run here."""
@@ -190,12 +211,13 @@ class EngineContender(_Whole):
         self._plan = plan
         return plan
 
-    def plans(self) -> list[tuple[Lowering | None, Plan]]:
+    def shares(self) -> list[Share]:
         """The plan, and the one beside it, each with its lowering; none if it is in parts."""
         if self._partitions:
             return []
-        whole = [(self._lowering, self._open_plan())]
-        return whole if self._narrow is None else [*whole, self._narrow]
+        plans = [(self._lowering, self._open_plan()), *filter(None, [self._narrow])]
+        device, model = self._engine_device, self.spec.model
+        return [Share(0, device, lowering, model, (), plan) for lowering, plan in plans]
 
     def plan(self) -> Plan:
         """What finishes: the plan, in both forms where it has two, and falling back if it may."""
@@ -272,16 +294,13 @@ class OutsideContender(_Whole):
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
-        spec = self.spec
         self._prepared = await prepare_cached(
-            self._device,
-            spec.model,
-            spec.preference,
-            spec.priority,
-            deadline,
-            self.cache,
-            self._lowering,
+            self._device, self.spec, self._lowering, deadline, self.cache
         )
+
+    def shares(self) -> list[Share]:
+        """Nothing that can be told apart."""
+        return []
 
     def trial(self) -> Trial:
         """Executions of the prepared model."""

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from nnasync._core.compilation.candidates import Field, consider, has_plans
 from nnasync._core.compilation.choice import pin_of
-from nnasync._core.compilation.contenders import Choosing, EngineContender
+from nnasync._core.compilation.contenders import Chosen, EngineContender
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.report import Candidate, Fate, Report
 from nnasync._core.compilation.spec import CompileSpec, can_sample
-from nnasync._core.compilation.upgrade import NO_CACHE, Chosen
+from nnasync._core.compilation.upgrade import NO_CACHE
 from nnasync._core.compilation.verdicts import Verdict, chosen_ns
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.wakeup import in_thread
@@ -180,4 +180,4 @@ def _chosen(
     )
     median_ns = chosen_ns(verdict.candidates) if verdict and is_best else None
     staged = None if stays else contender.stage(ripe_after=1)
-    return Chosen(Choosing(contender, reason, median_ns), spec, report, staged)
+    return Chosen(contender, reason, median_ns, report=report, staged=staged)

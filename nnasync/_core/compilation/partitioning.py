@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation.candidates import Field, has_plans, lowerings_of, objection
 from nnasync._core.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
-from nnasync._core.compilation.contenders import let_go
+from nnasync._core.compilation.contenders import Share, let_go
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.outside_steps import runs_outside
 from nnasync._core.compilation.report import Partition
@@ -51,17 +49,6 @@ _Ability = tuple[EngineDevice, Support]
 
 INTERPRETER_NAME = "control-flow interpreter"
 """Stands in reports for a device."""
-
-
-class Share(msgspec.Struct, frozen=True):
-    """What one device has of a model: a step, by its number, and how it runs it."""
-
-    number: int
-    device: EngineDevice
-    lowering: Lowering | None
-    model: Model
-    operations: tuple[int, ...]
-    plan: Plan | None
 
 
 class PartitionContender:
@@ -120,11 +107,7 @@ class PartitionContender:
     @property
     def choice(self) -> Choice:
         """The devices with their lowerings, and which operations each runs."""
-        parts = []
-        for number in self._used:
-            device = self._devices[number]
-            way = self._lowerings[number] or Lowering(WHOLE)
-            parts.append(Part(device.name, device.version, way.name, way.threads))
+        parts = [Part.of(self._devices[each], self._lowerings[each]) for each in self._used]
         assignment = assignment_of(self._partitioned)
         numbers = {number: position for position, number in enumerate(self._used)}
         numbers[INTERPRETER] = len(parts)

@@ -93,12 +93,12 @@ class Fallback(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """How a compilation came out, and what fell back since."""
 
-    partitions: tuple[Partition, ...]
-    candidates: tuple[Candidate, ...]
-    rejections: tuple[Rejection, ...]
-    cache_hit: bool
-    cache_reason: str
-    pin: str
+    partitions: tuple[Partition, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    cache_hit: bool = False
+    cache_reason: str = ""
+    pin: str = ""
     fallbacks: tuple[Fallback, ...] = ()
 
     def __str__(self) -> str:

@@ -19,13 +19,12 @@ import msgspec
 
 from nnasync._core.clock import Watchdog, now_ns
 from nnasync._core.compilation.contenders import (
-    Choosing,
+    Chosen,
     Contender,
     EngineContender,
     PlanContender,
 )
-from nnasync._core.compilation.manifest import ManifestStage
-from nnasync._core.compilation.recalling import Found, Recall
+from nnasync._core.compilation.kept import KeptCompilation, KeptStage
 from nnasync._core.compilation.report import (
     Better,
     Compilation,
@@ -33,12 +32,10 @@ from nnasync._core.compilation.report import (
     Report,
     devices_of,
 )
-from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync._core.plans.staged import StagedPlan
 from nnasync._core.wakeup import in_thread
-from nnasync.device import PreparedModel
 from nnasync.errors import GeneralFailure
 from nnasync.fences import Fence
 from nnasync.hal import Model
@@ -52,78 +49,53 @@ PATIENCE_S = 0.3
 NO_CACHE = "no cache: no cache_dir was given"
 
 
-class Chosen:
-    """A contender that was chosen and is ready, with the report of why."""
+def compilation_of(
+    chosen: Chosen,
+    best: Callable[[], Awaitable[Chosen]] | None = None,
+    *,
+    patience_s: float = math.inf,
+) -> Compilation:
+    """What runs; `best` makes what is to follow, where something may.
 
-    def __init__(
-        self,
-        choosing: Choosing,
-        spec: CompileSpec,
-        report: Report,
-        staged: StagedPlan | None = None,
-    ) -> None:
-        """`staged` is the contender's plan where another one may follow."""
-        self._choosing = choosing
-        self._spec = spec
-        self._report = report
-        self._staged = staged
+    That begins when the first plan was used enough, or has been there for `patience_s`.
+    """
+    contender, median_ns = chosen.contender, chosen.median_ns
+    prepared = contender.finish()
+    if isinstance(prepared, EnginePreparedModel) and median_ns is not None:
+        prepared.estimate.observe(int(median_ns))
+    later = None
+    if best is not None and isinstance(prepared, EnginePreparedModel):
+        later = _follower(chosen, prepared, best, patience_s)
+    spec, report = contender.spec, chosen.report
+    compilation = Compilation(
+        spec.model, prepared, contender.device, report, later, run_ns=median_ns
+    )
+    if spec.fallbacks is None:
+        return compilation
+    operations = sorted({index for part in report.partitions for index in part.operations})
+    told = functools.partial(spec.fallbacks.of_operations, operations)
+    return msgspec.structs.replace(compilation, fallbacks=told)
 
-    @property
-    def told(self) -> str:
-        """Who runs the model first, and whether anybody may follow."""
-        name = self._choosing.contender.name
-        return f"{name} answers first; {'a better plan may follow' if self._staged else 'it stays'}"
 
-    def compilation(
-        self,
-        best: Callable[[], Awaitable[Chosen]] | None = None,
-        *,
-        patience_s: float = math.inf,
-    ) -> Compilation:
-        """What runs; `best` makes what is to follow, where something may.
+async def _take_over(chosen: Chosen, staged: StagedPlan, first: Contender) -> Better:
+    """Have executions run the plan of what was chosen, unless it is the first once more.
 
-        That begins when the first plan was used enough, or has been there for `patience_s`.
-        """
-        contender, median_ns = self._choosing.contender, self._choosing.median_ns
-        prepared = contender.finish()
-        if isinstance(prepared, EnginePreparedModel) and median_ns is not None:
-            prepared.estimate.observe(int(median_ns))
-        later = None
-        device = contender.device
-        if best is not None and self._staged is not None and isinstance(device, EngineDevice):
-            watchdog = device.workers.watchdog
-            later = functools.partial(
-                _follow, self._staged, contender, prepared, best, patience_s, watchdog
-            )
-        compilation = Compilation(
-            self._spec.model, prepared, device, self._report, later, run_ns=median_ns
-        )
-        fallbacks = self._spec.fallbacks
-        if fallbacks is None:
-            return compilation
-        parts = self._report.partitions
-        operations = sorted({index for part in parts for index in part.operations})
-        told = functools.partial(fallbacks.of_operations, operations)
-        return msgspec.structs.replace(compilation, fallbacks=told)
-
-    async def take_over(self, staged: StagedPlan, first: Contender) -> Better:
-        """Have executions run this contender's plan from now on, unless it is the first once more.
-
-        With another form beside it, for runs beside others, it is not the same.
-        """
-        contender = self._choosing.contender
-        better = Better(self._spec.model, self._report, self._choosing.median_ns)
-        if _ends(first.spec.model) != _ends(self._spec.model):
-            raise GeneralFailure("translated, it has other inputs and outputs than the file")
-        is_same = contender.choice == first.choice
-        if is_same and isinstance(contender, EngineContender) and len(contender.plans()) == 1:
-            await contender.discard()
-            return better
-        if not isinstance(contender, PlanContender):
-            raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
-        plan = contender.plan()
-        await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
+    With another form beside it, for runs beside others, it is not the same.
+    """
+    contender = chosen.contender
+    model = contender.spec.model
+    better = Better(model, chosen.report, chosen.median_ns)
+    if _ends(first.spec.model) != _ends(model):
+        raise GeneralFailure("translated, it has other inputs and outputs than the file")
+    is_same = contender.choice == first.choice
+    if is_same and isinstance(contender, EngineContender) and len(contender.shares()) == 1:
+        await contender.discard()
         return better
+    if not isinstance(contender, PlanContender):
+        raise GeneralFailure(f"{contender.name} is in another process: the first plan stays")
+    plan = contender.plan()
+    await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
+    return better
 
 
 def _ends(model: Model) -> list[tuple[object, ...]]:
@@ -133,22 +105,27 @@ def _ends(model: Model) -> list[tuple[object, ...]]:
     return [(each.name, each.type, each.dimensions, each.scale, each.zero_point) for each in ends]
 
 
-async def _follow(
-    staged: StagedPlan,
-    first: Contender,
-    prepared: PreparedModel,
+def _follower(
+    first: Chosen,
+    prepared: EnginePreparedModel,
     best: Callable[[], Awaitable[Chosen]],
     patience_s: float,
-    watchdog: Watchdog,
-) -> Better:
-    """Wait for the first plan to be used enough, make the best one, and bring it in."""
-    await _at_last(staged.ripe, patience_s, watchdog)
-    try:
-        return await (await best()).take_over(staged, first)
-    finally:
-        staged.finish()
-        if isinstance(prepared, EnginePreparedModel):
+) -> Callable[[], Awaitable[Better]] | None:
+    """What waits for the first plan to be used enough, makes the best one, and brings it in."""
+    staged, device = first.staged, first.contender.device
+    if staged is None or not isinstance(device, EngineDevice):
+        return None
+    watchdog = device.workers.watchdog
+
+    async def follow() -> Better:
+        await _at_last(staged.ripe, patience_s, watchdog)
+        try:
+            return await _take_over(await best(), staged, first.contender)
+        finally:
+            staged.finish()
             prepared.leave_stages()
+
+    return follow
 
 
 async def _at_last(fence: Fence, patience_s: float, watchdog: Watchdog) -> None:
@@ -163,9 +140,9 @@ async def _at_last(fence: Fence, patience_s: float, watchdog: Watchdog) -> None:
         alarm.disarm()
 
 
-def recalled(
-    found: Found,
-    recall: Recall,
+def found_again(
+    kept: KeptCompilation,
+    first: Contender,
     choose: Callable[[], Awaitable[Chosen]],
 ) -> Compilation:
     """What was found in the cache; where the best stage cannot be loaded `choose` makes it anew.
@@ -173,55 +150,41 @@ def recalled(
     The first answer does not wait for what comes after it: a plan that is faster but takes longer
     to load, or the form of a plan for runs beside others.
     """
-    manifest, following = found.manifest, found.manifest.stages[found.stage + 1 :]
-
-    def chosen(contender: Contender, number: int, staged: StagedPlan | None) -> Chosen:
-        reason = "hit"
-        if staged is not None:
-            reason = f"hit; {following[0].choice.parts[0].device} follows when it is loaded"
-        report = Report(
-            partitions=manifest.stages[number].partitions,
-            candidates=manifest.candidates,
-            rejections=manifest.rejections,
-            cache_hit=True,
-            cache_reason=reason,
-            pin=manifest.pin,
-        )
-        choosing = Choosing(contender, manifest.reason, manifest.stages[number].median_ns)
-        return Chosen(choosing, found.spec, report, staged)
+    stage, *following = kept.stages
 
     async def best() -> Chosen:
-        contender = await recall.load(following[0], found.spec, None)
+        contender = await kept.load(following[0])
         if contender is None:
             return await choose()
         if isinstance(contender, EngineContender) and following[0].narrow is not None:
-            await _complete(contender.narrow_later(), contender, following[0], recall)
-        return chosen(contender, found.stage + 1, None)
+            await _complete(contender.narrow_later(), contender, following[0], kept)
+        return kept.chosen(contender, following[0])
 
-    first, stage = found.contender, manifest.stages[found.stage]
     if not isinstance(first, EngineContender):
-        return chosen(first, found.stage, None).compilation()
+        return compilation_of(kept.chosen(first, stage))
     if following:
+        reason = f"hit; {following[0].choice.parts[0].device} follows when it is loaded"
         staged = first.stage(ripe_after=1)
-        return chosen(first, found.stage, staged).compilation(best, patience_s=PATIENCE_S)
+        chosen = msgspec.structs.replace(kept.chosen(first, stage, reason), staged=staged)
+        return compilation_of(chosen, best, patience_s=PATIENCE_S)
     if stage.narrow is None:
-        return chosen(first, found.stage, None).compilation()
+        return compilation_of(kept.chosen(first, stage))
     plan = first.narrow_later()
-    compilation = chosen(first, found.stage, None).compilation()
+    compilation = compilation_of(kept.chosen(first, stage))
 
     async def later() -> Better:
         await _at_last(Fence(), PATIENCE_S, first.engine_device.workers.watchdog)
-        await _complete(plan, first, stage, recall)
+        await _complete(plan, first, stage, kept)
         return Better(compilation.model, compilation.report, compilation.run_ns)
 
     return msgspec.structs.replace(compilation, later=later)
 
 
 async def _complete(
-    plan: AdaptivePlan, contender: EngineContender, stage: ManifestStage, recall: Recall
+    plan: AdaptivePlan, contender: EngineContender, stage: KeptStage, kept: KeptCompilation
 ) -> None:
     """Load the single-threaded form of a plan; without it busy runs use the wide form too."""
-    narrow = await recall.narrow(stage, contender.engine_device)
+    narrow = await kept.narrow(stage, contender.engine_device)
     if narrow is None:
         logger.info("%s has lost its plan for runs beside others", contender.name)
     else:

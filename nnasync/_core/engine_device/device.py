@@ -262,25 +262,15 @@ class EngineDevice:
         return prepared
 
     async def preserve(
-        self,
-        plan: Plan,
-        model: Model,
-        lowering: Lowering | None,
-        preference: ExecutionPreference,
-        priority: Priority,
-        model_fds: Sequence[int],
-        data_fds: Sequence[int],
+        self, plan: Plan, made: Compiled, model_fds: Sequence[int], data_fds: Sequence[int]
     ) -> str:
-        """Fill `cache_files` files with a plan of the engine.
-
-        Returns the reason of a failure, or "".
+        """Fill `cache_files` files with a plan of the engine; why that failed, or "".
 
         The caller must verify the model cache files before restoring.
         """
         files = self._files
         if files is None:
             return f"{self.name} keeps no plans"
-        made = Compiled(model, lowering, preference, priority)
         return await self._written(
             lambda given: files.fill(plan, made, given), model_fds, data_fds, None
         )

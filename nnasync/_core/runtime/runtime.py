@@ -27,7 +27,7 @@ from nnasync._core.compilation import (
     bring_in,
     compile_model,
     fingerprints,
-    get_ready_to_recall,
+    get_ready_to_find,
     state_folder,
     tell,
 )
@@ -323,7 +323,7 @@ class Runtime:
             return source.digest()
 
         # While the model is digested, which takes no part of the interpreter.
-        meanwhile = None if spec.cache_dir is None else get_ready_to_recall
+        meanwhile = None if spec.cache_dir is None else get_ready_to_find
         helper_threads = self._workers.helper_threads
         return msgspec.structs.replace(
             spec,
