@@ -12,13 +12,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnasync import hal
-from nnasync._core.model import ModelBuilder, Value
-from nnasync._core.model.graph import GraphBuilder, Input
+from nnasync._core.model.constants import Constants
+from nnasync._core.validation import validate_model
 from nnasync.errors import ModelError
-from nnasync.extensions import GraphOperation, extension_of
-from nnasync.hal import Model, OperandLifeTime, OperandType, Operation, Struct
-from nnasync.kernels.operation import Tensor
+from nnasync.extensions import GraphOperation, encode, extension_of
+from nnasync.hal import (
+    DataLocation,
+    ExtensionNameAndPrefix,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    StatePair,
+    Struct,
+    Subgraph,
+)
+from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
+
+_PREFIX = 1
+"""What stands for the extension in such a model, where it is the only one."""
 
 
 class WholePort(Struct, frozen=True):
@@ -52,65 +66,72 @@ def whole(
     """
     if not outputs:
         raise ModelError("has no outputs")
-    builder = ModelBuilder(name)
-    given: list[Input] = [_input(builder, port) for port in inputs]
-    kept = [_state(builder, state) for state in states]
-    numbers = [np.asarray([state.number for state in states], np.int32)] if states else []
-    values = add_file(
-        builder,
-        extension,
-        [*given, *kept, *numbers],
-        file,
-        label,
-        [*(port.tensor for port in outputs), *(state.tensor for state in states)],
+    kept = [WholePort(state.name, state.tensor) for state in states]
+    following = [WholePort(f"{state.name}/next", state.tensor) for state in states]
+    given, results = [*inputs, *kept], [*outputs, *following]
+    constants, labels = Constants(), [label]
+    if states:
+        constants.add(np.asarray([state.number for state in states], np.int32))
+        labels = ["", label]
+    _add_file(constants, file)
+    values, pools, places = constants.finish()
+    operands = [
+        *(_operand(port, OperandLifeTime.SUBGRAPH_INPUT, 1) for port in given),
+        *(
+            _constant(constants.array(number), name, *places[number])
+            for number, name in enumerate(labels)
+        ),
+        *(_operand(port, OperandLifeTime.SUBGRAPH_OUTPUT, 0) for port in results),
+    ]
+    numbers, end = tuple(range(len(operands))), len(given) + len(labels)
+    operation = Operation(encode(_PREFIX, GraphOperation.GRAPH), numbers[:end], numbers[end:])
+    model = Model(
+        main=Subgraph(tuple(operands), (operation,), numbers[: len(given)], numbers[end:]),
+        operand_values=values,
+        pools=pools,
+        extension_name_to_prefix=(ExtensionNameAndPrefix(extension, _PREFIX),),
+        state=tuple(
+            StatePair(len(inputs) + number, len(outputs) + number) for number in range(len(states))
+        ),
+        name=name,
     )
-    for port, value in zip(outputs, values, strict=False):
-        builder.output(port.name, value)
-    for old, new in zip(kept, values[len(outputs) :], strict=True):
-        builder.update(old, new)
-    return builder.build()
+    validate_model(model)
+    return model
 
 
-def add_file(
-    builder: GraphBuilder,
-    extension: str,
-    inputs: Sequence[Input],
-    file: bytes | Pool,
-    label: str,
-    outputs: Sequence[Tensor],
-) -> tuple[Value, ...]:
-    """Add the operation that runs a file; `label` is the name of the operand with the file."""
-    type = builder.extension_type(extension, GraphOperation.GRAPH)
-    return builder.operation_outputs(type, *inputs, _file(builder, file, label), outputs=outputs)
-
-
-def _input(builder: ModelBuilder, port: WholePort) -> Value:
-    tensor = port.tensor
-    return builder.input(
-        port.name,
-        tensor.shape,
-        type=OperandType(tensor.type),
-        scale=tensor.scale,
-        zero_point=tensor.zero_point,
-    )
-
-
-def _state(builder: ModelBuilder, state: State) -> Value:
-    tensor = state.tensor
-    return builder.state(
-        state.name,
-        tensor.shape,
-        type=OperandType(tensor.type),
-        scale=tensor.scale,
-        zero_point=tensor.zero_point,
-    )
-
-
-def _file(builder: GraphBuilder, file: bytes | Pool, label: str) -> Value:
-    type = OperandType.TENSOR_OEM_BYTE
+def _add_file(constants: Constants, file: bytes | Pool) -> None:
     if isinstance(file, Pool):
-        return builder.mapped_constant(file, 0, Tensor(type=type, shape=(file.size,)), label)
-    return builder.constant(np.frombuffer(file, np.uint8), type=type, name=label)
+        constants.add_mapped(file, 0, file.array(np.uint8, (file.size,), 0))
+    else:
+        constants.add(np.frombuffer(file, np.uint8))
+
+
+def _operand(port: WholePort, lifetime: OperandLifeTime, consumers: int) -> Operand:
+    tensor = port.tensor
+    return Operand(
+        type=int(tensor.type),
+        dimensions=tuple(int(n) for n in tensor.shape),
+        number_of_consumers=consumers,
+        scale=float(tensor.scale),
+        zero_point=int(tensor.zero_point),
+        lifetime=lifetime,
+        name=port.name,
+    )
+
+
+def _constant(
+    array: hal.Array, name: str, lifetime: OperandLifeTime, location: DataLocation
+) -> Operand:
+    """The numbers of states, or else the file."""
+    is_file = array.dtype == np.uint8
+    return Operand(
+        type=int(OperandType.TENSOR_OEM_BYTE if is_file else OperandType.TENSOR_INT32),
+        dimensions=array.shape,
+        number_of_consumers=1,
+        lifetime=lifetime,
+        location=location,
+        name=name,
+    )
 
 
 def graph_of(model: Model, extension: str) -> Operation | None:

@@ -43,6 +43,10 @@ class FixedSource:
             raise InvalidArgument(f"inputs have the shapes {shapes}, the model takes {expected}")
         return self._program
 
+    def opened(self, shapes: Shapes, threads: int) -> tuple[LiteRTProgram, None]:
+        """The same without an interpreter."""
+        return self.program(shapes), None
+
     def why_open(self) -> str:
         """Nothing is open."""
         return ""

@@ -57,6 +57,10 @@ class LiteRTPrograms:
             for each in operands
         )
 
+    def opened(self, shapes: Shapes, threads: int) -> tuple[LiteRTProgram, None]:
+        """The same without an interpreter."""
+        return self.program(shapes), None
+
     def why_open(self) -> str:
         """Why inputs may come in other shapes; empty where they may not."""
         return why_open(self._model)

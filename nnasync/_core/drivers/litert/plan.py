@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,13 +27,13 @@ class ModelFileSource(Protocol):
     """Makes the file of a model for the shapes of its inputs."""
 
     warms_up: bool
-    """Whether an interpreter is to run once before it is used."""
+    """Whether the plan is to run once before it is used."""
 
     def usual(self) -> Shapes:
         """The shapes that are to be expected."""
 
-    def program(self, shapes: Shapes) -> LiteRTProgram:
-        """The file for these shapes; raises ModelError."""
+    def opened(self, shapes: Shapes, threads: int) -> tuple[LiteRTProgram, Any]:
+        """The file for these shapes, and an interpreter of it or None; raises ModelError."""
 
     def why_open(self) -> str:
         """Why other shapes may come; empty where they may not."""
@@ -50,10 +50,9 @@ class LiteRTPlan(Plan):
         self.threads = threads
         usual = source.usual()
         with span(Phase.TRANSFORMATION, "lower the operations"):
-            program = source.program(usual)
-        self._pools: dict[Shapes, _InterpreterPool] = {
-            usual: _InterpreterPool(program, threads, warms_up=source.warms_up)
-        }
+            pool = self._pool(usual)
+        pool.begin(warms_up=source.warms_up)
+        self._pools: dict[Shapes, _InterpreterPool] = {usual: pool}
 
     def reads_in_place(self, array: Array) -> bool:
         """Every execution copies its inputs into tensors of the engine, row by row if need be."""
@@ -68,6 +67,7 @@ class LiteRTPlan(Plan):
         pool = self._pools.get(shapes)
         if pool is None:
             pool = self._pools[shapes] = self._pool(shapes)
+            pool.begin()
         if pool.program.is_open:
             return pool.open_call(inputs, outputs)
         found = pool.program.output_shapes
@@ -87,8 +87,8 @@ class LiteRTPlan(Plan):
         return tuple(self._pools.values())
 
     def _pool(self, shapes: Shapes) -> _InterpreterPool:
-        source = self.source
-        return _InterpreterPool(source.program(shapes), self.threads, warms_up=source.warms_up)
+        program, opened = self.source.opened(shapes, self.threads)
+        return _InterpreterPool(program, self.threads, opened)
 
     def trim(self) -> None:
         """Drop all idle interpreters but one."""
@@ -99,13 +99,20 @@ class LiteRTPlan(Plan):
 class _InterpreterPool:
     """The interpreters of a file, and the calls that use them."""
 
-    def __init__(self, program: LiteRTProgram, threads: int, *, warms_up: bool) -> None:
+    def __init__(self, program: LiteRTProgram, threads: int, opened: Any) -> None:
+        """`opened` is an interpreter that the first session takes, or None."""
         self.program = program
         self._threads = threads
-        self._warms_up = warms_up
+        self._opened = opened
         self._calls: weakref.WeakSet[_Call] = weakref.WeakSet()
         self.idle: list[InterpreterSession] = []
-        self.idle.append(self.session())
+
+    def begin(self, *, warms_up: bool = False) -> None:
+        """Make the first session; it runs once if it `warms_up`."""
+        session = self.session()
+        if warms_up and not self.program.is_open:
+            session.warm_up()
+        self.idle.append(session)
 
     def call(self, sources: Sequence[Array | None], targets: Sequence[Array]) -> _Call:
         """A call on these arrays."""
@@ -131,10 +138,9 @@ class _InterpreterPool:
 
     def session(self) -> InterpreterSession:
         """A new interpreter."""
+        opened, self._opened = self._opened, None
         try:
-            session = InterpreterSession(self.program, self._threads)
-            if self._warms_up and not self.program.is_open:
-                session.warm_up()
+            session = InterpreterSession(self.program, self._threads, opened)
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
         session.check_sizes()

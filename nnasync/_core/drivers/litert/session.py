@@ -23,25 +23,38 @@ Places = tuple[tuple[int, Array], ...]
 """Inputs by number, and the tensors they go to, as arrays of the caller's dtype and shape."""
 
 
+def open_interpreter(content: bytes, threads: int, *, delegated: bool) -> Any:
+    """An interpreter of a file, without memory yet; `delegated` is with XNNPACK.
+
+    Raises RuntimeError or ValueError where LiteRT refuses the file.
+    """
+    engine = imported(PACKAGE)
+    kinds = engine.OpResolverType
+    return engine.Interpreter(
+        model_content=content,
+        num_threads=threads,
+        experimental_op_resolver_type=(
+            kinds.AUTO if delegated else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        ),
+    )
+
+
 class InterpreterSession:
     """An interpreter, and those of its tensors that are written or read."""
 
     __slots__ = ("__weakref__", "_interpreter", "_numbers", "_program", "invoke", "tensors")
 
-    def __init__(self, program: LiteRTProgram, threads: int) -> None:
+    def __init__(self, program: LiteRTProgram, threads: int, opened: Any = None) -> None:
+        """`opened` is an interpreter of the program that has its memory already."""
         self._program = program
-        engine = imported(PACKAGE)
-        kinds = engine.OpResolverType
-        self._interpreter: Any = engine.Interpreter(
-            model_content=program.content,
-            num_threads=threads,
-            experimental_op_resolver_type=(
-                kinds.AUTO if program.delegated else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-            ),
-        )
-        for tensor, shape in program.resizes:
-            self._interpreter.resize_tensor_input(tensor, shape)
-        self._interpreter.allocate_tensors()
+        self._interpreter: Any = opened
+        if opened is None:
+            self._interpreter = open_interpreter(
+                program.content, threads, delegated=program.delegated
+            )
+            for tensor, shape in program.resizes:
+                self._interpreter.resize_tensor_input(tensor, shape)
+            self._interpreter.allocate_tensors()
         self._numbers: dict[int, Array] = {}
         # The public call refuses to run while an array views a tensor; here nothing reallocates.
         self.invoke: Callable[[], Any] = self._interpreter._interpreter.Invoke

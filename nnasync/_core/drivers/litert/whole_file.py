@@ -13,9 +13,8 @@ from typing import Any
 from nnasync import hal
 from nnasync._core import validation
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram, Shapes
-from nnasync._core.drivers.litert.session import PACKAGE
+from nnasync._core.drivers.litert.session import open_interpreter
 from nnasync._core.formats.whole import file_of, graph_of
-from nnasync._core.packages import imported
 from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT
 from nnasync.hal import Model, OperandType, Shape
@@ -32,9 +31,12 @@ def is_whole(model: Model) -> bool:
 
 
 class WholeFile:
-    """Makes the program of a file for the shapes of its inputs."""
+    """Makes the program of a file for the shapes of its inputs.
 
-    warms_up = True
+    A file gives the first answer of a model, so it does not run before that.
+    """
+
+    warms_up = False
 
     def __init__(self, model: Model, *, delegated: bool) -> None:
         operation = graph_of(model, LITERT.name)
@@ -51,7 +53,7 @@ class WholeFile:
         if not self.why_open():
             return tuple(shapes)
         with _refusals():
-            found, _ = self._opened(None)
+            found, _ = self._interpreter(None, 1)
             actual = _shapes(found, self._inputs(found))
         return tuple(
             shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
@@ -64,13 +66,18 @@ class WholeFile:
                 return f"the model leaves the shape of input {position} open"
         return ""
 
-    def program(self, shapes: Shapes) -> LiteRTProgram:
-        """The file with inputs of these shapes; raises GeneralFailure where LiteRT refuses it."""
-        with _refusals():
-            return self._program(shapes)
+    def opened(self, shapes: Shapes, threads: int) -> tuple[LiteRTProgram, Any]:
+        """The file with inputs of these shapes, and the interpreter that it was looked at in.
 
-    def _program(self, shapes: Shapes) -> LiteRTProgram:
-        runner, resizes = self._opened(shapes)
+        Raises GeneralFailure where LiteRT refuses it.
+        """
+        with _refusals():
+            runner, resizes = self._interpreter(shapes, threads)
+            return self._program(runner, shapes, resizes), runner
+
+    def _program(
+        self, runner: Any, shapes: Shapes, resizes: tuple[tuple[int, Shape], ...]
+    ) -> LiteRTProgram:
         inputs, outputs = self._inputs(runner), self._outputs(runner)
         main = self._model.main
         kinds = [main.operands[index].type for index in main.input_indexes]
@@ -94,11 +101,11 @@ class WholeFile:
             resizes=resizes,
         )
 
-    def _opened(self, shapes: Shapes | None) -> tuple[Any, tuple[tuple[int, Shape], ...]]:
-        """An interpreter of LiteRT's own kernels, and which of its inputs got other shapes."""
-        engine = imported(PACKAGE)
-        kind = engine.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        runner = engine.Interpreter(model_content=self._content, experimental_op_resolver_type=kind)
+    def _interpreter(
+        self, shapes: Shapes | None, threads: int
+    ) -> tuple[Any, tuple[tuple[int, Shape], ...]]:
+        """An interpreter, and which of its inputs got other shapes."""
+        runner = open_interpreter(self._content, threads, delegated=self._delegated)
         resizes = () if shapes is None else self._resizes(self._inputs(runner), shapes)
         for tensor, shape in resizes:
             runner.resize_tensor_input(tensor, shape)

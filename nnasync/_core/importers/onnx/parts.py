@@ -14,14 +14,13 @@ import msgspec
 import numpy as np
 
 from nnasync._core.formats.onnx import Element, element_of
-from nnasync._core.formats.whole import add_file
 from nnasync._core.importers.onnx.forms import Convert
 from nnasync._core.importers.onnx.onnx_file import OnnxNode, OnnxPort, package
 from nnasync._core.importers.onnx.preparation import Step
 from nnasync._core.importers.onnx.scope import MOST_AXES, OnnxScope
 from nnasync.errors import ModelError
-from nnasync.extensions import ONNX
-from nnasync.hal import Shape
+from nnasync.extensions import ONNX, GraphOperation
+from nnasync.hal import OperandType, Shape
 from nnasync.kernels.operation import Tensor
 
 PART = "part~"
@@ -98,7 +97,11 @@ def _convert(scope: OnnxScope, step: Step) -> None:
     outputs = [_output(_port(part, name), is_seen=name in seen) for name in node.outputs]
     file = _file(part, inputs, outputs, {n: a for n, a in constants.items() if a is not None})
     tensors = [_tensor(each) for each in outputs]
-    results = add_file(scope.builder, ONNX.name, values, file, part.label, tensors)
+    type = scope.builder.extension_type(ONNX.name, GraphOperation.GRAPH)
+    content = scope.builder.constant(
+        np.frombuffer(file, np.uint8), type=OperandType.TENSOR_OEM_BYTE, name=part.label
+    )
+    results = scope.builder.operation_outputs(type, *values, content, outputs=tensors)
     for each, value in zip(outputs, results, strict=True):
         scope.define(each.port.name, value, _settled(each.port))
 

@@ -9,7 +9,7 @@ from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxPort
 from nnasync.errors import ModelError
 from nnasync.extensions import ONNX
 from nnasync.hal import Model
-from nnasync.kernels.operation import Tensor
+from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
 
 

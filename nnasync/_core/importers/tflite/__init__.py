@@ -13,12 +13,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
-from nnasync._core.importers.description import SignatureDescription
 from nnasync._core.importers.tflite.checking import check
 from nnasync._core.importers.tflite.interface import Interface, Shapes, interface_of
 from nnasync._core.importers.tflite.metadata import ENTRY, read_metadata
@@ -31,8 +29,11 @@ from nnasync.memory import Pool
 __all__ = ["load", "metadata", "signatures", "translate", "wrap"]
 
 if TYPE_CHECKING:
+    from nnasync._core.importers import description
+    from nnasync._core.importers.description import SignatureDescription
     from nnasync._core.importers.tflite import conversion
 else:
+    description = deferred("nnasync._core.importers.description")
     conversion = deferred("nnasync._core.importers.tflite.conversion")
 
 logger = logging.getLogger("nnasync.importers.tflite")
@@ -69,7 +70,7 @@ def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
     """The signatures of a file; raises ModelError where it is broken."""
     _, file = _read(path)
     return tuple(
-        SignatureDescription(
+        description.SignatureDescription(
             each.name,
             tuple(name for name, _ in each.inputs),
             tuple(name for name, _ in each.outputs),
@@ -113,7 +114,7 @@ def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Ma
     except InvalidArgument as error:
         raise InvalidArgument(f"{name}: {error}") from error
     try:
-        return make(file, interface, pool, Path(path).stem)
+        return make(file, interface, pool, os.path.splitext(os.path.basename(path))[0])
     except InvalidArgument as error:
         raise ModelError(f"{name}: {error}") from error
 

@@ -20,7 +20,7 @@ from nnasync._core.importers.tflite.tflite_file import (
 from nnasync.errors import ModelError
 from nnasync.extensions import LITERT
 from nnasync.hal import Model, OperandType, Shape
-from nnasync.kernels.operation import Tensor
+from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
 
 CUSTOM_OPERATORS = ("TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram", "NumericVerify")
