@@ -13,7 +13,8 @@ types: TFLite's int16 is TENSOR_QUANT16_SYMM where its zero point is 0, otherwis
 TENSOR_QUANT16_ASYMM, whose values and zero point are larger by 2**15.
 
 Two others, org.nnasync.onnx and org.nnasync.litert, have one operation: a whole ONNX or
-TFLite file. `formats.whole` says what its inputs and outputs are.
+TFLite file. `formats.whole` says what its inputs and outputs are. Their operand types are numbers
+that the HAL has not, such as int64: arrays of them are what callers give and get.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from nnasync.hal import (
     Shape,
     SizedType,
 )
+from nnasync.hal.file_operands import FILE_OPERAND_TYPES, FileOperand
 
 __all__ = [
     "COMMON",
@@ -45,6 +47,7 @@ __all__ = [
     "TFLITE",
     "WHOLE_FILES",
     "CommonOperation",
+    "FileOperand",
     "GraphOperation",
     "Registry",
     "TfliteOperation",
@@ -71,11 +74,11 @@ TFLITE = Extension("org.nnasync.tflite")
 """The extension with TFLite's integer operations, as devices offer it."""
 
 
-ONNX = Extension("org.nnasync.onnx")
+ONNX = Extension("org.nnasync.onnx", FILE_OPERAND_TYPES)
 """The extension that runs ONNX files, as devices offer it."""
 
 
-LITERT = Extension("org.nnasync.litert")
+LITERT = Extension("org.nnasync.litert", FILE_OPERAND_TYPES)
 """The extension that runs TFLite files, as devices offer it."""
 
 
@@ -138,7 +141,10 @@ def validate_extension_name(name: str) -> None:
 
 
 def validate_operand_types(extension: Extension) -> None:
-    """Raise InvalidArgument unless the operand types of an extension are one each, and in range."""
+    """Raise InvalidArgument unless the operand types of an extension are one each, and in range.
+
+    One that states a type of numpy has the size of that.
+    """
     types = [entry.type for entry in extension.operand_types]
     if len(set(types)) < len(types):
         raise InvalidArgument(f"extension {extension.name!r} has an operand type twice: {types}")
@@ -146,6 +152,19 @@ def validate_operand_types(extension: Extension) -> None:
         if not 0 <= type < _TYPES:
             raise InvalidArgument(
                 f"extension {extension.name!r}: operand type {type} must be in [0, {_TYPES - 1}]"
+            )
+    for entry in extension.operand_types:
+        try:
+            dtype = hal.number_dtype(entry.dtype) if entry.dtype else None
+        except KeyError:
+            raise InvalidArgument(
+                f"extension {extension.name!r}: operand type {entry.type} is {entry.dtype!r}, which"
+                " is no number of numpy's or ml_dtypes"
+            ) from None
+        if dtype is not None and dtype.itemsize != entry.byte_size:
+            raise InvalidArgument(
+                f"extension {extension.name!r}: operand type {entry.type} is {dtype}, which has"
+                f" {dtype.itemsize} bytes, not {entry.byte_size}"
             )
 
 
@@ -249,7 +268,8 @@ def _with_size(
             f"an element has {entry.byte_size} bytes, says {who}, and all of it {nbytes}; at most "
             f"{_LARGEST_ELEMENT} and {hal.MAX_TENSOR_BYTES} are possible"
         )
-    type = SizedType(operand.type, entry.byte_size, is_tensor=entry.is_tensor)
+    dtype = hal.number_dtype(entry.dtype) if entry.dtype else None
+    type = SizedType(operand.type, entry.byte_size, is_tensor=entry.is_tensor, dtype=dtype)
     return msgspec.structs.replace(operand, type=type)
 
 

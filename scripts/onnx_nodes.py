@@ -26,7 +26,7 @@ from nnasync._core.drivers.onnxruntime import OnnxRuntimeEngine
 from nnasync._core.importers import onnx as importer
 from nnasync.engine import Engine, OutputBuffer, StopFlag, Target
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError
-from nnasync.extensions import operation_label
+from nnasync.extensions import ONNX, operation_label, sized
 from nnasync.hal import Array, ExecutionPreference, Model, dtype_of, is_fully_specified
 
 __all__ = ["NEWEST", "Outcome", "Way", "families", "outcomes"]
@@ -127,7 +127,7 @@ def _outcome(case: Any, operator: str, folder: Path) -> Outcome:
             continue
         try:
             path.write_bytes(message.SerializeToString())
-            model = load(path)
+            model = sized(load(path), (ONNX,), "ONNX Runtime")
             given = inputs[:1] if way == "frozen" else inputs
             results = _run(engine(), model, given)
         except (ModelError, InvalidArgument, GeneralFailure) as error:

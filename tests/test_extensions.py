@@ -142,6 +142,9 @@ def test_devices_that_disagree_disable_an_extension_for_good() -> None:
         Extension("vendor"),
         Extension("a.b", (ExtensionOperandType(1, True, 1), ExtensionOperandType(1, False, 1))),
         Extension("a.b", (ExtensionOperandType(2**16, True, 1),)),
+        Extension("a.b", (ExtensionOperandType(1, True, 4, "int64"),)),
+        Extension("a.b", (ExtensionOperandType(1, True, 8, "object"),)),
+        Extension("a.b", (ExtensionOperandType(1, True, 8, "datetime64[s]"),)),
     ],
 )
 def test_illegal_descriptions(extension: Extension) -> None:

@@ -46,7 +46,7 @@ async def read_input(
     fit.
     """
     if value == "zeros":
-        return np.full(port.shape, port.zero_point, port.dtype)
+        return np.full(port.shape, port.zero, port.dtype)
     if value == "random":
         return _random(port, np.random.default_rng(seed))
     path = Path(value)

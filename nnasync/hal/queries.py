@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,15 @@ _NUMPY_TYPES: dict[int, np.dtype[Any]] = {
     OperandType.TENSOR_OEM_BYTE: np.dtype(np.uint8),
 }
 
+_NUMBERS = frozenset(
+    {"bool", "float16", "float32", "float64"}
+    | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+)
+_NARROW_FLOATS = frozenset(
+    {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
+)
+"""Numbers that the package ml_dtypes gives to numpy."""
+
 _SCALARS = frozenset(
     {
         OperandType.FLOAT32,
@@ -67,19 +77,40 @@ _LAST_OPERAND_TYPES = (
 class SizedType(int):
     """An operand type of an extension, as it stands in a model, with the size that a device states.
 
-    It equals the plain number. A value is bytes of which only the vendor knows the meaning, so its
-    numpy type is void of that size (`V3`). Models that are stored or sent have plain numbers.
+    It equals the plain number. Where the device does not say which numbers its elements are, a
+    value is bytes of which only the vendor knows the meaning, and its numpy type void of that size
+    (`V3`). Models that are stored or sent have plain numbers.
     """
 
     byte_size: int
     is_tensor: bool
+    dtype: np.dtype[Any]
 
-    def __new__(cls, type: int, byte_size: int, *, is_tensor: bool) -> SizedType:
+    def __new__(
+        cls, type: int, byte_size: int, *, is_tensor: bool, dtype: np.dtype[Any] | None = None
+    ) -> SizedType:
         """`byte_size` is that of a scalar, or of one element."""
         sized = super().__new__(cls, type)
         sized.byte_size = byte_size
         sized.is_tensor = is_tensor
+        sized.dtype = np.dtype((np.void, byte_size)) if dtype is None else dtype
         return sized
+
+
+def number_dtype(name: str) -> np.dtype[Any] | None:
+    """The numpy type of a name in an extension's description; KeyError for one that is no number's.
+
+    None for one of ml_dtypes where that is not installed.
+    """
+    if name in _NUMBERS:
+        return np.dtype(name)
+    if name not in _NARROW_FLOATS:
+        raise KeyError(name)
+    try:
+        dtype: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    except (ImportError, AttributeError):
+        return None
+    return dtype
 
 
 def is_extension(type: int) -> bool:
@@ -106,7 +137,7 @@ def dtype_of(type: int) -> np.dtype[Any]:
     Raises KeyError for SUBGRAPH, OEM, and extension types of which nobody has stated the size.
     """
     if isinstance(type, SizedType):
-        return np.dtype((np.void, type.byte_size))
+        return type.dtype
     return _NUMPY_TYPES[type]
 
 

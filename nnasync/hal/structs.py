@@ -131,11 +131,16 @@ class ExtensionNameAndPrefix(Struct):
 
 
 class ExtensionOperandType(Struct):
-    """An operand type of an extension; `byte_size` of a scalar, or of one element."""
+    """An operand type of an extension; `byte_size` of a scalar, or of one element.
+
+    `dtype` is numpy's name of an element that is a number, such as "int64" or "bfloat16" (those of
+    the package ml_dtypes, where it is installed); otherwise an element is bytes.
+    """
 
     type: int
     is_tensor: bool
     byte_size: int
+    dtype: str = ""
 
 
 class Extension(Struct):

@@ -11,7 +11,15 @@ import msgspec
 import numpy as np
 
 from nnasync.extensions import TFLITE, TfliteOperation, extension_of
-from nnasync.hal import Model, Operand, OperandType, Operation, OperationType, dtype_of
+from nnasync.hal import (
+    Model,
+    Operand,
+    OperandType,
+    Operation,
+    OperationType,
+    dtype_of,
+    is_extension,
+)
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -90,4 +98,6 @@ def is_plain(operand: Operand) -> bool:
 def is_measured(operand: Operand) -> bool:
     """Whether its integers stand for real numbers."""
     plain = (OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32)
-    return dtype_of(operand.type).kind in "iu" and operand.type not in plain
+    if operand.type in plain or is_extension(operand.type):
+        return False
+    return dtype_of(operand.type).kind in "iu"

@@ -22,6 +22,7 @@ from nnasync.hal import (
     Model,
     Priority,
     byte_size,
+    dtype_of,
     has_dtype,
     is_fully_specified,
 )
@@ -193,7 +194,7 @@ def can_sample(model: Model) -> bool:
     """Whether the types and shapes of all inputs and outputs are known, and within reason."""
     main = model.main
     operands = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
-    if not all(has_dtype(each.type) for each in operands):
+    if not all(has_dtype(each.type) and dtype_of(each.type).kind in "biuf" for each in operands):
         return False
     if not all(is_fully_specified(each.type, each.dimensions) for each in operands):
         return False

@@ -463,7 +463,7 @@ class Net(Generic[R]):
         """Make a few calls ahead, which count for nothing, so that the first finds nothing cold."""
         if self._inline is None or self._flexible is not None or self._is_urgent_call:
             return
-        arrays = [np.full(port.shape, port.zero_point, port.dtype) for port in self.inputs]
+        arrays = [np.full(port.shape, port.zero, port.dtype) for port in self.inputs]
 
         async def calls(times: int, deadline: Deadline | None) -> None:
             for _ in range(times):

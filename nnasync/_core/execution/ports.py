@@ -88,7 +88,7 @@ class Port(msgspec.Struct, frozen=True):
     @property
     def zero(self) -> Any:
         """What stands for zero in an array of it: bytes where the type is a vendor's."""
-        return b"" if self.dtype.kind == "V" else self.zero_point
+        return b"" if self.dtype.type is np.void else self.zero_point
 
 
 class Measured(NamedTuple, Generic[R]):
@@ -221,8 +221,9 @@ def copy_in(target: Array, value: Any, port: Port) -> None:
 def as_array(value: Any, port: Port) -> Array:
     """Anything array-like as an array of the port's dtype; numbers and lists are converted.
 
-    An array of another dtype is refused rather than converted: it hints at a missing step
-    (scaling, quantization) of the caller.
+    An array of another kind, or of a wider one, is refused rather than converted: it hints at a
+    missing step (scaling, quantization) of the caller. Integers are taken in any width that holds
+    them, but for those that stand for real numbers.
     """
     if value is None:
         raise InvalidArgument(f"input {port.name!r} is None; only a plain call can omit an input")
@@ -238,11 +239,20 @@ def as_array(value: Any, port: Port) -> Array:
         return array
     if port.dtype.kind == "V":
         return _as_bytes(array, port)
+    if not port.scale and _keeps(port.dtype, array):
+        return array.astype(port.dtype)
     if isinstance(value, (int, float, bool, list, tuple)) and _holds(port.dtype, array):
         return array.astype(port.dtype)
     raise InvalidArgument(
         f"input {port.name!r} has dtype {array.dtype}, should be {port.dtype}{_advice(array, port)}"
     )
+
+
+def _keeps(dtype: np.dtype[Any], array: Array) -> bool:
+    """Whether an array of integers is one of `dtype`, too."""
+    if dtype.kind not in "iu" or array.dtype.kind not in "iu":
+        return False
+    return np.can_cast(array.dtype, dtype) or _holds(dtype, array)
 
 
 def _advice(array: Array, port: Port) -> str:

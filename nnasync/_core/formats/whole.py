@@ -15,7 +15,7 @@ from nnasync import hal
 from nnasync._core.model.constants import Constants
 from nnasync._core.validation import validate_model
 from nnasync.errors import ModelError
-from nnasync.extensions import GraphOperation, encode, extension_of
+from nnasync.extensions import FileOperand, GraphOperation, encode, extension_of
 from nnasync.hal import (
     DataLocation,
     ExtensionNameAndPrefix,
@@ -35,8 +35,13 @@ _PREFIX = 1
 """What stands for the extension in such a model, where it is the only one."""
 
 
+def own_type(type: FileOperand) -> int:
+    """A type of operands that the extension has, as it stands in such a model."""
+    return encode(_PREFIX, type)
+
+
 class WholePort(Struct, frozen=True):
-    """An input or output of a file, as an operand."""
+    """An input or output of a file, as an operand; its type may be an `own_type`."""
 
     name: str
     tensor: Tensor

@@ -89,6 +89,13 @@ def load(
     return model
 
 
+def load_whole(path: str | os.PathLike[str]) -> Model:
+    """The model in a file that is kept whole, with inputs and outputs as if it were translated."""
+    module = importlib.import_module(LOADERS[check_suffix(path)].partition(":")[0])
+    model: Model = module.wrap(path, as_translated=True)
+    return model
+
+
 def has_whole_form(path: str | os.PathLike[str]) -> bool:
     """Whether a file can be kept whole, for the engine that it was made for."""
     return check_suffix(path) != ".nnm"

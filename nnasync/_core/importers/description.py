@@ -17,6 +17,7 @@ from nnasync import hal
 from nnasync._core.formats.metadata import Metadata, PortMetadata
 from nnasync._core.formats.states import guessed_states
 from nnasync.errors import InvalidArgument
+from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import Array, Model, Operand, OperandType, Struct
 
 _MOST_BYTES = 1 << 20
@@ -171,6 +172,7 @@ def described(
     metadata: Metadata | None = None,
 ) -> Description:
     """What a model that was loaded from a file holds, and what the file's metadata say of it."""
+    model = sized(model, (ONNX, LITERT), "whole files")
     main, reasons = model.main, _reasons(model)
     is_whole = bool(reasons) and len(main.operations) == 1
     files = _label_files(path) if metadata is not None else {}
@@ -206,7 +208,7 @@ def _ports(model: Model, indexes: Sequence[int]) -> tuple[PortDescription, ...]:
 def _port(operand: Operand) -> PortDescription:
     return PortDescription(
         name=operand.name,
-        type=hal.dtype_of(OperandType(operand.type)).name,
+        type=hal.dtype_of(operand.type).name,
         shape=tuple(n or None for n in operand.dimensions),
         scale=operand.scale,
         zero_point=operand.zero_point,

@@ -151,11 +151,11 @@ class GraphBuilder:
         name: str,
         shape: Shape,
         *,
-        type: OperandType = OperandType.TENSOR_FLOAT32,
+        type: int = OperandType.TENSOR_FLOAT32,
         scale: float = 0.0,
         zero_point: int = 0,
     ) -> Value:
-        """A value that the caller of the network gives."""
+        """A value that the caller of the network gives; `type` may be an `extension_type`."""
         tensor = Tensor(type=type, shape=tuple(shape), scale=scale, zero_point=zero_point)
         value = self._add(tensor, OperandLifeTime.SUBGRAPH_INPUT, name)
         self._inputs.append(value.index)

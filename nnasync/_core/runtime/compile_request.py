@@ -62,7 +62,7 @@ class ModelSource(msgspec.Struct, frozen=True):
         """What loads the file as one operation of its own engine, if it has one."""
         if self.path is None or not importers.has_whole_form(self.path):
             return None
-        return functools.partial(importers.load, self.path, form="whole")
+        return functools.partial(importers.load_whole, self.path)
 
     @property
     def _path(self) -> str:

@@ -17,7 +17,7 @@ from nnasync._core.importers.onnx import wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import GeneralFailure, InvalidArgument, ModelError, OutputInsufficientSize
 from nnasync.extensions import ONNX, GraphOperation
-from nnasync.hal import Array, ExecutionPreference, Model
+from nnasync.hal import Array, ExecutionPreference, Model, number_dtype
 from tests.importers.onnx.files import (
     BOOL,
     DOUBLE,
@@ -34,11 +34,11 @@ SUSTAINED = ExecutionPreference.SUSTAINED_SPEED
 ROW = np.array([[1, -2, 3]], np.float32)
 
 
-def identity(folder: Path, port: Port, type: str = "Neg") -> Model:
+def identity(folder: Path, port: Port, type: str = "Neg", *, as_translated: bool = False) -> Model:
     """A file with one operator of one input."""
     name, element, shape = port
     graph = message([node(type, [name], ["y"])], [port], [("y", element, shape)])
-    return wrap(written(folder, graph))
+    return wrap(written(folder, graph), as_translated=as_translated)
 
 
 def plan(model: Model) -> Any:
@@ -84,17 +84,65 @@ def test_two_calls_run_at_once(tmp_path: Path) -> None:
     assert wrong == []
 
 
-def test_types_that_the_hal_has_not_are_converted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("element", "values"),
+    [
+        (DOUBLE, np.array([1 / 3, 1e300], np.float64)),
+        (INT64, np.array([2**40, -6], np.int64)),
+    ],
+)
+def test_types_that_the_hal_has_not_are_the_extension_s(
+    tmp_path: Path, element: int, values: Array
+) -> None:
+    (found,) = run(OnnxRuntimeEngine(), identity(tmp_path, ("x", element, (2,))), [values])
+    assert found.dtype == values.dtype
+    assert found.tolist() == (-values).tolist()
+
+
+@pytest.mark.parametrize(
+    ("element", "values"),
+    [
+        (12, np.array([2**32 - 1, 0], np.uint32)),
+        (13, np.array([2**64 - 1, 0], np.uint64)),
+        *(
+            (number, np.array([0.5, -2], number_dtype(name)))
+            for number, name in (
+                (16, "bfloat16"),
+                (17, "float8_e4m3fn"),
+                (18, "float8_e4m3fnuz"),
+                (19, "float8_e5m2"),
+                (20, "float8_e5m2fnuz"),
+            )
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", [2, "n"])
+def test_numbers_of_any_type_come_back_as_they_were(
+    tmp_path: Path, element: int, values: Array, size: int | str
+) -> None:
+    graph = message(
+        [node("Identity", ["x"], ["y"])],
+        [("x", element, (size,))],
+        [("y", element, (size,))],
+        opset=19,
+    )
+    graph.ir_version = 9
+    (found,) = run(OnnxRuntimeEngine(), wrap(written(tmp_path, graph)), [values])
+    assert found.dtype == values.dtype
+    assert found.tobytes() == values.tobytes()
+
+
+def test_as_if_translated_they_are_converted(tmp_path: Path) -> None:
     (integers,) = run(
         OnnxRuntimeEngine(),
-        identity(tmp_path, ("x", INT64, (2,))),
+        identity(tmp_path, ("x", INT64, (2,)), as_translated=True),
         [np.array([5, -6], np.int32)],
     )
     assert integers.dtype == np.int32
     assert integers.tolist() == [-5, 6]
     (reals,) = run(
         OnnxRuntimeEngine(),
-        identity(tmp_path, ("x", DOUBLE, (2,))),
+        identity(tmp_path, ("x", DOUBLE, (2,)), as_translated=True),
         [np.array([0.5, -6], np.float32)],
     )
     assert reals.dtype == np.float32
@@ -108,7 +156,7 @@ def test_an_integer_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
         [("y", INT64, (1,))],
         {"c": np.array([2**31], np.int64)},
     )
-    model = wrap(written(tmp_path, graph))
+    model = wrap(written(tmp_path, graph), as_translated=True)
     with pytest.raises(GeneralFailure, match="no int32"):
         run(OnnxRuntimeEngine(), model, [np.array([2], np.int32)])
 

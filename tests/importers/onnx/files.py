@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nnasync.engine import Engine, OutputBuffer, StopFlag, Target
+from nnasync.extensions import ONNX, sized
 from nnasync.hal import Array, ExecutionPreference, Model, dtype_of, is_fully_specified
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx")
@@ -53,6 +54,7 @@ def written(folder: Path, model: Any, name: str = "net.onnx") -> Path:
 
 def run(engine: Engine, model: Model, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of one execution; those of unknown shape get memory for plenty of elements."""
+    model = sized(model, (ONNX,), "ONNX Runtime")
     plan = engine.compile(model, ExecutionPreference.SUSTAINED_SPEED)
     main = model.main
     targets: list[Target] = []

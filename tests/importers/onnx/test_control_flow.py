@@ -46,7 +46,7 @@ def operations(model: Model) -> list[str]:
 
 def agree(path: Path, *samples: Sequence[Array]) -> Model:
     """The translated model; it gives what ONNX Runtime gives for the file."""
-    translated, wrapped = translate(path), wrap(path)
+    translated, wrapped = translate(path), wrap(path, as_translated=True)
     for inputs in samples:
         results = run(ReferenceEngine(), translated, inputs)
         for got, wanted in zip(results, run(OnnxRuntimeEngine(), wrapped, inputs), strict=True):

@@ -18,7 +18,7 @@ from tests.importers.onnx.quantized_cases import DYNAMIC, STATIC
 @pytest.mark.parametrize("name", STATIC)
 def test_quantized_networks_agree_to_a_step(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, STATIC[name])
-    translated, wrapped = translate(path), wrap(path)
+    translated, wrapped = translate(path), wrap(path, as_translated=True)
     for seed in range(3):
         inputs = samples(wrapped, seed)
         results = run(ReferenceEngine(), translated, inputs)
@@ -32,7 +32,7 @@ def test_quantized_networks_agree_to_a_step(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_networks_that_quantize_as_they_run_agree(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, DYNAMIC[name])
-    translated, wrapped = translate(path), wrap(path)
+    translated, wrapped = translate(path), wrap(path, as_translated=True)
     for seed in range(3):
         inputs = samples(wrapped, seed)
         results = run(ReferenceEngine(), translated, inputs)

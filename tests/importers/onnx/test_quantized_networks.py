@@ -72,7 +72,7 @@ class Samples:
 
 def agree(path: Path, most: float) -> None:
     """The translated network gives what ONNX Runtime makes of the file, but for so much."""
-    translated, wrapped = translate(path), wrap(path)
+    translated, wrapped = translate(path), wrap(path, as_translated=True)
     for _ in range(3):
         x = numbers(*SHAPE) * 3
         (got,) = run(ReferenceEngine(), translated, [x])

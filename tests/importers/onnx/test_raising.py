@@ -50,7 +50,7 @@ def test_operators_that_are_defined_by_others_are_expanded(tmp_path: Path) -> No
         opset=23,
     )
     path = written(tmp_path, file)
-    model, whole = translate(path), wrap(path)
+    model, whole = translate(path), wrap(path, as_translated=True)
     assert labels(model).count("BATCH_MATMUL") == 2
     inputs = samples(whole)
     (got,), (wanted,) = (
@@ -89,7 +89,7 @@ CONSTANTS = {
 @pytest.mark.parametrize("kind", ["half last", "half between", "half first"])
 def test_gelu_is_one_operation(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, message(gelu(kind), X, Y, CONSTANTS))
-    model, whole = translate(path), wrap(path)
+    model, whole = translate(path), wrap(path, as_translated=True)
     assert labels(model) == ["GELU"]
     inputs = samples(whole)
     (got,), (wanted,) = (
@@ -110,7 +110,7 @@ def test_a_product_with_a_bias_and_an_activation_is_one_operation(tmp_path: Path
         "b": np.arange(3, dtype=np.float32),
     }
     path = written(tmp_path, message(nodes, X, Y, constants))
-    model, whole = translate(path), wrap(path)
+    model, whole = translate(path), wrap(path, as_translated=True)
     assert labels(model) == ["FULLY_CONNECTED"]
     inputs = samples(whole)
     (got,) = run(ReferenceEngine(), model, inputs)

@@ -14,7 +14,7 @@ from nnasync._core.drivers.litert import LiteRTEngine
 from nnasync._core.importers.tflite import load, translate, wrap
 from nnasync.engine import Lowering, OutputBuffer, StopFlag
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, ModelError
-from nnasync.extensions import LITERT
+from nnasync.extensions import LITERT, sized
 from nnasync.hal import Array, ExecutionPreference, Model, dtype_of
 from tests.importers.tflite import elementwise_cases, movement_cases, window_cases
 from tests.importers.tflite.judge import cases, litert, numbers, reference, written
@@ -29,7 +29,7 @@ OWN = Lowering("builtin", 1)
 def run(model: Model, inputs: list[Array], lowering: Lowering = OWN) -> list[Array]:
     """All outputs of a run on LiteRT, the next states too."""
     given = [np.ascontiguousarray(each.reshape(each.shape or (1,))) for each in inputs]
-    given = [each.astype(np.int32) if each.dtype == np.int64 else each for each in given]
+    model = sized(model, (LITERT,), "LiteRT")
     targets: list[Any] = []
     for index in model.main.output_indexes:
         operand = model.main.operands[index]
@@ -52,7 +52,19 @@ def test_whole_files_give_what_litert_gives(name: str, tmp_path: Path) -> None:
     zeros = [np.zeros(tensor.shape, np.float32) for tensor in network.tensors if tensor.variable]
     expected = litert(network.file(), inputs)
     for got, wanted in zip(run(model, [*inputs, *zeros]), expected, strict=False):
+        assert got.dtype == wanted.dtype
         np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
+
+
+def test_wide_integers_stay_or_are_those_of_a_translated_file(tmp_path: Path) -> None:
+    tensor = T("INT64", (1, 2))
+    path = tmp_path / "wide.tflite"
+    path.write_bytes(tflite_file([tensor] * 2, [Op("ADD", (0, 0), (1,), "AddOptions")], [0], [1]))
+    (wide,) = run(wrap(path), [np.array([[2**40, -3]], np.int64)])
+    assert wide.tolist() == [[2**41, -6]]
+    (narrow,) = run(wrap(path, as_translated=True), [np.array([[7, -3]], np.int32)])
+    assert narrow.dtype == np.int32
+    assert narrow.tolist() == [[14, -6]]
 
 
 def words(tmp_path: Path) -> Path:
@@ -89,21 +101,23 @@ def test_results_whose_shapes_only_a_run_tells(tmp_path: Path) -> None:
     tensors = [T("BOOL", (2, 3)), T("INT64", ())]
     path = tmp_path / "where.tflite"
     path.write_bytes(tflite_file(tensors, [Op("WHERE", (0,), (1,))], [0], [1]))
-    model = load(path)
+    model = sized(load(path), (LITERT,), "LiteRT")
     assert is_whole(model)
     (got,) = run(model, [np.array([[0, 1, 0], [1, 0, 1]], np.bool_)])
-    assert got.dtype == np.int32
+    assert got.dtype == np.int64
     assert got.tolist() == [[0, 1], [1, 0], [1, 2]]
     with pytest.raises(BadState, match="not kept"):
         LiteRTEngine().serialize(LiteRTEngine().compile(model, ALONE, OWN))
 
 
-def test_integers_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
+def test_integers_that_do_not_fit_are_an_error_where_they_are_narrow(tmp_path: Path) -> None:
     tensors = [T("INT64", (1,)), T("INT64", (1,), np.array([2**33], np.int64)), T("INT64", (1,))]
     path = tmp_path / "wide.tflite"
     path.write_bytes(tflite_file(tensors, [Op("ADD", (0, 1), (2,), "AddOptions")], [0], [2]))
-    model = load(path)
-    assert is_whole(model)
+    assert is_whole(load(path))
+    (got,) = run(load(path), [np.array([1], np.int64)])
+    assert got.tolist() == [2**33 + 1]
+    model = wrap(path, as_translated=True)
     with pytest.raises(GeneralFailure, match="no int32"):
         run(model, [np.array([1], np.int32)])
 
@@ -160,7 +174,7 @@ def test_tensors_of_rank_0_are_taken_and_given(tmp_path: Path, type: str) -> Non
     path = tmp_path / "numbers.tflite"
     ops = [Op("ADD", (0, 1), (2,), "AddOptions"), Op("MUL", (2, 1), (3,), "MulOptions")]
     path.write_bytes(tflite_file([number] * 4, ops, [0, 1], [2, 3]))
-    model = wrap(path)
+    model = sized(wrap(path), (LITERT,), "LiteRT")
     dtype = dtype_of(model.main.operands[0].type)
     plan = LiteRTEngine().compile(model, ALONE, OWN)
     x, y = np.zeros(1, dtype), np.full(1, 2, dtype)

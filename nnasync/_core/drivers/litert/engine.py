@@ -25,6 +25,7 @@ from nnasync.hal import (
     is_quantized,
     uniform_performance,
 )
+from nnasync.hal.file_operands import FILE_OPERAND_TYPES
 
 if TYPE_CHECKING:
     from nnasync._core.drivers.litert import litert_programs
@@ -54,8 +55,10 @@ class LiteRTEngine(EngineBase):
 
     name = "litert-cpu"
     type = DeviceType.CPU
-    extensions: tuple[Extension, ...] = tuple(
-        Extension(f"org.nnasync.{name}") for name in ("litert", "common", "tflite")
+    extensions: tuple[Extension, ...] = (
+        Extension("org.nnasync.litert", FILE_OPERAND_TYPES),
+        Extension("org.nnasync.common"),
+        Extension("org.nnasync.tflite"),
     )
     """Those of `nnasync.extensions`, by their names: a warm start does without that module."""
     concurrency = 0

@@ -17,7 +17,7 @@ from nnasync._core.drivers.litert.session import open_interpreter
 from nnasync._core.formats.whole import file_of, graph_of
 from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT
-from nnasync.hal import Model, OperandType, Shape
+from nnasync.hal import Model, Shape
 
 
 def is_whole(model: Model) -> bool:
@@ -174,4 +174,4 @@ def _is_dynamic(runner: Any, index: int) -> bool:
 
 def _copy(details: dict[str, Any], kind: int) -> Copy:
     """How a tensor is copied: LiteRT has wider types than the HAL."""
-    return Copy.BYTES if details["dtype"] == hal.dtype_of(OperandType(kind)) else Copy.CONVERT
+    return Copy.BYTES if details["dtype"] == hal.dtype_of(kind) else Copy.CONVERT

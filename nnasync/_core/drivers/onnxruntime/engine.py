@@ -45,7 +45,9 @@ else:
 
 _ONE = PerformanceInfo(exec_time=1.0, power_usage=1.0)
 """An estimate; `nnasync calibrate` measures it by type."""
-_RATED = {element.operand for element in ELEMENTS} | {OperandType.TENSOR_QUANT8_SYMM}
+_RATED = {element.operand for element in ELEMENTS if element.operand is not None} | {
+    OperandType.TENSOR_QUANT8_SYMM
+}
 """The types of first inputs that it takes, of files and of translated operations."""
 _NAME = "onnx"
 _BESIDE = "is beside parts of an ONNX file that are kept whole: each of those is a run of its own"

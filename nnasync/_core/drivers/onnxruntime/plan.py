@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -115,7 +116,7 @@ class OnnxPlan(Plan):
         binding = self._session.io_binding()
         for port in self._inputs:
             zeros = np.zeros([n or 0 for n in port.shape], port.element.dtype)
-            binding.bind_cpu_input(port.name, zeros)
+            binding.bind_input(*_place(port, zeros.shape, zeros))
         for port in self._outputs:
             binding.bind_output(port.name, "cpu")
         options = package().RunOptions()
@@ -137,11 +138,8 @@ class OnnxPlan(Plan):
             array = inputs[source] if isinstance(source, int) else source
             if array is None:
                 raise InvalidArgument(f'input "{port.name}" of the graph cannot be omitted')
-            if array.dtype != np.dtype(port.element.dtype) or not _is_bindable(array):
-                if array.dtype != _outside(port):
-                    raise InvalidArgument(
-                        f'input "{port.name}" is {array.dtype}, the graph takes {_outside(port)}'
-                    )
+            if array.dtype != port.element.dtype or not _is_bindable(array):
+                _check_type(port, array.dtype, f'input "{port.name}"', "takes")
                 staged = np.empty(array.shape, port.element.dtype)
                 moves.append((staged, array))
                 array = staged
@@ -155,10 +153,7 @@ class OnnxPlan(Plan):
         if len(outputs) != len(self._outputs):
             raise InvalidArgument(f"{len(outputs)} outputs given, expected {len(self._outputs)}")
         for port, output in zip(self._outputs, outputs, strict=True):
-            if output.dtype != _outside(port):
-                raise InvalidArgument(
-                    f'output "{port.name}" is {output.dtype}, the graph gives {_outside(port)}'
-                )
+            _check_type(port, output.dtype, f'output "{port.name}"', "gives")
         if not all(isinstance(output, np.ndarray) for output in outputs) or any(
             port.rank is None for port in self._outputs
         ):
@@ -167,7 +162,7 @@ class OnnxPlan(Plan):
             array = output
             if isinstance(array, OutputBuffer):
                 continue
-            if array.dtype != np.dtype(port.element.dtype) or not _is_bindable(array):
+            if array.dtype != port.element.dtype or not _is_bindable(array):
                 array = np.empty(array.shape, port.element.dtype)
                 moves.append((output, array))  # type: ignore[arg-type]
             binding.bind_output(*_place(port, _inner_shape(port, array), array))
@@ -193,8 +188,10 @@ class _Delivery:
 
     def __call__(self) -> None:
         results = [
-            narrowed(value.numpy(), _outside(port))
-            for value, port in zip(self._binding.get_outputs(), self._ports, strict=True)
+            narrowed(_values(value, port), output.dtype)
+            for value, port, output in zip(
+                self._binding.get_outputs(), self._ports, self._outputs, strict=True
+            )
         ]
         self.bound()
         deliver(
@@ -212,9 +209,23 @@ def _outer(array: Array, output: Target) -> Array:
     return array
 
 
-def _outside(port: SessionPort) -> np.dtype[Any]:
-    """The numpy type of a port as the HAL has it."""
-    return hal.dtype_of(port.element.operand)
+def _check_type(port: SessionPort, dtype: np.dtype[Any], who: str, verb: str) -> None:
+    """Raise InvalidArgument unless values are of a port's type, or as the HAL has them."""
+    held = port.element.operand
+    legal = [port.element.dtype] if held is None else [port.element.dtype, hal.dtype_of(held)]
+    if dtype not in legal:
+        raise InvalidArgument(f"{who} is {dtype}, the graph {verb} {legal[-1]}")
+
+
+def _values(value: Any, port: SessionPort) -> Array:
+    """What ONNX Runtime allocated; it gives no arrays of types that numpy itself does not know."""
+    dtype = port.element.dtype
+    if dtype.isbuiltin == 1:
+        array: Array = value.numpy()
+        return array
+    shape = value.shape()
+    memory = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(value.data_ptr())
+    return np.frombuffer(bytes(memory), dtype).reshape(shape)
 
 
 def _is_bindable(array: Array) -> bool:
@@ -236,4 +247,5 @@ def _inner_shape(port: SessionPort, array: Array) -> Shape:
 
 def _place(port: SessionPort, shape: Shape, array: Array) -> tuple[Any, ...]:
     """What io_binding wants to know of memory."""
-    return (port.name, "cpu", 0, port.element.dtype, list(shape), array.ctypes.data)
+    type = port.element.dtype if port.element.dtype.isbuiltin == 1 else port.element.number
+    return (port.name, "cpu", 0, type, list(shape), array.ctypes.data)

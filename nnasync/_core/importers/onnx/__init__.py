@@ -77,20 +77,31 @@ def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> 
         raise _named(path, error) from error
 
 
-def wrap(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
-    """The model as one operation of the extension org.nnasync.onnx; raises ModelError."""
+def wrap(
+    path: str | os.PathLike[str], *, shapes: Shapes | None = None, as_translated: bool = False
+) -> Model:
+    """The model as one operation of the extension org.nnasync.onnx; raises ModelError.
+
+    `as_translated` gives its inputs and outputs the types that those of `translate` have.
+    """
     message, graph, outside = _read(path, shapes)
-    return _wrapped(path, message, graph, outside, "")
+    return _wrapped(path, message, graph, outside, "", as_translated=as_translated)
 
 
 def _wrapped(
-    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, outside: bool, reason: str
+    path: str | os.PathLike[str],
+    message: Any,
+    graph: OnnxGraph,
+    outside: bool,
+    reason: str,
+    *,
+    as_translated: bool = False,
 ) -> Model:
     changed = without_stated_constants(message) or outside
     try:
         file = message.SerializeToString() if changed else Pool.from_file(path)
         graph = with_inferred_outputs(message, graph)
-        return wrap_graph(graph, file, Path(path).stem, reason)
+        return wrap_graph(graph, file, Path(path).stem, reason, as_translated=as_translated)
     except InvalidArgument as error:
         raise _named(path, error) from error
 

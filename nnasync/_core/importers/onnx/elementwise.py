@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnasync._core.formats.onnx import element_of
+from nnasync._core.formats.onnx import element_name, operand_of
 from nnasync._core.importers.onnx.axes import aligned, broadcast_shape
 from nnasync._core.importers.onnx.forms import Convert, check_count, is_float
 from nnasync._core.importers.onnx.maths import Maths
@@ -216,10 +216,10 @@ def _hard_swish(scope: OnnxScope, step: Step) -> None:
 
 def _cast(scope: OnnxScope, step: Step) -> None:
     number = step.node.attribute("to", 0)
-    element = element_of(number)
-    if element is None or number not in _CASTS:
-        raise ModelError(f"casts to element type {number}")
-    _cast_to(scope, step, element.operand)
+    held = operand_of(number)
+    if held is None or number not in _CASTS:
+        raise ModelError(f"casts to {element_name(number)}")
+    _cast_to(scope, step, held[0])
 
 
 def _cast_like(scope: OnnxScope, step: Step) -> None:
@@ -227,7 +227,7 @@ def _cast_like(scope: OnnxScope, step: Step) -> None:
     if known is not None:
         scope.define(step.output, known.astype(dtype_of(type)))
         return
-    if type not in {element.operand for number in _CASTS if (element := element_of(number))}:
+    if type not in {held[0] for number in _CASTS if (held := operand_of(number))}:
         raise ModelError(f"casts to {type.name}")
     _cast_to(scope, step, type)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync._core.formats.onnx import Element, element_of
+from nnasync._core.formats.onnx import element_name, operand_of
 from nnasync._core.importers.onnx.forms import Convert
 from nnasync._core.importers.onnx.onnx_file import OnnxNode, OnnxPort, package
 from nnasync._core.importers.onnx.preparation import Step
@@ -91,8 +91,8 @@ def _convert(scope: OnnxScope, step: Step) -> None:
         for name, value in zip(given, values, strict=True)
     ]
     for each, value in zip(inputs, values, strict=True):
-        if _element(each.port).operand != value.type:
-            raise ModelError(f'"{each.port.name}" has element type {each.port.element}')
+        if _held(each.port)[0] != value.type:
+            raise ModelError(f'"{each.port.name}" is {element_name(each.port.element)}')
     seen = {port.name for port in scope.graph.outputs}
     outputs = [_output(_port(part, name), is_seen=name in seen) for name in node.outputs]
     file = _file(part, inputs, outputs, {n: a for n, a in constants.items() if a is not None})
@@ -117,10 +117,12 @@ def _shaped(part: Part, name: str, shape: Shape) -> OnnxPort:
     return msgspec.structs.replace(_port(part, name), shape=shape)
 
 
-def _element(port: OnnxPort) -> Element:
-    found: Element | None = element_of(port.element)
+def _held(port: OnnxPort) -> tuple[OperandType, float]:
+    """The operand type of a value between parts, and its scale where none is stated."""
+    found = operand_of(port.element)
     if found is None:
-        raise ModelError(f'"{port.name}" has element type {port.element}, no operand can hold it')
+        name = element_name(port.element)
+        raise ModelError(f'"{port.name}" is {name}, which no operand between parts can hold')
     return found
 
 
@@ -141,8 +143,8 @@ def _output(port: OnnxPort, *, is_seen: bool) -> _End:
 
 
 def _tensor(end: _End) -> Tensor:
-    element = _element(end.port)
-    return Tensor(type=element.operand, shape=end.operand, scale=element.scale)
+    type, scale = _held(end.port)
+    return Tensor(type=type, shape=end.operand, scale=scale)
 
 
 def _file(

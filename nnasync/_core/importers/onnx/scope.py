@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from nnasync import hal
-from nnasync._core.formats.onnx import element_of
+from nnasync._core.formats.onnx import DOUBLE, element_name, operand_of
 from nnasync._core.importers.onnx.folding import Budget
 from nnasync._core.importers.onnx.onnx_file import OnnxGraph, OnnxNode, OnnxPort
 from nnasync._core.importers.onnx.preparation import Step
@@ -105,19 +105,20 @@ class OnnxScope:
 
     def add_input(self, port: OnnxPort) -> None:
         """Make a port an input of the model; raises ModelError where the HAL has none like it."""
-        element = element_of(port.element)
-        if element is None or element.dtype == np.float64:
-            raise ModelError(f'input "{port.name}" has element type {port.element}')
+        held = operand_of(port.element)
+        if held is None or port.element == DOUBLE:
+            raise ModelError(f'input "{port.name}" is {element_name(port.element)}')
         if port.shape is None or None in port.shape:
             raise ModelError(f'input "{port.name}" has open dimensions')
-        scale, zero_point = 0.0, 0
-        if element.scale:
+        type, scale = held
+        zero_point = 0
+        if scale:
             scale, zero_point = self._stated(port)
         shape = tuple(n or 0 for n in port.shape)
         if len(shape) > MOST_AXES:
             raise ModelError(f'input "{port.name}" has rank {len(shape)}')
         value = self.builder.input(
-            port.name, shape or (1,), type=element.operand, scale=scale, zero_point=zero_point
+            port.name, shape or (1,), type=type, scale=scale, zero_point=zero_point
         )
         self.define(port.name, value, shape)
 
@@ -134,9 +135,9 @@ class OnnxScope:
         self.builder.output(port.name, value)
 
     def _check_output(self, port: OnnxPort, value: Value) -> None:
-        element = element_of(port.element)
-        if element is None or element.operand != value.type:
-            raise ModelError(f'output "{port.name}" has element type {port.element}')
+        held = operand_of(port.element)
+        if held is None or held[0] != value.type:
+            raise ModelError(f'output "{port.name}" is {element_name(port.element)}')
 
     def _stated(self, port: OnnxPort) -> tuple[float, int]:
         """Scale and zero point of integers, which what dequantizes them states; else 1 and 0."""

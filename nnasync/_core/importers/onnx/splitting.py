@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nnasync._core.formats.onnx import element_of
+from nnasync._core.formats.onnx import operand_of
 from nnasync._core.importers.onnx.conversion import convert, convert_step, needed
 from nnasync._core.importers.onnx.folding import with_constants
 from nnasync._core.importers.onnx.inference import inferred
@@ -183,12 +183,11 @@ def _assume(scope: OnnxScope, names: Sequence[str], ports: Mapping[str, OnnxPort
     """Take values to be given from outside where their types and shapes are known."""
     for name in dict.fromkeys(names):
         port = ports.get(name)
-        element = None if port is None else element_of(port.element)
-        if port is None or element is None or port.shape is None or None in port.shape:
+        held = None if port is None else operand_of(port.element)
+        if port is None or held is None or port.shape is None or None in port.shape:
             continue
         if name and not scope.knows(name):
             shape = tuple(n or 0 for n in port.shape)
-            value = scope.builder.input(
-                name, operand_shape(shape), type=element.operand, scale=element.scale
-            )
+            type, scale = held
+            value = scope.builder.input(name, operand_shape(shape), type=type, scale=scale)
             scope.define(name, value, shape)

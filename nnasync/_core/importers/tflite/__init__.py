@@ -10,6 +10,7 @@ Which of both, and why, is logged, and stands in the name of the operand that ho
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable
@@ -61,9 +62,19 @@ def translate(path: _Path, *, signature: str | None = None, shapes: Shapes | Non
     return _loaded(path, signature, shapes, conversion.convert)
 
 
-def wrap(path: _Path, *, signature: str | None = None, shapes: Shapes | None = None) -> Model:
-    """The model as one operation of the extension org.nnasync.litert; raises ModelError."""
-    return _loaded(path, signature, shapes, _whole)
+def wrap(
+    path: _Path,
+    *,
+    signature: str | None = None,
+    shapes: Shapes | None = None,
+    as_translated: bool = False,
+) -> Model:
+    """The model as one operation of the extension org.nnasync.litert; raises ModelError.
+
+    `as_translated` gives its inputs and outputs the types that those of `translate` have.
+    """
+    whole = functools.partial(wrap_file, reason="", as_translated=as_translated)
+    return _loaded(path, signature, shapes, whole)
 
 
 def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
@@ -100,10 +111,6 @@ def _translated_or_whole(file: File, interface: Interface, pool: Pool, name: str
         raise ModelError(f"{error}; and not translated: {reason}") from error
     logger.info("%s: not translated, kept as a TFLite file: %s", name, reason)
     return model
-
-
-def _whole(file: File, interface: Interface, pool: Pool, name: str) -> Model:
-    return wrap_file(file, interface, pool, name, reason="")
 
 
 def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Make) -> Model:

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 
 from nnasync._core.formats.litert_limits import LiteRTUnsupported, check_operator
-from nnasync._core.formats.whole import State, WholePort, whole
-from nnasync._core.importers.tflite.interface import Interface
+from nnasync._core.formats.whole import State, WholePort, own_type, whole
+from nnasync._core.importers.tflite.interface import Interface, TflitePort
 from nnasync._core.importers.tflite.tflite_file import (
     File,
     Graph,
@@ -18,7 +18,7 @@ from nnasync._core.importers.tflite.tflite_file import (
     labeled,
 )
 from nnasync.errors import ModelError
-from nnasync.extensions import LITERT
+from nnasync.extensions import LITERT, FileOperand
 from nnasync.hal import Model, OperandType, Shape
 from nnasync.kernels.tensor import Tensor
 from nnasync.memory import Pool
@@ -55,6 +55,14 @@ _LARGEST_RADIUS = 1 << 16
 
 _MOST_ELEMENTS = 1 << 31
 
+_OWN: dict[str, FileOperand] = {
+    "FLOAT64": FileOperand.FLOAT64,
+    "INT64": FileOperand.INT64,
+    "UINT32": FileOperand.UINT32,
+    "UINT64": FileOperand.UINT64,
+}
+"""Operand types of the extension for what the HAL has not."""
+
 _KINDS: dict[str, tuple[OperandType, float]] = {
     "FLOAT32": (OperandType.TENSOR_FLOAT32, 0.0),
     "FLOAT64": (OperandType.TENSOR_FLOAT32, 0.0),
@@ -70,11 +78,20 @@ _KINDS: dict[str, tuple[OperandType, float]] = {
 """Operand types of inputs and outputs, and their scale where the file states none."""
 
 
-def wrap(file: File, interface: Interface, pool: Pool, name: str, reason: str) -> Model:
+def wrap(
+    file: File,
+    interface: Interface,
+    pool: Pool,
+    name: str,
+    reason: str,
+    *,
+    as_translated: bool = False,
+) -> Model:
     """The model that runs a file whole; `reason` becomes a part of the name of the file's operand.
 
-    Raises ModelError that lists the operators which LiteRT does not run, or names inputs, outputs
-    or states that no operand can hold.
+    `as_translated`: inputs and outputs of wider types are int32 and float32, as where the file is
+    translated. Raises ModelError that lists the operators which LiteRT does not run, or names
+    inputs, outputs or states that no operand can hold.
     """
     _check_operators(file, pool.view)
     graph = file.graphs[interface.graph]
@@ -85,13 +102,11 @@ def wrap(file: File, interface: Interface, pool: Pool, name: str, reason: str) -
         f"{name}.tflite, as it is: {reason}" if reason else f"{name}.tflite",
         name=name,
         inputs=[
-            WholePort(
-                port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape or (1,))
-            )
+            _port(port, graph, port.shape or (1,), as_translated=as_translated)
             for port in interface.inputs
         ],
         outputs=[
-            WholePort(port.name, _operand(port.tensor, graph.tensors[port.tensor], port.shape))
+            _port(port, graph, port.shape, as_translated=as_translated)
             for port in interface.outputs
         ],
         states=_states(file, graph),
@@ -171,6 +186,14 @@ def _remedy(name: str) -> str:
     if name == "SVDF":
         return "its state has 8 bits, and LiteRT writes 16"
     return "a custom operator, which needs the library of its maker"
+
+
+def _port(port: TflitePort, graph: Graph, shape: Shape, *, as_translated: bool) -> WholePort:
+    info = graph.tensors[port.tensor]
+    own = _OWN.get(info.type)
+    if own is None or (as_translated and info.type in _KINDS):
+        return WholePort(port.name, _operand(port.tensor, info, shape))
+    return WholePort(port.name, Tensor(type=own_type(own), shape=shape))
 
 
 def _operand(index: int, info: TensorInfo, shape: Shape) -> Tensor:

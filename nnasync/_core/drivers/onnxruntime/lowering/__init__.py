@@ -39,9 +39,11 @@ LOWERINGS: dict[int | tuple[str, int], Lower] = {
 }
 """How each operation becomes nodes."""
 
-_NUMBERS = {element.operand: element.number for element in reversed(ELEMENTS)}
-_NUMBERS[OperandType.TENSOR_FLOAT32] = 1
-_NUMBERS[OperandType.TENSOR_INT32] = 6
+_NUMBERS = {
+    element.operand: element.number
+    for element in ELEMENTS
+    if element.operand is not None and element.own is None
+}
 _NUMBERS[OperandType.TENSOR_QUANT8_SYMM] = _NUMBERS[OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL] = 3
 
 
