@@ -21,6 +21,7 @@ from nnasync.cli import (
     devices,
     doctor,
     dump,
+    live,
     randomgraph,
     run,
     serve,
@@ -43,6 +44,7 @@ _COMMANDS = (
     randomgraph,
     serve,
     demo,
+    live,
     verdicts,
 )
 _INTERRUPTED = 130

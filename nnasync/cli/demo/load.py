@@ -18,6 +18,7 @@ class LowLoad:
     """`clients` that call `network` in turn with the arrays of `inputs`, for ever.
 
     Each keeps two calls in flight, so that a core never waits for the loop to send the next one.
+    Another number of `clients` holds from the next `run` on.
     """
 
     def __init__(
@@ -25,19 +26,19 @@ class LowLoad:
     ) -> None:
         self._network = network
         self._inputs = inputs
-        self._clients = clients
+        self.clients = clients
         self.answered = 0
         self.refused = 0
 
     async def run(self) -> None:
         """Load until cancelled."""
         async with anyio.create_task_group() as tasks:
-            for lane in range(_IN_FLIGHT * self._clients):
+            for lane in range(_IN_FLIGHT * self.clients):
                 tasks.start_soon(self._keep_calling, lane)
 
     async def rate_hz(self, seconds: float) -> float:
         """Answers a second of a load that runs for that long; the first answers do not count."""
-        if not self._clients:
+        if not self.clients:
             return 0.0
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.run)

@@ -1,0 +1,99 @@
+"""`nnasync live`: a page in the browser that shows what the networks see and hear."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import secrets
+from pathlib import Path
+from typing import Any
+
+from nnasync import run
+from nnasync.cli.interruption import interruptible
+from nnasync.cli.text import HelpFormatter
+from nnasync.errors import InvalidArgument
+
+__all__ = ["add_parser"]
+
+_DESCRIPTION = """
+Serves a page that shows two live streams on their way through three networks:
+digits in pictures at MEDIUM priority, spoken digits at HIGH, and clients of a
+larger network as LOW load; with the account of every frame, latencies against
+deadlines, and who has which core. On the page priorities and deadlines can be
+changed, load added, the network cut, and the process of a driver killed.
+"""
+
+_EXAMPLES = """examples:
+  nnasync live                           the camera and microphone of whoever opens the page
+  nnasync live --source demo             the demo's clips, for everybody who opens it
+  nnasync live --source corridor.mp4     a recording, over and over
+  nnasync live --host 0.0.0.0            for others in the network; the address has a token
+"""
+
+_PACKAGES = ("av", "starlette", "uvicorn", "websockets")
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "live",
+        help="show live streams on a page in the browser",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument(
+        "--source",
+        default="",
+        metavar="WHAT",
+        help='play this to all pages instead of their cameras: "demo", or a file',
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=8765, help="port (8765; 0 takes a free one)")
+    parser.add_argument(
+        "--token",
+        default="",
+        metavar="TEXT",
+        help="what the address of the page must have; made up where others can reach the page",
+    )
+    parser.add_argument(
+        "--low", type=int, choices=range(5), default=0, help="clients of the LOW load at first (0)"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="other clips and networks")
+    parser.set_defaults(command=_command)
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port")
+    return port
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InvalidArgument(
+            f"the live page needs {', '.join(missing)}: python -m pip install 'nnasync[live]'"
+        )
+    return run(_serve, arguments)
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    from nnasync.cli.live.server import LOOPBACK, LiveOptions, serve
+
+    token = arguments.token
+    if not token and arguments.host not in LOOPBACK:
+        token = secrets.token_urlsafe(16)
+    options = LiveOptions(
+        source=arguments.source,
+        host=arguments.host,
+        port=arguments.port,
+        token=token,
+        low_clients=arguments.low,
+        data=arguments.data,
+    )
+    print("compiling the networks ...", flush=True)
+    async with interruptible():
+        await serve(options, lambda url: print(f"open {url} in a browser; Ctrl-C ends", flush=True))
+    return 0

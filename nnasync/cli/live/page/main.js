@@ -1,0 +1,106 @@
+// The page: what the server tells goes to the parts that show it, what people do goes to the server.
+
+import * as clock from "./clock.js";
+import { Controls } from "./controls.js";
+import { CoreTimeline } from "./plots.js";
+import { Scene } from "./scene.js";
+import { Socket } from "./socket.js";
+import { StreamCard } from "./streams.js";
+
+const WORDS_KEPT = 12;
+const LOG_KEPT = 40;
+const LEGEND = { HIGH: "hears", MEDIUM: "sees", LOW: "LOW load" };
+const TONES = { HIGH: "--high", MEDIUM: "--medium", LOW: "--low" };
+
+const get = (id) => document.getElementById(id);
+const socket = new Socket();
+const send = (command) => socket.send(command);
+const scene = new Scene(get("scene"), get("camera"));
+const timeline = new CoreTimeline(get("timeline"), TONES);
+const controls = new Controls(send, log);
+const cards = { audio: new StreamCard("audio", get("streams"), send) };
+cards.video = new StreamCard("video", get("streams"), send);
+let hello = null;
+
+socket.addEventListener("state", ({ detail }) => {
+  get("connection").dataset.state = detail.state;
+  get("connection").textContent = detail.text;
+  if (detail.state !== "open") clock.reset();
+});
+
+socket.addEventListener("hello", ({ detail }) => {
+  hello = detail;
+  controls.greet(hello);
+  get("use-camera").hidden = !hello.has_webrtc;
+  showWelcome(!hello.source);
+});
+
+socket.addEventListener("seen", ({ detail }) => {
+  scene.show(detail);
+  get("sees").textContent = detail.boxes.map((box) => box.label).join(" ") || "–";
+  get("sees-latency").textContent = `${detail.latency_ms.toFixed(1)} ms`;
+});
+
+socket.addEventListener("heard", ({ detail }) => {
+  get("hears").textContent = detail.word;
+  get("hears-latency").textContent = `${detail.latency_ms.toFixed(1)} ms`;
+  const word = document.createElement("li");
+  word.textContent = detail.word;
+  get("words").prepend(word);
+  while (get("words").children.length > WORDS_KEPT) get("words").lastChild.remove();
+});
+
+socket.addEventListener("notice", ({ detail }) => log(detail.text, detail.kind));
+
+socket.addEventListener("tick", ({ detail: tick }) => {
+  clock.hear(tick.now_ms);
+  for (const [name, stream] of Object.entries(tick.streams)) cards[name].update(stream);
+  timeline.add(tick);
+  controls.update(tick, hello?.driver);
+  get("cpu-machine").style.width = `${tick.machine_busy * 100}%`;
+  get("cpu-process").style.width = `${tick.process_busy * 100}%`;
+  get("cpu-text").textContent = `${hello?.cores ?? ""} cores ${Math.round(tick.machine_busy * 100)} %`;
+});
+
+get("use-clips").onclick = () => {
+  send({ type: "clips" });
+  showWelcome(false);
+};
+get("stop").onclick = () => {
+  send({ type: "stop" });
+  scene.clear();
+  showWelcome(true);
+};
+
+function showWelcome(isShown) {
+  get("welcome").hidden = !isShown;
+  get("stop").hidden = isShown || Boolean(hello?.source);
+}
+
+function log(text, kind = "info") {
+  const entry = document.createElement("li");
+  const time = document.createElement("time");
+  time.textContent = new Date().toLocaleTimeString();
+  const told = document.createElement("span");
+  told.textContent = text;
+  told.className = kind;
+  entry.append(time, told);
+  get("log").prepend(entry);
+  while (get("log").children.length > LOG_KEPT) get("log").lastChild.remove();
+}
+
+function draw() {
+  scene.draw();
+  for (const card of Object.values(cards)) card.draw();
+  timeline.draw();
+  requestAnimationFrame(draw);
+}
+
+for (const [priority, text] of Object.entries(LEGEND)) {
+  const entry = document.createElement("li");
+  entry.textContent = text;
+  entry.style.setProperty("--tone", `var(${TONES[priority]})`);
+  get("legend").append(entry);
+}
+socket.open();
+requestAnimationFrame(draw);

@@ -1,0 +1,84 @@
+// The picture with its boxes: over this page's own video, or with the picture that was sent.
+
+import { fitted, style } from "./canvas.js";
+
+const KEPT_MS = 600; // Boxes of a stream that has stopped fade away.
+
+export class Scene {
+  #canvas;
+  #video;
+  #bitmap = null;
+  #boxes = [];
+  #seenAt = 0;
+
+  constructor(canvas, video) {
+    this.#canvas = canvas;
+    this.#video = video;
+  }
+
+  async show(seen) {
+    if (seen.picture) {
+      const bitmap = await createImageBitmap(seen.picture);
+      this.#bitmap?.close();
+      this.#bitmap = bitmap;
+    }
+    this.#boxes = seen.boxes;
+    this.#seenAt = performance.now();
+  }
+
+  clear() {
+    this.#bitmap?.close();
+    this.#bitmap = null;
+    this.#boxes = [];
+  }
+
+  draw() {
+    const { context, width, height } = fitted(this.#canvas);
+    context.clearRect(0, 0, width, height);
+    const area = this.#area(width, height);
+    if (!area) return;
+    if (this.#bitmap) {
+      context.imageSmoothingQuality = "high";
+      context.drawImage(this.#bitmap, area.x, area.y, area.width, area.height);
+    }
+    if (performance.now() - this.#seenAt < KEPT_MS) {
+      for (const box of this.#boxes) this.#drawBox(context, area, box);
+    }
+  }
+
+  // Where the picture is on the canvas: as large as it can be, in the middle.
+  #area(width, height) {
+    const wide = this.#bitmap?.width ?? this.#video.videoWidth;
+    const high = this.#bitmap?.height ?? this.#video.videoHeight;
+    if (!wide || !high) return null;
+    const scale = Math.min(width / wide, height / high);
+    return {
+      x: (width - wide * scale) / 2,
+      y: (height - high * scale) / 2,
+      width: wide * scale,
+      height: high * scale,
+    };
+  }
+
+  #drawBox(context, area, { left, top, right, bottom, label, score }) {
+    const color = style("--medium");
+    const x = area.x + left * area.width + 2;
+    const y = area.y + top * area.height + 2;
+    const [width, height] = [(right - left) * area.width - 4, (bottom - top) * area.height - 4];
+    context.lineWidth = 3;
+    context.strokeStyle = color;
+    context.beginPath();
+    context.roundRect(x, y, width, height, 8);
+    context.stroke();
+    const text = `${label}  ${Math.round(score * 100)} %`;
+    context.font = "600 15px system-ui, sans-serif";
+    const wide = context.measureText(text).width + 16;
+    context.fillStyle = color;
+    context.beginPath();
+    context.roundRect(x, y, wide, 26, [8, 0, 8, 0]);
+    context.fill();
+    context.fillStyle = "#fff";
+    context.textBaseline = "middle";
+    context.fillText(text, x + 8, y + 13.5);
+  }
+}

@@ -1,0 +1,127 @@
+"""The live page as a server: networks, studio and application together, until it is ended."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+
+from nnasync.cli.demo.streams import FRAME_NS, HOP_NS, read_truth
+from nnasync.cli.demo_data import WordsTruth
+from nnasync.cli.live import sources
+from nnasync.cli.live.activity import Activity
+from nnasync.cli.live.app import make_app
+from nnasync.cli.live.guard import Guard
+from nnasync.cli.live.link import StreamSettings
+from nnasync.cli.live.load_keeper import LoadKeeper
+from nnasync.cli.live.messages import MAX_COMMAND_BYTES, StreamName
+from nnasync.cli.live.networks import open_networks
+from nnasync.cli.live.studio import Studio
+from nnasync.cli.live.ticks import Ticker
+from nnasync.hal import Priority, Struct
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+_MAX_CONNECTIONS = 128
+_GRACE_S = 2
+
+
+class LiveOptions(Struct, frozen=True):
+    """What is served where; `source` is empty where each page brings its own camera."""
+
+    source: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token: str = ""
+    low_clients: int = 0
+    data: Path | None = None
+
+
+async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None:
+    """Serve until cancelled; `on_ready` is told the address of the page.
+
+    Raises OSError where the address is taken, and what the source raises.
+    """
+    shared = sources.opened(options.source, options.data) if options.source else None
+    names = read_truth(options.data, "words.json", WordsTruth).names
+    settings: dict[StreamName, StreamSettings] = {
+        "audio": StreamSettings(Priority.HIGH, HOP_NS),
+        "video": StreamSettings(Priority.MEDIUM, FRAME_NS),
+    }
+    activity = Activity()
+    with _listening(options) as listener:
+        async with open_networks(options.data, activity) as networks:
+            load = LoadKeeper(networks.load, options.low_clients)
+            studio = Studio(
+                networks,
+                Ticker(networks, activity, load),
+                load,
+                names,
+                settings,
+                source=options.source,
+                open_clips=lambda: sources.clips(options.data),
+            )
+            server = _server(studio, options)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_serve, server, listener, tasks.cancel_scope)
+                on_ready(_url(options, listener))
+                await studio.run(shared)
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command, which ends it by cancelling."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Install nothing."""
+        yield
+
+
+def _server(studio: Studio, options: LiveOptions) -> _Server:
+    app: Any = Guard(make_app(studio, options.token), {*LOOPBACK, options.host}, options.token)
+    return _Server(
+        uvicorn.Config(
+            app,
+            ws="websockets-sansio",
+            ws_max_size=MAX_COMMAND_BYTES,
+            ws_max_queue=16,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_GRACE_S,
+            proxy_headers=False,
+        )
+    )
+
+
+async def _serve(server: _Server, listener: socket.socket, scope: anyio.CancelScope) -> None:
+    """Serve until cancelled, and then let the connections end."""
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        scope.cancel()
+
+
+@contextmanager
+def _listening(options: LiveOptions) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+        listener.listen(64)
+        yield listener
+
+
+def _url(options: LiveOptions, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    query = f"?token={options.token}" if options.token else ""
+    return f"http://{host}:{port}/{query}"

@@ -1,0 +1,193 @@
+"""One camera and one microphone, or what stands for them, on their way through the networks.
+
+A session is a graph of two chains. The account of a chain is that of its stages together:
+
+    video   link -> see -> show          audio   link -> hear -> say
+
+Pictures for the page are encoded outside of the graph, always the newest one: to be looked at is
+not what the deadline of a frame is about.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from nnasync import now_ns
+from nnasync.cli.live.jpeg import JpegWriter
+from nnasync.cli.live.link import Link, StreamSettings
+from nnasync.cli.live.messages import (
+    Heard,
+    LinkState,
+    Notice,
+    Seen,
+    StreamName,
+    TickStream,
+    encode,
+    encode_picture,
+)
+from nnasync.cli.live.networks import Networks
+from nnasync.cli.live.recognizers import Ears, Eyes, Sight
+from nnasync.cli.live.sources import Sources
+from nnasync.streaming import Graph, Item, ItemSource, Policy
+
+_LATENCIES = 512
+_LOSSES = ("missed", "dropped", "failed", "cancelled", "pending")
+
+
+class Audience(Protocol):
+    """Who watches a session."""
+
+    def tell(self, message: str | bytes, *, key: str = "") -> None:
+        """Send a message; in the place of an older one of the same key that still waits."""
+
+
+class Chain:
+    """One stream of a session: its link, its stages in the graph, and its latencies."""
+
+    def __init__(self, name: StreamName, link: Link, settings: StreamSettings) -> None:
+        self.name = name
+        self.link = link
+        self.stages: Sequence[str] = ()
+        self._settings = settings
+        self._latencies: deque[tuple[float, float, int]] = deque(maxlen=_LATENCIES)
+        self._counted = (now_ns(), 0)
+
+    def answered(self, item: Item, answered_ns: int) -> float:
+        """Note when an item had its answer; returns the time since its capture in milliseconds."""
+        latency_ms = round((answered_ns - item.captured_ns) / 1e6, 2)
+        in_time = item.deadline_ns is None or answered_ns <= item.deadline_ns
+        self._latencies.append((round(item.captured_ns / 1e6, 1), latency_ms, int(in_time)))
+        return latency_ms
+
+    def tick(self, graph: Graph) -> TickStream:
+        """Where the stream is; the latencies are those since the last time."""
+        accounts = [graph.account().stages[name] for name in self.stages]
+        losses = {name: sum(getattr(each, name) for each in accounts) for name in _LOSSES}
+        submitted, (before_ns, before) = accounts[0].submitted, self._counted
+        self._counted = (now_ns(), submitted)
+        elapsed_s = max(self._counted[0] - before_ns, 1) / 1e9
+        latencies = tuple(self._latencies)
+        self._latencies.clear()
+        return TickStream(
+            priority=self._settings.priority.name,
+            deadline_ms=self._settings.budget_ns // 1_000_000,
+            submitted=submitted,
+            completed=accounts[-1].completed,
+            lost=self.link.lost,
+            rate_hz=(submitted - before) / elapsed_s,
+            latencies=latencies,
+            **losses,
+        )
+
+
+class Session:
+    """Runs a graph over `sources` and tells `audience` what comes of it.
+
+    With `shows_pictures` the pictures are sent, too: the page has no camera of its own to show.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        networks: Networks,
+        names: Sequence[str],
+        settings: dict[StreamName, StreamSettings],
+        audience: Audience,
+        *,
+        shows_pictures: bool,
+    ) -> None:
+        self._networks = networks
+        self._names = names
+        self._settings = settings
+        self._audience = audience
+        self._sources = sources
+        self._shows_pictures = shows_pictures
+        self._graph = Graph()
+        self._newest: tuple[Seen, Sight] | None = None
+        self._came = anyio.Event()
+        self._link_state: LinkState = "normal"
+        self.chains: list[Chain] = []
+
+    async def run(self) -> None:
+        """Play to the end of the sources; raises what one of them raises."""
+        async with AsyncExitStack() as stack:
+            if self._sources.video is not None:
+                self._build_video(self._sources.video)
+            if self._sources.audio is not None:
+                burst = await stack.enter_async_context(self._networks.words.burst())
+                self._build_audio(self._sources.audio, Ears(burst))
+            async with anyio.create_task_group() as tasks:
+                for chain in self.chains:
+                    tasks.start_soon(chain.link.pump)
+                if self._shows_pictures:
+                    tasks.start_soon(self._send_pictures)
+                await self._graph.run()
+                tasks.cancel_scope.cancel()
+
+    def set_link(self, state: LinkState) -> None:
+        """What becomes of items from now on, before they come into the graph."""
+        self._link_state = state
+        for chain in self.chains:
+            chain.link.state = state
+
+    def tick(self) -> dict[str, TickStream]:
+        """Where the streams are."""
+        return {chain.name: chain.tick(self._graph) for chain in self.chains}
+
+    def _build_video(self, source: ItemSource) -> None:
+        chain = self._chain("video", source)
+        frames = self._graph.source(chain.link, name="camera", policy=Policy.NEWEST)
+        seen = frames.map(Eyes(self._networks.digits), name="see")
+        seen.sink(lambda item: self._show(chain, item), name="show")
+        chain.stages = ("camera", "see", "show")
+
+    def _build_audio(self, source: ItemSource, ears: Ears) -> None:
+        chain = self._chain("audio", source)
+        hops = self._graph.source(chain.link, name="microphone", policy=Policy.OLDEST)
+        heard = hops.map(ears, name="hear", capacity=4)
+        heard.sink(lambda item: self._say(chain, item), name="say")
+        chain.stages = ("microphone", "hear", "say")
+
+    def _chain(self, name: StreamName, source: ItemSource) -> Chain:
+        settings = self._settings[name]
+        link = Link(source, settings, on_gap=lambda lost, gap_ns: self._gap(name, lost, gap_ns))
+        link.state = self._link_state
+        chain = Chain(name, link, settings)
+        self.chains.append(chain)
+        return chain
+
+    def _gap(self, name: StreamName, lost: int, gap_ns: int) -> None:
+        text = f"{name} is back: nothing came for {gap_ns / 1e9:.1f} s, {lost} items were lost"
+        self._audience.tell(encode(Notice(text)))
+
+    def _show(self, chain: Chain, item: Item) -> None:
+        sight: Sight = item.data
+        latency_ms = chain.answered(item, sight.answered_ns)
+        seen = Seen(item.index, sight.boxes, latency_ms)
+        if self._shows_pictures:
+            self._newest = seen, sight
+            self._came.set()
+        else:
+            self._audience.tell(encode(seen))
+
+    def _say(self, chain: Chain, item: Item) -> None:
+        latency_ms = chain.answered(item, now_ns())
+        if item.data is not None:
+            word = self._names[item.data.label]
+            self._audience.tell(encode(Heard(word, round(item.data.score, 3), latency_ms)))
+
+    async def _send_pictures(self) -> None:
+        writer = JpegWriter()
+        while True:
+            await self._came.wait()
+            self._came = anyio.Event()
+            if self._newest is not None:
+                seen, sight = self._newest
+                jpeg = await anyio.to_thread.run_sync(writer.encode, sight.picture)
+                self._audience.tell(encode_picture(seen, jpeg), key="picture")
