@@ -25,6 +25,7 @@ _MOST_FIELDS = 64
 _offset = struct.Struct("<I").unpack_from
 _back = struct.Struct("<i").unpack_from
 _size = struct.Struct("<H").unpack_from
+_index = [struct.Struct(f"<{count}H").unpack_from for count in range(_MOST_FIELDS + 1)]
 _plain = {letter: struct.Struct(f"<{letter}") for letter in "?bBhHiIqQfd"}
 
 
@@ -65,29 +66,30 @@ class Table:
         index = place - back
         if index < 0:
             raise ValueError("a table's index lies before the data")
-        count = min(max(0, (_size(data, index)[0] - 4) // 2), _MOST_FIELDS)
-        self._places: tuple[int, ...] = struct.unpack_from(f"<{count}H", data, index + 4)
-
-    def _field(self, slot: int) -> int:
-        """Where a field is, 0 where it is not stated."""
-        offset = self._places[slot] if slot < len(self._places) else 0
-        return self._place + offset if offset else 0
+        count = min(max(4, _size(data, index)[0]) - 4 >> 1, _MOST_FIELDS)
+        self._places: tuple[int, ...] = _index[count](data, index + 4)
 
     def _target(self, name: str) -> int:
         """What the offset in a field leads to, 0 where it is not stated."""
-        place = self._field(self._known[name][0])
-        return place + int(_offset(self._data, place)[0]) if place else 0
+        slot, places = self._known[name][0], self._places
+        if slot >= len(places) or not places[slot]:
+            return 0
+        place = self._place + places[slot]
+        target: int = place + _offset(self._data, place)[0]
+        return target
 
     def extent(self, name: str) -> tuple[int, int]:
         """Where the elements of a list begin, and how many there are."""
         start = self._target(name)
-        return (start + 4, int(_offset(self._data, start)[0])) if start else (0, 0)
+        return (start + 4, _offset(self._data, start)[0]) if start else (0, 0)
 
     def number(self, name: str) -> Number:
         """A field that is a number."""
         slot, kind, default = self._known[name]
-        place = self._field(slot)
-        value: Number = _plain[kind].unpack_from(self._data, place)[0] if place else default
+        places = self._places
+        if slot >= len(places) or not places[slot]:
+            return default
+        value: Number = _plain[kind].unpack_from(self._data, self._place + places[slot])[0]
         return value
 
     def integer(self, name: str) -> int:
@@ -97,6 +99,8 @@ class Table:
     def numbers(self, name: str) -> tuple[Number, ...]:
         """A field that is a list of numbers."""
         start, count = self.extent(name)
+        if not count:
+            return ()
         letter = self._known[name][1][1:]
         if start + count * _plain[letter].size > len(self._data):
             raise ValueError(f"a list of {count} numbers reaches beyond the end")

@@ -54,7 +54,7 @@ class WholeFile:
             return tuple(shapes)
         with _refusals():
             found, _ = self._interpreter(None, 1)
-            actual = _shapes(found, self._inputs(found))
+            actual = _shapes(self._inputs(found))
         return tuple(
             shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
         )
@@ -95,7 +95,7 @@ class WholeFile:
                 for position, (each, kind) in enumerate(zip(outputs, results, strict=True))
             ),
             input_shapes=shapes,
-            output_shapes=_shapes(runner, outputs),
+            output_shapes=_shapes(outputs),
             delegated=self._delegated,
             finds_shapes=any(_is_dynamic(runner, each["index"]) for each in outputs),
             resizes=resizes,
@@ -157,10 +157,8 @@ def _dimensions(model: Model, index: int) -> Shape:
     return model.main.operands[index].dimensions
 
 
-def _shapes(runner: Any, details: Sequence[dict[str, Any]]) -> tuple[Shape, ...]:
-    known = {each["index"]: each for each in runner.get_tensor_details()}
-    found = [tuple(int(n) for n in known[each["index"]]["shape"]) for each in details]
-    return tuple(shape or (1,) for shape in found)
+def _shapes(details: Sequence[dict[str, Any]]) -> tuple[Shape, ...]:
+    return tuple(tuple(int(n) for n in each["shape"]) or (1,) for each in details)
 
 
 def _is_dynamic(runner: Any, index: int) -> bool:

@@ -239,12 +239,15 @@ class _Reader:
             self._where = f"{what} {index + 1}"
 
     def _vector(self, table: Table, field: str, itemsize: int = 4) -> tuple[Any, ...]:
-        self._charge(itemsize * table.extent(field)[1])
-        return table.numbers(field)
+        numbers = table.numbers(field)
+        if numbers:
+            self._charge(itemsize * len(numbers))
+        return numbers
 
     def _bytes(self, table: Table, field: str) -> bytes:
-        self._charge(table.extent(field)[1])
-        return table.bytes(field)
+        content = table.bytes(field)
+        self._charge(len(content))
+        return content
 
     def _text(self, table: Table, field: str) -> str:
         return text(self._bytes(table, field))
@@ -274,8 +277,6 @@ class _Reader:
             raise ModelError(f"is broken: {self._where}: has shape {list(shape)}")
         offset, length = buffers[tensor.integer("Buffer")]
         signature = self._vector(tensor, "ShapeSignature")
-        if len(signature) != len(shape):
-            signature = shape
         return TensorInfo(
             name=self._text(tensor, "Name"),
             type=_named(_TYPES, tensor.integer("Type"), "type"),
@@ -286,7 +287,7 @@ class _Reader:
             is_variable=bool(tensor.number("IsVariable")),
             offset=offset,
             length=length,
-            open_shape=tuple(n if s >= 0 else 0 for n, s in zip(shape, signature, strict=True)),
+            open_shape=_opened(shape, signature),
             is_sparse=tensor.table("Sparsity", {}) is not None,
         )
 
@@ -343,6 +344,13 @@ class _Reader:
         if type == "text":
             return self._text(table, field)
         return self._vector(table, field) if type.startswith("*") else table.number(field)
+
+
+def _opened(shape: Shape, signature: Sequence[int]) -> Shape:
+    """A shape with 0 for the dimensions that the file leaves open."""
+    if len(signature) != len(shape) or min(signature, default=0) >= 0:
+        return shape
+    return tuple(n if s >= 0 else 0 for n, s in zip(shape, signature, strict=True))
 
 
 def _named(names: Sequence[str], number: int, kind: str) -> str:
