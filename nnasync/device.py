@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_CONFIG",
+    "DEFAULT_PREPARE",
     "Buffer",
     "Device",
     "DistantBuffer",
@@ -50,6 +51,7 @@ __all__ = [
     "InlinePreparedModel",
     "Lowering",
     "LoweringDevice",
+    "PrepareModelConfig",
     "PreparedModel",
     "RepeatingPreparedModel",
     "SharingDevice",
@@ -236,6 +238,44 @@ class RepeatingPreparedModel(PreparedModel, Protocol):
         """
 
 
+class Lowering(Struct, frozen=True):
+    """One of the ways in which an engine can run a model; the framework measures and keeps one.
+
+    name: such as "float32" or "bf16", without the number of threads. threads: how many cores one
+    execution keeps busy. is_exact: results are bit-stable from run to run and from machine to
+    machine, within what the conformance tests tolerate. reduces_precision: floating point of the
+    model is computed with less than float32 (bfloat16), which only the application may allow.
+    """
+
+    name: str
+    threads: int = 1
+    is_exact: bool = False
+    reduces_precision: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
+
+class PrepareModelConfig(Struct, frozen=True):
+    """How a model is prepared.
+
+    deadline: by when. model_cache, data_cache: file descriptors, as many as
+    `get_number_of_cache_files_needed` says. token: 32 bytes that name the compilation in the cache.
+    lowering: one that a LoweringDevice offers for the model; None is the one it thinks best.
+    """
+
+    preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
+    priority: Priority = Priority.MEDIUM
+    deadline: Deadline | None = None
+    model_cache: Sequence[int] = ()
+    data_cache: Sequence[int] = ()
+    token: bytes = b""
+    lowering: Lowering | None = None
+
+
+DEFAULT_PREPARE = PrepareModelConfig()
+
+
 class Device(Protocol):
     """A device (IDevice). Names and figures are answered alike for as long as it lives.
 
@@ -282,29 +322,15 @@ class Device(Protocol):
         """
 
     async def prepare_model(
-        self,
-        model: Model,
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        deadline: Deadline | None = None,
-        *,
-        model_cache: Sequence[int] = (),
-        data_cache: Sequence[int] = (),
-        token: bytes = b"",
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
     ) -> PreparedModel:
         """Compile a model; raises InvalidArgument, DeviceError, Refused.
 
-        The caches are file descriptors, as many as `get_number_of_cache_files_needed` says, which
-        the device writes for `prepare_model_from_cache`; failing to write them fails nothing.
+        The device writes the cache files for `prepare_model_from_cache`; failing to write them
+        fails nothing.
         """
 
-    async def prepare_model_from_cache(
-        self,
-        deadline: Deadline | None,
-        model_cache: Sequence[int],
-        data_cache: Sequence[int],
-        token: bytes,
-    ) -> PreparedModel:
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> PreparedModel:
         """Load a compiled model from what `prepare_model` wrote with the same token.
 
         Raises GeneralFailure where the device has no caching or the files are not what it wrote,
@@ -340,43 +366,14 @@ class SharingDevice(Device, Protocol):
         """
 
 
-class Lowering(Struct, frozen=True):
-    """One of the ways in which an engine can run a model; the framework measures and keeps one.
-
-    name: such as "float32" or "bf16", without the number of threads. threads: how many cores one
-    execution keeps busy. is_exact: results are bit-stable from run to run and from machine to
-    machine, within what the conformance tests tolerate. reduces_precision: floating point of the
-    model is computed with less than float32 (bfloat16), which only the application may allow.
-    """
-
-    name: str
-    threads: int = 1
-    is_exact: bool = False
-    reduces_precision: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.name}, {self.threads} thread{'' if self.threads == 1 else 's'}"
-
-
 @runtime_checkable
 class LoweringDevice(Device, Protocol):
-    """A device that knows several ways to run a model, and prepares it in the one that is asked."""
+    """A device that knows several ways to run a model, and prepares it in the one that is asked.
+
+    It raises InvalidArgument for a lowering that it does not offer for the model.
+    """
 
     async def lowerings(
         self, model: Model, preference: ExecutionPreference
     ) -> tuple[Lowering, ...]:
         """The ways to run a supported model, the most promising one first; none if it has one."""
-
-    async def prepare_model(
-        self,
-        model: Model,
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        deadline: Deadline | None = None,
-        *,
-        model_cache: Sequence[int] = (),
-        data_cache: Sequence[int] = (),
-        token: bytes = b"",
-        lowering: Lowering | None = None,
-    ) -> PreparedModel:
-        """Compile a model in one of these ways; raises InvalidArgument for any other."""

@@ -152,13 +152,10 @@ class ForwardingDevice:
     get_supported_extensions = passed_on(Device.get_supported_extensions)
     get_number_of_cache_files_needed = passed_on(Device.get_number_of_cache_files_needed)
     get_supported_operations = passed_on(Device.get_supported_operations)
+    prepare_model = passed_on(Device.prepare_model)
     prepare_model_from_cache = passed_on(Device.prepare_model_from_cache)
     allocate = passed_on(Device.allocate)
     close = passed_on(Device.close)
-
-    async def prepare_model(self, *arguments: Any, **options: Any) -> PreparedModel:
-        """Compile on the device, which knows whether it takes a lowering."""
-        return await self.inner.prepare_model(*arguments, **options)
 
 
 class ForwardingLoweringDevice(ForwardingDevice):

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from nnasync._core.device_helpers import ForwardingDevice
-from nnasync.device import Device, Lowering, LoweringDevice, PreparedModel
+from nnasync.device import (
+    DEFAULT_PREPARE,
+    Device,
+    Lowering,
+    LoweringDevice,
+    PreparedModel,
+    PrepareModelConfig,
+)
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference, Model
 
@@ -61,15 +70,11 @@ class InLowering(ForwardingDevice):
         return [None] * len(answers) if ask is None else await ask(model)
 
     async def prepare_model(
-        self,
-        model: Model,
-        preference: ExecutionPreference = _FAST,
-        *arguments: Any,
-        **options: Any,
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
     ) -> PreparedModel:
         """Compile in the lowering; raises InvalidArgument where it is not offered."""
-        found = await self._offered(model, preference)
-        return await super().prepare_model(model, preference, *arguments, **options, lowering=found)
+        found = await self._offered(model, config.preference)
+        return await self.inner.prepare_model(model, replace(config, lowering=found))
 
     async def _offered(self, model: Model, preference: ExecutionPreference) -> Lowering:
         if isinstance(self.inner, LoweringDevice):

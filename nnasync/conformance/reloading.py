@@ -7,7 +7,7 @@ import hashlib
 import os
 import tempfile
 
-from nnasync.device import Device, PreparedModel
+from nnasync.device import Device, PreparedModel, PrepareModelConfig
 from nnasync.hal import Model
 
 
@@ -22,12 +22,14 @@ async def reload(device: Device, model: Model) -> PreparedModel | None:
     with contextlib.ExitStack() as stack:
         model_cache, data_cache = ([_file(stack) for _ in range(number)] for number in numbers)
         prepared = await device.prepare_model(
-            model, model_cache=model_cache, data_cache=data_cache, token=token
+            model, PrepareModelConfig(model_cache=model_cache, data_cache=data_cache, token=token)
         )
         await prepared.close()
         if not any(os.fstat(fd).st_size for fd in (*model_cache, *data_cache)):
             return None
-        return await device.prepare_model_from_cache(None, model_cache, data_cache, token)
+        return await device.prepare_model_from_cache(
+            PrepareModelConfig(model_cache=model_cache, data_cache=data_cache, token=token)
+        )
 
 
 def _file(stack: contextlib.ExitStack) -> int:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.workers import Workers
+from nnasync.device import DEFAULT_PREPARE, PrepareModelConfig
 from nnasync.engine import (
     BoundCall,
     CacheFiles,
@@ -109,17 +110,17 @@ class Foreign(EngineDevice):
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
         return 1, 1
 
-    async def prepare_model(self, model: Model, *args: Any, **options: Any) -> Any:
+    async def prepare_model(
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
+    ) -> Any:
         self.prepared += 1
-        self._duplicate(*options["model_cache"], *options["data_cache"])
+        self._duplicate(*config.model_cache, *config.data_cache)
         if self.first:
             os.pwrite(self.fds[0], self.first, 0)
         return await super().prepare_model(model)
 
-    async def prepare_model_from_cache(
-        self, deadline: Any, model_cache: Sequence[int], data_cache: Sequence[int], token: bytes
-    ) -> Any:
-        self._duplicate(*model_cache, *data_cache)
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> Any:
+        self._duplicate(*config.model_cache, *config.data_cache)
         self.loaded.append(os.pread(self.fds[0], 100, 0))
         return await super().prepare_model(doubler())
 

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from nnasync._core import cache as caches
 from nnasync._core.compilation import Report
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.engine_device import EngineDevice
+from nnasync.device import DEFAULT_PREPARE, PrepareModelConfig
 from nnasync.engine import CacheFiles, Lowering, Plan, StopFlag
 from nnasync.errors import (
     DeviceUnavailable,
@@ -251,20 +251,21 @@ class Outside(EngineDevice):
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
         return self.counts
 
-    async def prepare_model(self, model: Model, *args: Any, **options: Any) -> Any:
-        handles = (*options.get("model_cache", ()), *options.get("data_cache", ()))
+    async def prepare_model(
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
+    ) -> Any:
+        handles = (*config.model_cache, *config.data_cache)
         self.calls.append(f"prepare {len(handles)}")
         for fd in handles:
             os.pwrite(fd, b"mine", 0)
         self.model = model
         return await super().prepare_model(model)
 
-    async def prepare_model_from_cache(
-        self, deadline: Any, model_cache: Sequence[int], data_cache: Sequence[int], token: bytes
-    ) -> Any:
-        assert len(token) == 32
-        self.calls.append(f"load {len(model_cache) + len(data_cache)}")
-        assert all(os.pread(fd, 5, 0) == b"mine" for fd in (*model_cache, *data_cache))
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> Any:
+        assert len(config.token) == 32
+        handles = (*config.model_cache, *config.data_cache)
+        self.calls.append(f"load {len(handles)}")
+        assert all(os.pread(fd, 5, 0) == b"mine" for fd in handles)
         if self.outcome is not None:
             raise self.outcome
         return await super().prepare_model(self.model)

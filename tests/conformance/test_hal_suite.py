@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nnasync._core.drivers import DRIVERS, is_installed
 from nnasync._core.runtime import Options, open_runtime, run
@@ -28,7 +29,7 @@ from nnasync.conformance.hal_suite import (
 )
 from nnasync.conformance.hal_suite.mutations import KINDS, mutants
 from nnasync.conformance.hal_suite.subjects import random_models, subjects
-from nnasync.device import Device
+from nnasync.device import DEFAULT_PREPARE, Device, PrepareModelConfig
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -345,23 +346,22 @@ class Trusting(Liar):
     async def get_number_of_cache_files_needed(self) -> tuple[int, int]:
         return (1, 0)
 
-    async def prepare_model(self, model: Model, *arguments: Any, **options: Any) -> Any:
-        for fd in options.pop("model_cache", ()):
+    async def prepare_model(
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
+    ) -> Any:
+        for fd in config.model_cache:
             self._models.append(model)
             try:
                 os.pwrite(fd, bytes([len(self._models) - 1]), 0)
             except OSError:
                 continue
-        options.pop("data_cache", None)
-        return await self.true.prepare_model(model, *arguments, **options)
+        return await self.true.prepare_model(model, replace(config, model_cache=(), data_cache=()))
 
-    async def prepare_model_from_cache(
-        self, deadline: Any, model_cache: Sequence[int], data_cache: Any, token: bytes
-    ) -> Any:
-        if len(model_cache) != 1:
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> Any:
+        if len(config.model_cache) != 1:
             raise InvalidArgument("one file")
         try:
-            content = os.pread(model_cache[0], 1, 0)
+            content = os.pread(config.model_cache[0], 1, 0)
         except OSError as error:
             raise GeneralFailure("not to be read") from error
         if not content:

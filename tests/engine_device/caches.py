@@ -12,6 +12,7 @@ import numpy as np
 
 import nnasync as nn
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
+from nnasync.device import PrepareModelConfig
 from nnasync.engine import CacheFiles
 from nnasync.hal import Model, OperationType
 
@@ -62,7 +63,7 @@ class Files:
         """Compile a model and have it kept."""
         with self.opened(flags, counts, offset=offset) as (model_fds, data_fds):
             prepared = await device.prepare_model(
-                model, model_cache=model_fds, data_cache=data_fds, token=token
+                model, PrepareModelConfig(model_cache=model_fds, data_cache=data_fds, token=token)
             )
         assert isinstance(prepared, EnginePreparedModel)
         return prepared
@@ -78,7 +79,9 @@ class Files:
     ) -> EnginePreparedModel:
         """Load what was kept."""
         with self.opened(flags, counts, offset=offset) as (model_fds, data_fds):
-            prepared = await device.prepare_model_from_cache(None, model_fds, data_fds, token)
+            prepared = await device.prepare_model_from_cache(
+                PrepareModelConfig(model_cache=model_fds, data_cache=data_fds, token=token)
+            )
         assert isinstance(prepared, EnginePreparedModel)
         return prepared
 

@@ -17,7 +17,7 @@ from nnasync._core.drivers.null import Counters, Gate, NullEngine
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.engine_device.launched import Launched
 from nnasync._core.workers import Task, Workers
-from nnasync.device import PreparedModel
+from nnasync.device import PreparedModel, PrepareModelConfig
 from nnasync.engine import Engine
 from nnasync.fences import Fence
 from nnasync.hal import Array, DataLocation, Model, Priority, Request, RequestArgument
@@ -89,7 +89,9 @@ class Rig:
     async def prepare(
         self, model: Model | None = None, priority: Priority = Priority.MEDIUM
     ) -> EnginePreparedModel:
-        prepared = await self.device.prepare_model(model or doubler(), priority=priority)
+        prepared = await self.device.prepare_model(
+            model or doubler(), PrepareModelConfig(priority=priority)
+        )
         assert isinstance(prepared, EnginePreparedModel)
         return prepared
 

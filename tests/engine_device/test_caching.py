@@ -21,6 +21,7 @@ from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice, caching
 from nnasync._core.engine_device.caching import Compiled, skeleton_of
 from nnasync.burst import BurstController, LocalChannel, Outcome
+from nnasync.device import PrepareModelConfig
 from nnasync.engine import CacheFiles, Lowering, Plan
 from nnasync.errors import BadState, GeneralFailure, InvalidArgument, MissedDeadline, NNError
 from nnasync.fences import Fence
@@ -141,7 +142,10 @@ async def test_priority_is_kept(kept: Rigs, tmp_path: Path) -> None:
     files = Files(tmp_path, rig.device.cache_files)
     with files.opened() as (model, data):
         await rig.device.prepare_model(
-            doubler(), priority=Priority.HIGH, model_cache=model, data_cache=data, token=TOKEN
+            doubler(),
+            PrepareModelConfig(
+                priority=Priority.HIGH, model_cache=model, data_cache=data, token=TOKEN
+            ),
         )
     assert (await files.load(rig.device)).priority is Priority.HIGH
 
@@ -205,9 +209,11 @@ async def test_handles_that_cannot_be_used(kept: Rigs, tmp_path: Path) -> None:
     await files.load(rig.device, flags=os.O_RDONLY)
     for bad in (-1, 2**40):
         with pytest.raises(GeneralFailure, match="cannot be used"):
-            await rig.device.prepare_model_from_cache(None, [bad, bad], [bad], TOKEN)
+            await rig.device.prepare_model_from_cache(
+                PrepareModelConfig(model_cache=[bad, bad], data_cache=[bad], token=TOKEN)
+            )
         await rig.device.prepare_model(
-            doubler(), model_cache=[bad, bad], data_cache=[bad], token=TOKEN
+            doubler(), PrepareModelConfig(model_cache=[bad, bad], data_cache=[bad], token=TOKEN)
         )
 
 
@@ -371,9 +377,23 @@ async def test_deadline_while_the_engine_loads(kept: Rigs, tmp_path: Path) -> No
     await files.save(rig.device, doubler())
     with files.opened() as handles:
         with pytest.raises(MissedDeadline):
-            await rig.device.prepare_model_from_cache(within(ms=20), *handles, TOKEN)
+            await rig.device.prepare_model_from_cache(
+                PrepareModelConfig(
+                    deadline=within(ms=20),
+                    model_cache=handles[0],
+                    data_cache=handles[1],
+                    token=TOKEN,
+                )
+            )
         with pytest.raises(MissedDeadline):
-            await rig.device.prepare_model_from_cache(within(ms=-1), *handles, TOKEN)
+            await rig.device.prepare_model_from_cache(
+                PrepareModelConfig(
+                    deadline=within(ms=-1),
+                    model_cache=handles[0],
+                    data_cache=handles[1],
+                    token=TOKEN,
+                )
+            )
     engine.go_on.set()
     await anyio.to_thread.run_sync(engine.left.wait, PATIENCE_S)
 

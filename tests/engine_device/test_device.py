@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from nnasync import hal
 from nnasync._core.clock import within
 from nnasync._core.drivers.null import NullEngine
+from nnasync.device import PrepareModelConfig
 from nnasync.engine import Engine, Plan
 from nnasync.errors import (
     DeviceUnavailable,
@@ -109,7 +110,7 @@ async def test_whatever_compile_raises_is_contained(
     engine.go_on.set()
     with pytest.raises(GeneralFailure, match=type(error).__name__) as caught:
         await rigs(engine).device.prepare_model(
-            doubler(), deadline=None if deadline is None else within(s=deadline)
+            doubler(), PrepareModelConfig(deadline=None if deadline is None else within(s=deadline))
         )
     assert caught.value.__cause__ is error
 
@@ -120,14 +121,16 @@ async def test_prepare_is_answered_at_the_deadline_though_the_engine_is_not(rigs
     rig.at_end.append(engine.go_on.set)
     deadline = within(ms=30)
     with anyio.fail_after(PATIENCE_S), pytest.raises(MissedDeadlineTransient):
-        await rig.device.prepare_model(doubler(), deadline=deadline)
+        await rig.device.prepare_model(doubler(), PrepareModelConfig(deadline=deadline))
     assert not engine.go_on.is_set()
 
 
 async def test_prepare_after_the_deadline_does_not_begin(rigs: Rigs) -> None:
     engine = null()
     with pytest.raises(MissedDeadlinePersistent):
-        await rigs(engine).device.prepare_model(doubler(), deadline=within(ms=-1))
+        await rigs(engine).device.prepare_model(
+            doubler(), PrepareModelConfig(deadline=within(ms=-1))
+        )
     assert engine.counters.compile == 0
 
 
@@ -151,18 +154,20 @@ async def test_device_that_closes_while_it_compiles(rigs: Rigs) -> None:
 
 
 async def test_values_that_are_no_preference_or_priority(rigs: Rigs) -> None:
-    device: Any = rigs(null()).device
+    device, config = rigs(null()).device, cast(Any, PrepareModelConfig)
     with pytest.raises(InvalidArgument, match="preference 3 must be one of"):
-        await device.prepare_model(doubler(), 3)
+        await device.prepare_model(doubler(), config(preference=3))
     with pytest.raises(InvalidArgument, match="priority -1 must be one of"):
-        await device.prepare_model(doubler(), hal.ExecutionPreference.LOW_POWER, -1)
+        await device.prepare_model(
+            doubler(), config(preference=hal.ExecutionPreference.LOW_POWER, priority=-1)
+        )
 
 
 async def test_there_is_no_compilation_cache(rigs: Rigs) -> None:
     device = rigs(null()).device
     assert await device.get_number_of_cache_files_needed() == (0, 0)
     with pytest.raises(GeneralFailure, match="no compilation cache"):
-        await device.prepare_model_from_cache(None, (), (), bytes(32))
+        await device.prepare_model_from_cache(PrepareModelConfig(token=bytes(32)))
 
 
 async def test_closed_device(rigs: Rigs) -> None:

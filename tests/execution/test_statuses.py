@@ -21,7 +21,7 @@ import nnasync as nn
 from nnasync._core.clock import Deadline
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EnginePreparedModel
-from nnasync.device import Device
+from nnasync.device import Device, PrepareModelConfig
 from nnasync.errors import (
     MissedDeadlinePersistent,
     MissedDeadlineTransient,
@@ -278,9 +278,11 @@ async def test_prepare(watchdog: ManualWatchdog) -> None:
     async with runtime(engine) as rt, anyio.create_task_group() as group:
         device = rt.device("null")
         with pytest.raises(MissedDeadlinePersistent):
-            await device.prepare_model(doubler(), deadline=nn.within(ms=-1))
+            await device.prepare_model(doubler(), PrepareModelConfig(deadline=nn.within(ms=-1)))
         deadline = nn.within(**HOUR)
-        late = await attempt(group, lambda: device.prepare_model(doubler(), deadline=deadline))
+        late = await attempt(
+            group, lambda: device.prepare_model(doubler(), PrepareModelConfig(deadline=deadline))
+        )
         assert await anyio.to_thread.run_sync(engine.begun.wait, 60)
         watchdog.ring(deadline)
         assert type(await late.failure()) is MissedDeadlineTransient

@@ -17,6 +17,7 @@ from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.partition import CompositeEngine, split
+from nnasync.device import PrepareModelConfig
 from nnasync.engine import Lowering, Plan
 from nnasync.errors import (
     GeneralFailure,
@@ -211,7 +212,7 @@ async def test_a_higher_priority_runs_between_two_steps(rigs: Callable[..., Rig]
     rig.at_end += [first.gate.open_wide, above.gate.open_wide]
     low = await rig.prepare(DOUBLE_DOUBLE, Priority.LOW)
     high = await EngineDevice(above, rig.workers).prepare_model(
-        DOUBLE_DOUBLE, priority=Priority.HIGH
+        DOUBLE_DOUBLE, PrepareModelConfig(priority=Priority.HIGH)
     )
     low_row, high_row = Row(1, 2, 3, 4), Row(1, 2, 3, 4)
     slow = await low.execute_fenced(low_row.request)

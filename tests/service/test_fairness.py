@@ -36,6 +36,7 @@ from nnasync._core.wire.connection import Connection
 from nnasync._core.wire.messages import MAGIC, PROTOCOL, Hello, encode
 from nnasync._core.wire.model_transfer import Offer
 from nnasync.burst import BurstArguments, BurstRequest
+from nnasync.device import PrepareModelConfig
 from nnasync.hal import (
     DataLocation,
     ExecutionConfig,
@@ -119,8 +120,8 @@ async def test_low_of_one_client_has_its_turn_beside_a_flood_of_high(tmp_path: P
     engine = rigs.gated()
     async with house(engine, tmp_path) as it:
         busy, patient = it.clients
-        high = await busy.prepare_model(rigs.doubler(), WISH, Priority.HIGH)
-        low = await patient.prepare_model(rigs.doubler(), WISH, Priority.LOW)
+        high = await busy.prepare_model(rigs.doubler(), PrepareModelConfig(priority=Priority.HIGH))
+        low = await patient.prepare_model(rigs.doubler(), PrepareModelConfig(priority=Priority.LOW))
         slots = [Slot() for _ in range(9)]
         flood = [await high.execute_fenced(slot.request) for slot in slots[:8]]
         last = await low.execute_fenced(slots[8].request)
@@ -428,10 +429,12 @@ async def test_and_so_it_has_in_a_process_of_its_own() -> None:
     """As long as it is alone: a thread that gets no core may hold the interpreter lock."""
     device: Any = await isolate(rigs.REFERENCE)
     try:
-        low = await device.prepare_model(long_model(), WISH, Priority.LOW)
+        low = await device.prepare_model(long_model(), PrepareModelConfig(priority=Priority.LOW))
         await low.execute(long_request())
         assert idle_threads(device.pid) == 1
-        medium = await device.prepare_model(long_model(), WISH, Priority.MEDIUM)
+        medium = await device.prepare_model(
+            long_model(), PrepareModelConfig(priority=Priority.MEDIUM)
+        )
         await medium.execute(long_request())
         for work in (medium, low, medium):
             await work.execute(long_request())
@@ -455,11 +458,13 @@ async def test_low_work_under_way_makes_room_for_the_first_of_higher_priority() 
     engine.compute = compute
     async with rigs.runtime(engine, options=for_service(ONE)) as runtime:
         device = runtime.devices[0]
-        low = await device.prepare_model(rigs.doubler(), WISH, Priority.LOW)
+        low = await device.prepare_model(rigs.doubler(), PrepareModelConfig(priority=Priority.LOW))
         running = await low.execute_fenced(Slot().request)
         await rigs.until(lambda: runtime.statistics().workers.running == 1)
         assert engine.gate is not None
-        medium = await device.prepare_model(rigs.doubler(), WISH, Priority.MEDIUM)
+        medium = await device.prepare_model(
+            rigs.doubler(), PrepareModelConfig(priority=Priority.MEDIUM)
+        )
         engine.gate.open_wide()
         await running.fence
         await medium.close()
@@ -480,8 +485,10 @@ async def test_a_thread_that_low_work_started_has_the_usual_os_priority() -> Non
     usual = (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0))
     async with rigs.runtime(engine, options=options) as runtime:
         device, slots = runtime.devices[0], (Slot(), Slot())
-        low = await device.prepare_model(rigs.doubler(), WISH, Priority.LOW)
-        high = await device.prepare_model(rigs.doubler(), WISH, Priority.HIGH)
+        low = await device.prepare_model(rigs.doubler(), PrepareModelConfig(priority=Priority.LOW))
+        high = await device.prepare_model(
+            rigs.doubler(), PrepareModelConfig(priority=Priority.HIGH)
+        )
         first = await low.execute_fenced(slots[0].request)
         second = await high.execute_fenced(slots[1].request, [first.fence])
         await second.fence

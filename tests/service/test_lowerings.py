@@ -6,7 +6,7 @@ import pytest
 
 import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
-from nnasync.device import Lowering, LoweringDevice
+from nnasync.device import Lowering, LoweringDevice, PrepareModelConfig
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference
 from tests import rigs
@@ -34,7 +34,7 @@ async def test_they_are_told_and_prepared() -> None:
         assert isinstance(device, LoweringDevice)
         quick, careful = await device.lowerings(rigs.doubler(), FAST)
         assert (quick.name, careful.name) == ("quick", "careful")
-        prepared = await device.prepare_model(rigs.doubler(), lowering=careful)
+        prepared = await device.prepare_model(rigs.doubler(), PrepareModelConfig(lowering=careful))
         slot = Slot()
         await prepared.execute(slot.request)
         assert slot.y.tolist() == (2 * rigs.ROW).tolist()
@@ -46,7 +46,9 @@ async def test_a_device_with_one_way_has_none_and_takes_none() -> None:
     async with served(NullEngine()) as service:
         assert await service.device.lowerings(rigs.doubler(), FAST) == ()
         with pytest.raises(InvalidArgument, match="one way"):
-            await service.device.prepare_model(rigs.doubler(), lowering=Lowering("f32"))
+            await service.device.prepare_model(
+                rigs.doubler(), PrepareModelConfig(lowering=Lowering("f32"))
+            )
 
 
 @pytest.mark.parametrize("wrong", [Lowering("other"), Lowering("careful", threads=1 << 40)])
@@ -54,7 +56,7 @@ async def test_what_is_not_offered_is_refused(wrong: Lowering) -> None:
     fake = engine()
     async with served(fake) as service:
         with pytest.raises(InvalidArgument, match="quick with 1 threads, careful"):
-            await service.device.prepare_model(rigs.doubler(), lowering=wrong)
+            await service.device.prepare_model(rigs.doubler(), PrepareModelConfig(lowering=wrong))
         assert fake.compiled == []
 
 

@@ -13,6 +13,7 @@ import nnasync as nn
 from nnasync._core.drivers.null import NullEngine
 from nnasync._core.drivers.service import remote_bursts
 from nnasync._core.wire.placement import Placement, current_core, staying
+from nnasync.device import PrepareModelConfig
 from tests import rigs
 from tests.rigs import ROW
 from tests.service.rig import Slot, served
@@ -78,7 +79,9 @@ async def test_who_executes_comes_for_short_work_and_is_free_for_longer(
     monkeypatch.setattr(remote_bursts, "current_core", lambda: CORES[1])
     engine = NullEngine(compute=lambda inputs: [2 * np.asarray(inputs[0])])
     async with served(engine, options=nn.Options(cores=1, inline_budget_us=1e6)) as it:
-        prepared = await it.device.prepare_model(rigs.doubler(), nn.Preference.LOW_POWER)
+        prepared = await it.device.prepare_model(
+            rigs.doubler(), PrepareModelConfig(preference=nn.Preference.LOW_POWER)
+        )
         client, slot = await Client().open(prepared), Slot()
         sent = 0
 

@@ -30,6 +30,7 @@ from nnasync.burst import (
     LocalChannel,
     Outcome,
 )
+from nnasync.device import PrepareModelConfig
 from tests import rigs
 from tests.message_queue.waiting import read
 from tests.rigs import ONES, ROW, attempt, count, counter
@@ -356,7 +357,9 @@ async def test_nobody_polls_at_low_power(
     monkeypatch.setattr(holdings, "ServedBurst", Seen)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     async with served() as it:
-        prepared = await it.device.prepare_model(rigs.doubler(), preference)
+        prepared = await it.device.prepare_model(
+            rigs.doubler(), PrepareModelConfig(preference=preference)
+        )
         client, slot = Client(), Slot()
         await client.open(prepared)
         context: Any = client.controller._context

@@ -18,6 +18,7 @@ from nnasync._core.clock import Deadline
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.validation import minimum_version, validate_model, validate_request
 from nnasync._core.versions import Errands, OlderDevice
+from nnasync.device import DEFAULT_PREPARE, PrepareModelConfig
 from nnasync.engine import OutputBuffer, StopFlag, Target
 from nnasync.hal import (
     DEFAULT_CONFIG,
@@ -237,15 +238,12 @@ class Fake13(Fake12):
             while_performance=self.info,
         )
 
-    async def prepare_model(
+    async def prepare_model(  # type: ignore[override]  # that of 1.3
         self,
         model: Model,
-        preference: ExecutionPreference = FAST,
-        priority: nn.Priority = nn.Priority.MEDIUM,
-        deadline: Any = None,
-        **caches: Any,
+        config: PrepareModelConfig = DEFAULT_PREPARE,
     ) -> Any:
-        self.heard.append(("prepare", model, preference, priority, deadline))
+        self.heard.append(("prepare", model, config.preference, config.priority, config.deadline))
         self.check(model)
         return _Prepared13(self, model)
 

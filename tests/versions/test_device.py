@@ -12,6 +12,7 @@ from msgspec.structs import replace
 import nnasync as nn
 from nnasync import hal
 from nnasync._core.versions import Versioned, admit
+from nnasync.device import PrepareModelConfig
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -35,7 +36,6 @@ from nnasync.hal import (
 )
 from tests.rigs import HOUR, attempt, until
 from tests.versions.rig import (
-    FAST,
     Fake10,
     Fake11,
     Fake12,
@@ -157,7 +157,14 @@ async def test_each_version_prepares_with_what_it_has() -> None:
         for fake in (Fake10("a"), Fake11("b"), Fake12("c")):
             device = await admit(fake, made)
             await device.prepare_model(
-                model, LOW_POWER, Priority.HIGH, nn.within(s=60), model_cache=(3,), token=token
+                model,
+                PrepareModelConfig(
+                    preference=LOW_POWER,
+                    priority=Priority.HIGH,
+                    deadline=nn.within(s=60),
+                    model_cache=(3,),
+                    token=token,
+                ),
             )
             heard += [call[2:] for call in fake.heard if call[0] == "prepare"]
     assert heard == [(), (LOW_POWER,), (LOW_POWER, (3,), (), token)]
@@ -181,7 +188,7 @@ async def test_a_relaxed_model_is_not_relaxed_in_1_0(caplog: pytest.LogCaptureFi
             device = await admit(fake, made)
             for _ in range(2):
                 await device.get_supported_operations(model)
-                await device.prepare_model(model, priority=Priority.LOW)
+                await device.prepare_model(model, PrepareModelConfig(priority=Priority.LOW))
             prepared = [call[1] for call in fake.heard if call[0] == "prepare"]
             relaxed += [each.relax_computation_float32_to_float16 for each in prepared]
     assert relaxed == [False, False, True, True]
@@ -235,13 +242,14 @@ async def test_preparing_is_answered_at_the_deadline() -> None:
     async with errands() as made, anyio.create_task_group() as group:
         fake = Slow("slow")
         device = await admit(fake, made)
-        call = functools.partial(device.prepare_model, multiplier(), deadline=nn.within(**HOUR))
+        config = PrepareModelConfig(deadline=nn.within(**HOUR))
+        call = functools.partial(device.prepare_model, multiplier(), config)
         going = await attempt(group, call)
         await until(lambda: len(fake.heard) == 2)
         ring(made)
         assert isinstance(await going.failure(), MissedDeadlineTransient)
         with pytest.raises(MissedDeadlinePersistent):
-            await device.prepare_model(multiplier(), deadline=nn.within(ms=-1))
+            await device.prepare_model(multiplier(), PrepareModelConfig(deadline=nn.within(ms=-1)))
 
 
 async def test_preparing_nothing_is_a_failure() -> None:
@@ -260,11 +268,15 @@ async def test_caches_are_for_1_2() -> None:
         for fake in (Fake10("a"), Fake11("b")):
             device = await admit(fake, made)
             with pytest.raises(GeneralFailure, match="has no compilation cache"):
-                await device.prepare_model_from_cache(None, (3,), (), bytes(32))
+                await device.prepare_model_from_cache(
+                    PrepareModelConfig(model_cache=(3,), token=bytes(32))
+                )
         fake12 = Fake12("c")
         device = await admit(fake12, made)
         with pytest.raises(GeneralFailure, match="nothing is cached"):
-            await device.prepare_model_from_cache(None, (3,), (), bytes(32))
+            await device.prepare_model_from_cache(
+                PrepareModelConfig(model_cache=(3,), token=bytes(32))
+            )
         assert fake12.heard[-1] == ("from_cache", (3,), (), bytes(32))
 
 
@@ -283,10 +295,10 @@ async def test_there_are_no_buffers(kind: Any) -> None:
 async def test_wrong_preferences_and_priorities_are_refused() -> None:
     async with errands() as made:
         device = await admit(Fake10("old"), made)
-        with pytest.raises(InvalidArgument):
-            await device.prepare_model(multiplier(), 7)  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgument):
-            await device.prepare_model(multiplier(), FAST, 7)  # type: ignore[arg-type]
+        for wrong in ({"preference": 7}, {"priority": 7}):
+            config: Any = PrepareModelConfig(**wrong)  # type: ignore[arg-type]  # as the test says
+            with pytest.raises(InvalidArgument):
+                await device.prepare_model(multiplier(), config)
 
 
 async def test_a_closed_device_is_unavailable() -> None:

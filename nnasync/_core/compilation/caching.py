@@ -32,7 +32,7 @@ from nnasync._core.engine_device.caching import library_version
 from nnasync._core.state_files import machine
 from nnasync._core.wakeup import shield
 from nnasync._core.workers import HelperThreads
-from nnasync.device import Device, Lowering, PreparedModel
+from nnasync.device import Device, Lowering, PreparedModel, PrepareModelConfig
 from nnasync.errors import MissedDeadline, NNError
 
 if TYPE_CHECKING:
@@ -198,9 +198,13 @@ class CompilationCache:
         if isinstance(found, Miss):
             return None
 
+        token = derive_token(key)
+
         async def loaded(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
-            token = derive_token(key)
-            return await device.prepare_model_from_cache(deadline, model_fds, data_fds, token)
+            config = PrepareModelConfig(
+                deadline=deadline, model_cache=model_fds, data_cache=data_fds, token=token
+            )
+            return await device.prepare_model_from_cache(config)
 
         with found:
             try:
@@ -248,17 +252,13 @@ async def prepare_cached(
     them. Without a cache, or for a device without cache files, it is only compiled. Only a device
     that has it is asked for a lowering. Raises what `prepare_model` raises.
     """
-    prepare: Callable[..., Awaitable[PreparedModel]] = functools.partial(
-        device.prepare_model, spec.model, spec.preference, spec.priority, deadline
-    )
-    if lowering is not None:
-        prepare = functools.partial(prepare, lowering=lowering)
+    config = PrepareModelConfig(spec.preference, spec.priority, deadline, lowering=lowering)
     if cache is None:
-        return await prepare()
+        return await device.prepare_model(spec.model, config)
     counts = await device.get_number_of_cache_files_needed()
     if counts == (0, 0):
         cache.reason = cache.reason or f"{device.name} has no cache files"
-        return await prepare()
+        return await device.prepare_model(spec.model, config)
     part = Part.of(device, lowering)
     if part not in cache.unusable:
         prepared = await cache.load_prepared(device, part, counts, deadline)
@@ -268,7 +268,8 @@ async def prepare_cached(
     token = derive_token(key)
 
     async def compiled(model_fds: Sequence[int], data_fds: Sequence[int]) -> PreparedModel:
-        return await prepare(model_cache=model_fds, data_cache=data_fds, token=token)
+        files = {"model_cache": model_fds, "data_cache": data_fds, "token": token}
+        return await device.prepare_model(spec.model, msgspec.structs.replace(config, **files))
 
     if caches_late(device):
         return await cache.share(key, counts, None, compiled)

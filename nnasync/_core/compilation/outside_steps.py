@@ -17,7 +17,7 @@ from nnasync._core.compilation.spec import CompileSpec
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.versions import Discovered, Errand, Errands, Versioned
 from nnasync._core.workers import ABORT, Workers
-from nnasync.device import Device, PreparedModel
+from nnasync.device import Device, PreparedModel, PrepareModelConfig
 from nnasync.engine import BoundCall, EngineBase, Given, OutputBuffer, Plan, StopFlag, Target, fit
 from nnasync.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnasync.hal import (
@@ -96,7 +96,10 @@ class OutsideEngine(EngineBase):
         """Prepare on the device; not to be called on the thread of its loop."""
         device, priority = self._device, self._priority
         prepared = device.errands.call_blocking(
-            device.name, lambda: device.prepare_model(model, preference, priority)
+            device.name,
+            lambda: device.prepare_model(
+                model, PrepareModelConfig(preference=preference, priority=priority)
+            ),
         )
         return _OutsidePlan(prepared, model, device.errands, device.name)
 

@@ -21,7 +21,7 @@ from nnasync._core.engine_device.late import LateEngine
 from nnasync._core.engine_device.prepared import EnginePreparedModel
 from nnasync._core.plans.guarded import Health
 from nnasync._core.workers import Workers
-from nnasync.device import Buffer, Lowering, PreparedModel
+from nnasync.device import DEFAULT_PREPARE, Buffer, Lowering, PreparedModel, PrepareModelConfig
 from nnasync.engine.contract import CacheFiles, CachingEngine, Engine, LoweringEngine, Plan
 from nnasync.engine.problems import check_plan
 from nnasync.errors import (
@@ -191,16 +191,7 @@ class EngineDevice:
         return await self._in_thread(lambda: self._why_not(model), None)
 
     async def prepare_model(
-        self,
-        model: Model,
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        deadline: Deadline | None = None,
-        *,
-        model_cache: Sequence[int] = (),
-        data_cache: Sequence[int] = (),
-        token: bytes = b"",
-        lowering: Lowering | None = None,
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
     ) -> PreparedModel:
         """Compile on a thread; answers at the deadline even if the engine does not.
 
@@ -208,42 +199,36 @@ class EngineDevice:
         InvalidArgument for a token that is not 32 bytes and a lowering that the engine does not
         offer, GeneralFailure for constants that cannot be read.
         """
-        validation.validate_preference(preference)
-        validation.validate_priority(priority)
-        wants_cache = bool(model_cache or data_cache)
+        validation.validate_preference(config.preference)
+        validation.validate_priority(config.priority)
+        wants_cache = bool(config.model_cache or config.data_cache)
         if wants_cache:
-            check_token(token)
+            check_token(config.token)
 
         def compiled() -> Plan:
             validation.check_constants(model)
             validation.validate_model(model)
             self._sized(model)
-            return self._compiled(model, preference, lowering)
+            return self._compiled(model, config.preference, config.lowering)
 
-        plan = await self._in_thread(compiled, deadline)
-        prepared = self.adopt(model, plan, priority)
+        plan = await self._in_thread(compiled, config.deadline)
+        prepared = self.adopt(model, plan, config.priority)
         files = self._files
         if wants_cache and files and files.keeps_digests:
-            made = Compiled(model, lowering, preference, priority)
+            made = Compiled(model, config.lowering, config.preference, config.priority)
             reason = await self._written(
-                lambda given: files.save(token, plan, made, given),
-                model_cache,
-                data_cache,
-                deadline,
+                lambda given: files.save(config.token, plan, made, given),
+                config.model_cache,
+                config.data_cache,
+                config.deadline,
             )
             if reason:
                 vlog.driver("%s: %s is not cached: %s", self.name, model.name or "model", reason)
             else:
-                self._keep_late(plan, made, token, model_cache, data_cache)
+                self._keep_late(plan, made, config)
         return prepared
 
-    async def prepare_model_from_cache(
-        self,
-        deadline: Deadline | None,
-        model_cache: Sequence[int],
-        data_cache: Sequence[int],
-        token: bytes,
-    ) -> PreparedModel:
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> PreparedModel:
         """Load what `prepare_model` wrote with this token; the descriptors stay the caller's.
 
         Raises InvalidArgument for wrong numbers of files, GeneralFailure where the device has no
@@ -252,13 +237,16 @@ class EngineDevice:
         files = self._files
         if files is None or not files.keeps_digests:
             raise GeneralFailure(f"{self.name} has no compilation cache; use prepare_model")
-        check_token(token)
+        check_token(config.token)
         found = await self._with_files(
-            lambda given: files.load(token, given), model_cache, data_cache, deadline
+            lambda given: files.load(config.token, given),
+            config.model_cache,
+            config.data_cache,
+            config.deadline,
         )
         made = found.compiled
         prepared = self.adopt(made.model, found.plan, made.priority)
-        self._keep_late(found.plan, made, token, model_cache, data_cache)
+        self._keep_late(found.plan, made, config)
         return prepared
 
     async def preserve(
@@ -295,18 +283,11 @@ class EngineDevice:
         if self._files is not None:
             self._files.keep_late(plan, compiled, replace, self._begin)
 
-    def _keep_late(
-        self,
-        plan: Plan,
-        compiled: Compiled,
-        token: bytes,
-        model_fds: Sequence[int],
-        data_fds: Sequence[int],
-    ) -> None:
+    def _keep_late(self, plan: Plan, compiled: Compiled, config: PrepareModelConfig) -> None:
         """The same for the files of a client, which are duplicated."""
         if self.caches_late and self._files is not None:
             try:
-                replace = self._files.amender(token, model_fds, data_fds)
+                replace = self._files.amender(config.token, config.model_cache, config.data_cache)
                 self.keep_late(plan, compiled, replace)
             except (OSError, NNError) as error:
                 vlog.driver("%s: its late cache files are not kept: %s", self.name, error)

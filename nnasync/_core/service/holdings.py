@@ -58,6 +58,7 @@ from nnasync.device import (
     Lowering,
     LoweringDevice,
     PreparedModel,
+    PrepareModelConfig,
     SharingDevice,
 )
 from nnasync.errors import GeneralFailure, InvalidArgument, NNError
@@ -237,39 +238,36 @@ class Holdings:
     def _prepare(self, message: Prepare, frame: Frame) -> Work:
         model = self._model(message.model)
         files = _files(message, frame)
-        prepare: Callable[..., Awaitable[PreparedModel]] = self._device.prepare_model
-        if message.lowering is not None:
-            if not isinstance(self._device, LoweringDevice):
-                raise InvalidArgument(f"{self._device.name} knows one way to run a model only")
-            prepare = functools.partial(prepare, lowering=message.lowering)
+        if message.lowering is not None and not isinstance(self._device, LoweringDevice):
+            raise InvalidArgument(f"{self._device.name} knows one way to run a model only")
+        config = PrepareModelConfig(
+            message.preference,
+            min(message.priority, self._limits.priority),
+            _deadline(message.deadline_ns),
+            *files,
+            message.token,
+            message.lowering,
+        )
         self._reserve(message.prepared)
 
         async def work() -> None:
-            await self._keep(
-                message.prepared,
-                lambda: prepare(
-                    model,
-                    message.preference,
-                    min(message.priority, self._limits.priority),
-                    _deadline(message.deadline_ns),
-                    model_cache=files[0],
-                    data_cache=files[1],
-                    token=message.token,
-                ),
-            )
+            await self._keep(message.prepared, lambda: self._device.prepare_model(model, config))
 
         return work
 
     def _prepare_from_cache(self, message: PrepareFromCache, frame: Frame) -> Work:
-        files = _files(message, frame)
+        model_cache, data_cache = _files(message, frame)
+        config = PrepareModelConfig(
+            deadline=_deadline(message.deadline_ns),
+            model_cache=model_cache,
+            data_cache=data_cache,
+            token=message.token,
+        )
         self._reserve(message.prepared)
 
         async def work() -> None:
             await self._keep(
-                message.prepared,
-                lambda: self._device.prepare_model_from_cache(
-                    _deadline(message.deadline_ns), files[0], files[1], message.token
-                ),
+                message.prepared, lambda: self._device.prepare_model_from_cache(config)
             )
 
         return work

@@ -21,7 +21,7 @@ from nnasync._core.versions.model_slices import View, view_of
 from nnasync._core.versions.prepared import VersionedPreparedModel
 from nnasync._core.versions.versioned_results import older_error
 from nnasync._core.workers.anyio_threads import in_helper_thread
-from nnasync.device import Buffer, PreparedModel
+from nnasync.device import DEFAULT_PREPARE, Buffer, PreparedModel, PrepareModelConfig
 from nnasync.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -31,7 +31,6 @@ from nnasync.hal import (
     BufferDesc,
     BufferRole,
     DeviceStatus,
-    ExecutionPreference,
     HalVersion,
     Model,
     Priority,
@@ -41,6 +40,8 @@ from nnasync.scheduler import at_ns
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_CACHE = ("model_cache", "data_cache", "token")
 
 
 class Versioned(KnownDevice):
@@ -86,55 +87,39 @@ class Versioned(KnownDevice):
         return tuple(number in supported for number in range(count))
 
     async def prepare_model(
-        self,
-        model: Model,
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        deadline: Deadline | None = None,
-        *,
-        model_cache: Sequence[int] = (),
-        data_cache: Sequence[int] = (),
-        token: bytes = b"",
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
     ) -> PreparedModel:
         """Compile with what the version takes; answers at the deadline.
 
         Raises GeneralFailure for a model that the version cannot express.
         """
-        validate_preference(preference)
-        validate_priority(priority)
+        validate_preference(config.preference)
+        validate_priority(config.priority)
         view = await self._view(model)
         name = hal.version_name(self._level)
         if view.fault:
             raise GeneralFailure(f"{self.name} is of {name}, which cannot express: {view.fault}")
         for loss in view.lost:
             self._tell_once(f"{loss} of {model.name!r}" if model.name else loss)
-        if priority != Priority.MEDIUM:
+        if config.priority != Priority.MEDIUM:
             self._tell_once("priorities")
-        lowered = older_model(self._level, model)[0]
-        prepare = self._inner.prepare_model
+        known: list[object] = [older_model(self._level, model)[0]]
+        caches: dict[str, object] = {}
+        if self._level >= HalVersion.V1_1:
+            known.append(config.preference)
         if self._level >= HalVersion.V1_2:
-            caches = {"model_cache": model_cache, "data_cache": data_cache, "token": token}
-            found = await self._ask(prepare, lowered, preference, deadline=deadline, **caches)
-        elif self._level >= HalVersion.V1_1:
-            found = await self._ask(prepare, lowered, preference, deadline=deadline)
-        else:
-            found = await self._ask(prepare, lowered, deadline=deadline)
+            caches = {name: getattr(config, name) for name in _CACHE}
+        prepare = self._inner.prepare_model
+        found = await self._ask(prepare, *known, deadline=config.deadline, **caches)
         return self._adopted(found, model)
 
-    async def prepare_model_from_cache(
-        self,
-        deadline: Deadline | None,
-        model_cache: Sequence[int],
-        data_cache: Sequence[int],
-        token: bytes,
-    ) -> PreparedModel:
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> PreparedModel:
         """Load with the device; raises GeneralFailure before HAL 1.2."""
         if self._level < HalVersion.V1_2:
             name = hal.version_name(self._level)
             raise GeneralFailure(f"{self.name} is of {name}, which has no compilation cache")
-        load = self._inner.prepare_model_from_cache
-        found = await self._ask(load, model_cache, data_cache, token, deadline=deadline)
-        return self._adopted(found, None)
+        load, given = self._inner.prepare_model_from_cache, (getattr(config, n) for n in _CACHE)
+        return self._adopted(await self._ask(load, *given, deadline=config.deadline), None)
 
     async def allocate(
         self,

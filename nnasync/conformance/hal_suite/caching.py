@@ -27,7 +27,7 @@ from nnasync.conformance.hal_suite.fixture import Bench, Ready
 from nnasync.conformance.hal_suite.quality import DEADLINES, deadline_of
 from nnasync.conformance.hal_suite.subjects import chain
 from nnasync.conformance.trial import Fault
-from nnasync.device import PreparedModel
+from nnasync.device import PreparedModel, PrepareModelConfig
 from nnasync.errors import GeneralFailure, InvalidArgument, MissedDeadline, NNError
 from nnasync.hal import BYTE_SIZE_OF_CACHE_TOKEN, OperationType
 
@@ -78,7 +78,8 @@ class Desk:
     async def save(self, case: Case, handles: Handles, token: bytes = _TOKEN) -> None:
         """Compile with cache files; the compilation itself must work whatever they are."""
         prepared = await self.device.prepare_model(
-            case.model, model_cache=handles[0], data_cache=handles[1], token=token
+            case.model,
+            PrepareModelConfig(model_cache=handles[0], data_cache=handles[1], token=token),
         )
         await self.check(case, prepared)
 
@@ -91,7 +92,9 @@ class Desk:
 
     async def load(self, handles: Handles, token: bytes = _TOKEN) -> PreparedModel:
         """Load from cache files."""
-        return await self.device.prepare_model_from_cache(None, *handles, token)
+        return await self.device.prepare_model_from_cache(
+            PrepareModelConfig(model_cache=handles[0], data_cache=handles[1], token=token)
+        )
 
     async def load_files(self, files: SuiteCacheFiles, token: bytes = _TOKEN) -> PreparedModel:
         """Load from cache files that are as they should be opened."""
@@ -286,7 +289,14 @@ async def _deadlines(desk: Desk, case: Case) -> None:
         deadline = deadline_of(name)
         with files.opened() as handles:
             try:
-                prepared = await desk.device.prepare_model_from_cache(deadline, *handles, _TOKEN)
+                prepared = await desk.device.prepare_model_from_cache(
+                    PrepareModelConfig(
+                        deadline=deadline,
+                        model_cache=handles[0],
+                        data_cache=handles[1],
+                        token=_TOKEN,
+                    )
+                )
             except MissedDeadline:
                 if deadline is None:
                     raise

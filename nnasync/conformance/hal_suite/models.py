@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nnasync.conformance.hal_suite.check import Check, refused
 from nnasync.conformance.hal_suite.fixture import Bench
 from nnasync.conformance.hal_suite.mutations import KINDS, Mutant, mutants
-from nnasync.device import Device
+from nnasync.device import Device, PrepareModelConfig
 from nnasync.errors import InvalidArgument
 from nnasync.hal import ExecutionPreference, Priority
 
@@ -34,6 +34,11 @@ def _check(device: Device, name: str, kind: str, mutant: Mutant) -> Check:
         # Numbers that are no preference or priority are what some mutants are about.
         preference: ExecutionPreference = mutant.preference  # type: ignore[assignment]
         priority: Priority = mutant.priority  # type: ignore[assignment]
-        await refused(device.prepare_model(mutant.model, preference, priority), InvalidArgument)
+        await refused(
+            device.prepare_model(
+                mutant.model, PrepareModelConfig(preference=preference, priority=priority)
+            ),
+            InvalidArgument,
+        )
 
     return Check(GROUP, name, run)

@@ -14,7 +14,7 @@ from nnasync.conformance.hal_suite.fixture import PATHS, Bench, Ready
 from nnasync.conformance.hal_suite.subjects import endless_loop
 from nnasync.conformance.paths import CaseBuffers, Path
 from nnasync.conformance.trial import Fault
-from nnasync.device import PreparedModel
+from nnasync.device import PreparedModel, PrepareModelConfig
 from nnasync.errors import MissedDeadline
 from nnasync.hal import ExecutionConfig, Priority
 from nnasync.scheduler import at_ns
@@ -47,7 +47,9 @@ def deadline_of(name: str) -> Deadline | None:
 def _priority(bench: Bench, case: Case, priority: Priority) -> Check:
     async def run() -> None:
         await bench.check_supported(case.model)
-        prepared = await bench.device.prepare_model(case.model, priority=priority)
+        prepared = await bench.device.prepare_model(
+            case.model, PrepareModelConfig(priority=priority)
+        )
         await _serves(bench, case, prepared)
 
     return Check(GROUP, f"priority {priority.name}/{case.name}", run)
@@ -58,7 +60,9 @@ def _prepare(bench: Bench, case: Case, name: str) -> Check:
         await bench.check_supported(case.model)
         deadline = deadline_of(name)
         try:
-            prepared = await bench.device.prepare_model(case.model, deadline=deadline)
+            prepared = await bench.device.prepare_model(
+                case.model, PrepareModelConfig(deadline=deadline)
+            )
         except MissedDeadline:
             if deadline is None:
                 raise

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import anyio
+import msgspec
 
-from nnasync._core.clock import Deadline
 from nnasync._core.device_helpers import Answers, KnownDevice
 from nnasync._core.drivers.service.heartbeat import HANG_AFTER_S
 from nnasync._core.drivers.service.link import Link, Source
@@ -29,7 +29,7 @@ from nnasync._core.wire.messages import (
     Supports,
     Welcome,
 )
-from nnasync.device import Buffer, Lowering, PreparedModel
+from nnasync.device import DEFAULT_PREPARE, Buffer, Lowering, PreparedModel, PrepareModelConfig
 from nnasync.errors import (
     DeviceDied,
     DeviceUnavailable,
@@ -129,60 +129,46 @@ class ServiceDevice(KnownDevice):
         return await self._asked(model, GetLowerings, preference, answer=tuple[Lowering, ...])
 
     async def prepare_model(
-        self,
-        model: Model,
-        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-        priority: Priority = Priority.MEDIUM,
-        deadline: Deadline | None = None,
-        *,
-        model_cache: Sequence[int] = (),
-        data_cache: Sequence[int] = (),
-        token: bytes = b"",
-        lowering: Lowering | None = None,
+        self, model: Model, config: PrepareModelConfig = DEFAULT_PREPARE
     ) -> PreparedModel:
         """Compile in the service; the cache files travel as descriptors."""
         session = await self._supervisor.connected()
-        if not _are_open([*model_cache, *data_cache]):
+        if not _are_open([*config.model_cache, *config.data_cache]):
             vlog.driver("%s: a cache file is not open: nothing is cached", self.name)
-            model_cache = data_cache = ()
+            config = msgspec.structs.replace(config, model_cache=(), data_cache=())
         number = await session.number_of(model)
+        deadline_ns, counts = at_ns(config.deadline), _counts(config)
         return await self._prepared(
             session,
             lambda n, prepared: Prepare(
                 n,
                 number,
                 prepared,
-                preference,
-                priority,
-                at_ns(deadline),
-                len(model_cache),
-                len(data_cache),
-                token,
-                lowering,
+                config.preference,
+                config.priority,
+                deadline_ns,
+                *counts,
+                config.token,
+                config.lowering,
             ),
-            [*model_cache, *data_cache],
-            at_ns(deadline),
-            polls=preference != ExecutionPreference.LOW_POWER,
+            [*config.model_cache, *config.data_cache],
+            deadline_ns,
+            polls=config.preference != ExecutionPreference.LOW_POWER,
         )
 
-    async def prepare_model_from_cache(
-        self,
-        deadline: Deadline | None,
-        model_cache: Sequence[int],
-        data_cache: Sequence[int],
-        token: bytes,
-    ) -> PreparedModel:
+    async def prepare_model_from_cache(self, config: PrepareModelConfig) -> PreparedModel:
         """Load in the service what `prepare_model` wrote."""
-        if not _are_open([*model_cache, *data_cache]):
+        fds, deadline_ns = [*config.model_cache, *config.data_cache], at_ns(config.deadline)
+        if not _are_open(fds):
             raise GeneralFailure(f"{self.name}: a cache file cannot be used: it is not open")
         session = await self._supervisor.connected()
         return await self._prepared(
             session,
             lambda n, prepared: PrepareFromCache(
-                n, prepared, at_ns(deadline), len(model_cache), len(data_cache), token
+                n, prepared, deadline_ns, *_counts(config), config.token
             ),
-            [*model_cache, *data_cache],
-            at_ns(deadline),
+            fds,
+            deadline_ns,
         )
 
     async def share(self, prepared: PreparedModel, priority: Priority) -> PreparedModel:
@@ -290,6 +276,10 @@ def _answers(welcome: Welcome) -> Answers:
         welcome.cache_files,
         welcome.caches_late,
     )
+
+
+def _counts(config: PrepareModelConfig) -> tuple[int, int]:
+    return len(config.model_cache), len(config.data_cache)
 
 
 def _are_open(fds: Sequence[int]) -> bool:
