@@ -20,6 +20,14 @@ from nnasync.streaming.graph import (
     Stream,
 )
 from nnasync.streaming.item import Item, ItemSource, Pace
+from nnasync.streaming.network import (
+    Backoff,
+    NetworkEvent,
+    NetworkStatistics,
+    NetworkStream,
+    network,
+)
+from nnasync.streaming.opening import open_audio, open_video
 from nnasync.streaming.sources import (
     LiveSource,
     RecordedSource,
@@ -33,6 +41,7 @@ from nnasync.streaming.stage import Policy, Result, Stage, StageCall
 
 __all__ = [
     "Account",
+    "Backoff",
     "StageCall",
     "Entry",
     "ErrorPolicy",
@@ -45,6 +54,9 @@ __all__ = [
     "Latency",
     "Ledger",
     "LiveSource",
+    "NetworkEvent",
+    "NetworkStatistics",
+    "NetworkStream",
     "Outcome",
     "OutputNode",
     "Pace",
@@ -57,6 +69,9 @@ __all__ = [
     "audio_file",
     "camera",
     "microphone",
+    "network",
+    "open_audio",
+    "open_video",
     "synthetic",
     "video_file",
 ]

@@ -22,8 +22,9 @@ class Item(Struct):
     the same moment counted from the beginning of the stream. `data` is an array for the sources of
     this package; a stage takes anything that its `prepare` or its network takes.
 
-    In a graph an item also has its deadline and its priority, if its source gave it some, and the
-    items that it was put together from, such as those of a batch.
+    `epoch` counts how often the source had to begin anew: between items of different epochs
+    something is missing. In a graph an item also has its deadline and its priority, if its source
+    gave it some, and the items that it was put together from, such as those of a batch.
     """
 
     index: int
@@ -33,6 +34,7 @@ class Item(Struct):
     deadline_ns: int | None = None
     priority: Priority | None = None
     parents: tuple[Item, ...] = ()
+    epoch: int = 0
 
     def having(self, data: Any) -> Item:
         """The item with other data."""
@@ -44,6 +46,7 @@ class Item(Struct):
             self.deadline_ns,
             self.priority,
             self.parents,
+            self.epoch,
         )
 
 

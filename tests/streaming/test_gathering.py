@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -146,6 +147,21 @@ async def test_windows(size: int, hop: int, windows: list[str], account: Account
     await graph.run()
     assert ["".join(data) for data in seen.data] == windows
     assert graph.account().stages["windows"] == account
+    check(graph)
+
+
+async def test_windows_begin_anew_behind_a_gap() -> None:
+    async def broken() -> AsyncIterator[Item]:
+        for index, data in enumerate("abcdefg"):
+            yield Item(index, index * MS, data, epoch=int(data > "c"))
+
+    graph, seen = Graph(), Collected()
+    source = graph.source(broken(), policy=Policy.BLOCK)
+    source.window(2, hop=2, name="windows").sink(seen)
+    await graph.run()
+    assert ["".join(data) for data in seen.data] == ["ab", "de", "fg"]
+    assert [item.epoch for item in seen.items] == [0, 1, 1]
+    assert graph.account().stages["windows"] == Account(submitted=7, merged=6, dropped=1)
     check(graph)
 
 

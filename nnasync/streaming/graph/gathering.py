@@ -42,6 +42,7 @@ def put_together(items: Sequence[Item], data: Any) -> Item:
         min(deadlines, default=None),
         min(priorities, default=None, key=lambda priority: -priority),
         tuple(items),
+        first.epoch,
     )
 
 
@@ -141,7 +142,10 @@ class UnbatchNode(Node):
 
 
 class WindowNode(Node):
-    """Overlapping windows: so many items each, a new one every so many items."""
+    """Overlapping windows: so many items each, a new one every so many items.
+
+    None reaches over a gap of its source, behind which windows begin anew.
+    """
 
     def __init__(self, context: Context, name: str, size: int, hop: int) -> None:
         """Raises InvalidArgument for sizes below 1."""
@@ -155,6 +159,8 @@ class WindowNode(Node):
 
     async def take(self, entry: Entry, item: Item) -> None:
         """Add an item to the windows that it is in."""
+        if self._held and self._held[-1][1].epoch != item.epoch:
+            self._give_up()
         if self._skip:
             self._skip -= 1
             entry.settle(Outcome.FILTERED)
@@ -172,9 +178,13 @@ class WindowNode(Node):
 
     async def finish(self) -> None:
         """Items of a window that was never filled are dropped."""
+        self._give_up()
+        await super().finish()
+
+    def _give_up(self) -> None:
         while self._held:
             self._release()
-        await super().finish()
+        self._skip = 0
 
     def _release(self) -> None:
         entry, item = self._held.popleft()

@@ -85,6 +85,7 @@ class SourceNode(Node):
             deadline_ns,
             self._priority if item.priority is None else item.priority,
             item.parents,
+            item.epoch,
         )
 
 

@@ -38,6 +38,7 @@ class Hops:
         self._resampler: Any = None
         self._rest = np.empty(0, np.float32)
         self._end_ns: int | None = None
+        self._last_ns = -1
         self.gaps = 0
 
     def cut(self, frame: Any, end_ns: int) -> list[tuple[int, Array]]:
@@ -52,11 +53,13 @@ class Hops:
             self._rest = np.empty(0, np.float32)
         self._end_ns = end_ns
         hops = self.add(frame)
-        last_ns = end_ns - self._ns(self._rest.size)
-        first = 1 - len(hops)
-        return [
-            (last_ns + self._ns((first + index) * self._hop), hop) for index, hop in enumerate(hops)
-        ]
+        at_ns = end_ns - self._ns(self._rest.size + len(hops) * self._hop)
+        timed = []
+        for index, hop in enumerate(hops, 1):
+            # Frames may overlap where a sender's clock is quicker than ours.
+            self._last_ns = max(at_ns + self._ns(index * self._hop), self._last_ns + 1)
+            timed.append((self._last_ns, hop))
+        return timed
 
     def add(self, frame: Any) -> list[Array]:
         """The hops that a frame of PyAV completes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -31,6 +31,14 @@ def end_of(frame: Any) -> int | None:
     return at_ns + (samples * 1_000_000_000 // frame.sample_rate if samples else 0)
 
 
+def _of_device(message: str, _cause: BaseException | None = None) -> NNError:
+    return DeviceUnavailable(message)
+
+
+def _of_file(message: str, _cause: BaseException | None = None) -> NNError:
+    return InvalidArgument(message)
+
+
 @contextmanager
 def opened(
     name: str,
@@ -46,8 +54,34 @@ def opened(
     `device`, which is the name of the device's format; so does what sends nothing for longer than
     `reading` allows.
     """
+    failure = _of_device if device else _of_file
+    given = _limited(name, options or {}, reading)
+    with opened_container(
+        name, reading, device=device, options=given, failure=failure
+    ) as container:
+        stream = next((s for s in container.streams if s.type == kind), None)
+        if stream is None:
+            raise failure(f"{name} has no {kind} stream")
+        stream.codec_context.thread_count = 1
+        reading.progressed(is_open=True)
+        yield container, stream
+
+
+@contextmanager
+def opened_container(
+    name: str,
+    reading: Reading,
+    *,
+    device: str = "",
+    options: dict[str, str],
+    failure: Callable[[str, BaseException | None], NNError],
+) -> Iterator[Any]:
+    """The container `name`, which is called as `reading` is.
+
+    Errors of FFmpeg become what `failure` makes of a message and the error; what sends nothing for
+    longer than `reading` allows raises DeviceUnavailable.
+    """
     av = import_av()
-    failure: type[NNError] = DeviceUnavailable if device else InvalidArgument
     limits = (reading.open_timeout_s, reading.read_timeout_s)
     try:
         with (
@@ -55,21 +89,16 @@ def opened(
             av.open(
                 source,
                 format=device or None,
-                options=_limited(name, options or {}, reading),
+                options=options,
                 timeout=None if limits == (None, None) else limits,
             ) as container,
         ):
-            stream = next((s for s in container.streams if s.type == kind), None)
-            if stream is None:
-                raise failure(f"{name} has no {kind} stream")
-            stream.codec_context.thread_count = 1
-            reading.progressed(is_open=True)
-            yield container, stream
+            yield container
     except (av.FFmpegError, OSError) as error:
         if isinstance(error, av.error.ExitError | av.error.TimeoutError) and reading.has_limit:
             raise reading.overdue() from error
         reason = getattr(error, "strerror", None) or str(error)
-        raise failure(f"cannot read {kind} from {name}: {reason}") from error
+        raise failure(f"cannot read {reading.name}: {reason}", error) from error
 
 
 def _limited(name: str, options: dict[str, str], reading: Reading) -> dict[str, str]:

@@ -70,9 +70,6 @@ class MediaClock:
             self._offset_ns = lead_ns
         elif media_ns <= last_ns or self._has_jumped(media_ns - last_ns, lead_ns, arrived_ns):
             self.mended += 1
-            if last_ns - JUMP_NS < media_ns <= last_ns:
-                # Late or repeated: its place is behind the one before, the times go on from there.
-                return min(last_ns + self._offset_ns + 1, arrived_ns)
             self._offset_ns = lead_ns
         elif self._is_live:
             risen_ns = self._offset_ns + ((lead_ns - self._offset_ns) >> _DRIFT_SHIFT)

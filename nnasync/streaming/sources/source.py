@@ -55,8 +55,8 @@ class _Source:
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
-    def _item(self, captured_ns: int, media_ns: int, data: Any) -> Item:
-        item = Item(self._index, captured_ns, data, media_ns)
+    def _item(self, captured_ns: int, media_ns: int, data: Any, epoch: int = 0) -> Item:
+        item = Item(self._index, captured_ns, data, media_ns, epoch=epoch)
         self._index += 1
         return item
 
@@ -85,14 +85,18 @@ class RecordedSource(_Source):
 class LiveSource(_Source):
     """Items of a device; the times that are pulled are those of their capture.
 
-    `take_losses` tells what the device or the connection lost since it was asked last, by outcome.
+    `take_losses` tells what the device or the connection lost since it was asked last, by outcome;
+    `epoch` tells which connection the last item came by.
     """
 
     _first_ns: int | None = None
 
-    def __init__(self, pulled: _Pulled, take_losses: TakeLosses = dict) -> None:
+    def __init__(
+        self, pulled: _Pulled, take_losses: TakeLosses = dict, epoch: Callable[[], int] = int
+    ) -> None:
         super().__init__(pulled)
         self.take_losses = take_losses
+        self._epoch = epoch
 
     async def __anext__(self) -> Item:
         """The next item, when the device has delivered it."""
@@ -100,7 +104,7 @@ class LiveSource(_Source):
         captured_ns, data = waiting or await self._pulled.__anext__()
         if self._first_ns is None:
             self._first_ns = captured_ns
-        return self._item(captured_ns, captured_ns - self._first_ns, data)
+        return self._item(captured_ns, captured_ns - self._first_ns, data, self._epoch())
 
 
 class Generated:

@@ -1,0 +1,159 @@
+"""What becomes of the packets of one medium: decoded, converted, and kept for a source.
+
+A source that wants fewer pictures than the sender makes has the others sorted out as early as the
+codec permits: where pictures that stand for themselves come often enough (all of MJPEG, the key
+pictures of other codecs), they are chosen before they are decoded, and no other is decoded at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from nnasync._core.clock import now_ns
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
+from nnasync.streaming.account import Outcome
+from nnasync.streaming.sources.hops import Hops
+from nnasync.streaming.sources.mailbox import Mailbox
+from nnasync.streaming.sources.media import end_of, import_av
+from nnasync.streaming.sources.media_clock import MediaClock
+from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size
+
+Kept = tuple[int, Array, int]
+"""When it was captured, the data, and the number of the connection that it came by."""
+
+_PICTURES_KEPT = 4
+_SOUND_KEPT_NS = 2_000_000_000
+
+
+class Timing:
+    """The times of one medium of one connection; where the sender's mean nothing, of arrival."""
+
+    def __init__(self, epoch: int, clock: MediaClock, *, has_times: bool) -> None:
+        self.epoch = epoch
+        self.clock = clock
+        self._has_times = has_times
+
+    def captured_ns(self, frame: Any) -> int:
+        """When a frame of PyAV was captured, on the monotonic clock."""
+        return self.clock.captured_ns(end_of(frame) if self._has_times else None, now_ns())
+
+    def packet_ns(self, packet: Any) -> int:
+        """A time of a packet, by which packets of this connection can be compared."""
+        if not self._has_times or packet.dts is None:
+            return now_ns()
+        at_ns: int = round(packet.dts * packet.time_base * 1_000_000_000)
+        return at_ns
+
+
+class Outlet(Protocol):
+    """Takes the packets of one medium from whichever connection there is."""
+
+    kind: str
+    mailbox: Mailbox[Kept]
+
+    def begin(self, timing: Timing) -> None:
+        """A connection begins, whose times are these."""
+
+    def frames(self, packet: Any) -> Iterable[Any]:
+        """The frames of PyAV that a packet completes; raises what decoding does."""
+
+    def keep(self, captured_ns: int, frame: Any) -> None:
+        """Convert a frame and have it wait for the source."""
+
+
+class VideoOutlet:
+    """Pictures, at most `rate_hz` a second if there is such a limit."""
+
+    kind = "video"
+
+    def __init__(self, size: Size | None, pixels: PixelFormat, rate_hz: float | None) -> None:
+        """Raises InvalidArgument for a rate that is not positive."""
+        if rate_hz is not None and not (math.isfinite(rate_hz) and rate_hz > 0):
+            raise InvalidArgument(f"rate_hz is {rate_hz}, it must be positive and finite")
+        self.mailbox: Mailbox[Kept] = Mailbox(_PICTURES_KEPT)
+        self._pictures = Pictures(size, pixels)
+        self._period_ns = 0.0 if rate_hz is None else 1e9 / rate_hz
+
+    def begin(self, timing: Timing) -> None:
+        """Forget what the stream of the last connection was like."""
+        self._timing = timing
+        self._due_ns = -math.inf
+        self._last_key_ns: int | None = None
+        self._keys_suffice = False
+        self._key_due_ns = -math.inf
+
+    def frames(self, packet: Any) -> Iterable[Any]:
+        """Those of a packet, none if no picture is due."""
+        if self._period_ns and packet.size:
+            self._watch_keys(packet)
+            if self._keys_suffice:
+                return self._key_picture(packet)
+        frames: Iterable[Any] = packet.decode()
+        return frames
+
+    def keep(self, captured_ns: int, frame: Any) -> None:
+        """Convert a picture that is due."""
+        if self._period_ns:
+            # What comes a little early is due: the sender's period is not exactly ours.
+            if captured_ns < self._due_ns - self._period_ns / 10:
+                self.mailbox.lose(Outcome.FILTERED)
+                return
+            self._due_ns = max(self._due_ns + self._period_ns, captured_ns)
+        self.mailbox.put((captured_ns, self._pictures.array(frame), self._timing.epoch))
+
+    def _watch_keys(self, packet: Any) -> None:
+        """Learn whether pictures that stand for themselves come often enough."""
+        at_ns = self._timing.packet_ns(packet)
+        last_ns = self._last_key_ns
+        if packet.is_keyframe:
+            if last_ns is not None:
+                self._keys_suffice = 0 < at_ns - last_ns <= 1.05 * self._period_ns
+            self._last_key_ns = at_ns
+        elif last_ns is not None and at_ns - last_ns > 2 * self._period_ns:
+            self._keys_suffice = False
+
+    def _key_picture(self, packet: Any) -> Iterable[Any]:
+        """The picture of a packet that stands for itself and is due, at once."""
+        at_ns = self._last_key_ns or 0
+        has_jumped = at_ns < self._key_due_ns - 2 * self._period_ns
+        if not packet.is_keyframe or (at_ns < self._key_due_ns and not has_jumped):
+            self.mailbox.lose(Outcome.FILTERED)
+            return ()
+        self._key_due_ns = at_ns + 0.9 * self._period_ns
+        codec = packet.stream.codec_context
+        try:
+            # Without those that follow, a decoder holds a picture back until it is told of the end.
+            return [*codec.decode(packet), *codec.decode(None)]
+        finally:
+            codec.flush_buffers()
+
+
+class AudioOutlet:
+    """Sound in hops."""
+
+    kind = "audio"
+
+    def __init__(self, rate_hz: int, hop: int) -> None:
+        import_av()
+        self._rate_hz, self._hop = rate_hz, hop
+        self._hops = Hops(rate_hz, hop)
+        kept = max(4, _SOUND_KEPT_NS * rate_hz // (hop * 1_000_000_000))
+        self.mailbox: Mailbox[Kept] = Mailbox(kept)
+
+    def begin(self, timing: Timing) -> None:
+        """What the last connection left unfinished goes with nothing that follows."""
+        self._timing = timing
+        self._hops = Hops(self._rate_hz, self._hop)
+
+    def frames(self, packet: Any) -> Iterable[Any]:
+        """Those of a packet."""
+        frames: Iterable[Any] = packet.decode()
+        return frames
+
+    def keep(self, captured_ns: int, frame: Any) -> None:
+        """Cut a frame into hops."""
+        for at_ns, samples in self._hops.cut(frame, captured_ns):
+            self.mailbox.put((at_ns, samples, self._timing.epoch))

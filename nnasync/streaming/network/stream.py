@@ -1,0 +1,87 @@
+"""The sources of a stream at an address, which outlive its connections."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import anyio
+
+from nnasync.hal import Array
+from nnasync.streaming.network.backoff import Backoff
+from nnasync.streaming.network.connection import Address
+from nnasync.streaming.network.keeper import Keeper, NetworkEvent, NetworkStatistics
+from nnasync.streaming.network.outlets import AudioOutlet, Outlet, VideoOutlet
+from nnasync.streaming.sources.pictures import PixelFormat, Size
+from nnasync.streaming.sources.source import LiveSource
+
+
+class NetworkStream:
+    """The stream at an address; made by `network`. Its sources share one connection.
+
+    The connection is made when the first source is read, and closed when all are. A stream of
+    which all sources are closed is at its end.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        retry: Backoff | None,
+        on_event: Callable[[NetworkEvent], object] | None,
+        uniform: Callable[[], float],
+    ) -> None:
+        self._keeper = Keeper(address, retry, on_event, uniform)
+
+    def video(
+        self,
+        *,
+        size: Size | None = None,
+        pixels: PixelFormat = "gray",
+        rate_hz: float | None = None,
+    ) -> LiveSource:
+        """Its pictures, as `camera` has them, at most `rate_hz` a second.
+
+        Reading raises InvalidArgument where the address can never be read, DeviceUnavailable where
+        there is no connection in time. In a graph, pictures that were not taken in time are dropped
+        in the account of the source, those beyond `rate_hz` filtered, packets that cannot be
+        decoded failed. Raises InvalidArgument for another format or rate.
+        """
+        return self._source(VideoOutlet(size, pixels, rate_hz))
+
+    def audio(self, *, rate_hz: int = 16000, hop: int = 160) -> LiveSource:
+        """Its sound, as `microphone` has it: hops of `hop` samples at `rate_hz`; see `video`."""
+        return self._source(AudioOutlet(rate_hz, hop))
+
+    @property
+    def statistics(self) -> NetworkStatistics:
+        """Counters so far."""
+        return self._keeper.statistics()
+
+    def _source(self, outlet: Outlet) -> LiveSource:
+        self._keeper.add(outlet)
+        pulled = _Taken(self._keeper, outlet)
+        return LiveSource(pulled, outlet.mailbox.take_losses, lambda: pulled.epoch)
+
+
+class _Taken:
+    """What a source pulls."""
+
+    def __init__(self, keeper: Keeper, outlet: Outlet) -> None:
+        self._keeper = keeper
+        self._outlet = outlet
+        self.epoch = 0
+        # What is dropped without being closed must not keep its connection.
+        weakref.finalize(self, keeper.forget, outlet).atexit = False
+
+    async def __anext__(self) -> tuple[int, Array]:
+        self._keeper.start()
+        while True:
+            with anyio.move_on_after(self._keeper.left_s()):
+                captured_ns, data, self.epoch = await self._outlet.mailbox.take()
+                return captured_ns, data
+            self._keeper.look_after()
+
+    async def aclose(self) -> None:
+        self._outlet.mailbox.end()
+        self._outlet.mailbox.discard()
+        await self._keeper.leave(self._outlet)

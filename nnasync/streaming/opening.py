@@ -1,0 +1,48 @@
+"""One way to whatever gives pictures or sound: a device, an address or a file."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from nnasync.streaming.network import network
+from nnasync.streaming.sources import (
+    LiveSource,
+    RecordedSource,
+    audio_file,
+    camera,
+    microphone,
+    video_file,
+)
+from nnasync.streaming.sources.pictures import PixelFormat, Size
+
+
+def open_video(
+    where: int | str | os.PathLike[str], *, size: Size | None = None, pixels: PixelFormat = "gray"
+) -> LiveSource | RecordedSource:
+    """The pictures of a camera (0, "/dev/video0"), of an address ("rtsp://..."), or of a file.
+
+    See `camera`, `network` and `video_file`: they have more options, and say what reading raises.
+    """
+    name = str(where) if isinstance(where, int) else os.fspath(where)
+    if device := re.fullmatch(r"(?:/dev/video)?(\d+)", name):
+        return camera(int(device[1]), size=size, pixels=pixels)
+    if "://" in name:
+        return network(name).video(size=size, pixels=pixels)
+    return video_file(name, size=size, pixels=pixels)
+
+
+def open_audio(
+    where: str | os.PathLike[str] = "default", *, rate_hz: int = 16000, hop: int = 160
+) -> LiveSource | RecordedSource:
+    """The sound of a microphone ("default", "hw:1"), of an address, or of a file that is there.
+
+    See `microphone`, `network` and `audio_file`: they have more options, and say what reading
+    raises.
+    """
+    name = os.fspath(where)
+    if "://" in name:
+        return network(name).audio(rate_hz=rate_hz, hop=hop)
+    if os.path.exists(name):
+        return audio_file(name, rate_hz=rate_hz, hop=hop)
+    return microphone(name, rate_hz=rate_hz, hop=hop)

@@ -1,0 +1,372 @@
+"""Streams by their address: real servers on the loopback interface, which break in all ways."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument
+from nnasync.streaming import Backoff, Graph, Item, NetworkEvent, network
+from tests.rigs import until
+from tests.streaming.graph_rig import check
+
+av: Any = pytest.importorskip("av", reason="the extra media is not installed")
+
+from tests.streaming.network import servers  # noqa: E402  # It needs PyAV.
+from tests.streaming.network.servers import Act, Line, Server, live, transport_stream  # noqa: E402
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_leaks", "stall_guard")]
+SOON = Backoff(first_s=0.01, longest_s=0.05)
+
+
+async def first_items(stream: Any, count: int) -> list[Item]:
+    """So many items of a source, which is closed."""
+    found: list[Item] = []
+    async with stream:
+        with anyio.fail_after(servers.LIMIT_S):
+            async for item in stream:
+                found.append(item)
+                if len(found) == count:
+                    break
+    return found
+
+
+def rising(items: list[Item]) -> bool:
+    times = [item.captured_ns for item in items]
+    return times == sorted(set(times))
+
+
+class TestWhatArrives:
+    @pytest.mark.parametrize(
+        ("scheme", "act", "path"),
+        [
+            ("tcp", live(transport_stream(count=50)), ""),
+            ("http", servers.motion_jpeg(), "/camera.mjpg"),
+            ("rtsp", servers.rtsp(), "/camera"),
+        ],
+        ids=["mpegts-tcp", "mjpeg-http", "rtsp"],
+    )
+    async def test_pictures(self, scheme: str, act: Act, path: str) -> None:
+        with Server(scheme, act, path=path) as server:
+            source = network(server.url).video(size=(24, 32), pixels="rgb24")
+            items = await first_items(source, 12)
+        assert all(item.data.shape == (24, 32, 3) for item in items)
+        assert all(item.data.dtype == np.uint8 and item.epoch == 0 for item in items)
+        assert len({int(item.data.mean()) for item in items}) > 5
+        assert rising(items)
+
+    @pytest.mark.one_loop("UDP is read by FFmpeg; what the loop does is tested by the others")
+    async def test_pictures_by_udp(self) -> None:
+        with servers.datagrams(transport_stream(count=50)) as url:
+            stream = network(url)
+            items = await first_items(stream.video(), 60)
+        assert rising(items)
+        # The sender begins its clip anew, and its times with it.
+        assert stream.statistics.times_mended >= 1
+
+    async def test_picture_and_sound_by_one_connection(self) -> None:
+        act = live(transport_stream(count=50, sound=True), then=Line.stall)
+        with Server("tcp", act) as server:
+            stream = network(server.url)
+            graph = Graph()
+            pictures: list[Item] = []
+            hops: list[Item] = []
+            graph.source(stream.video(), name="video").sink(pictures.append, name="pictures")
+            graph.source(stream.audio(hop=320), name="audio").sink(hops.append, name="hops")
+            async with graph:
+                await until(lambda: len(pictures) > 20 and len(hops) > 40)
+            assert stream.statistics.connections == 1
+        check(graph)
+        assert rising(pictures)
+        assert rising(hops)
+        assert 0.4 < np.abs(np.concatenate([item.data for item in hops[5:]])).max() < 0.6
+
+    @pytest.mark.one_loop("which pictures are decoded is decided in the thread")
+    @pytest.mark.parametrize(
+        ("scheme", "act", "rate_hz"),
+        [
+            ("tcp", live(transport_stream(rate=100, count=50), seconds=0.5), 20),
+            ("tcp", live(transport_stream(rate=100, count=50), seconds=0.5), 50),
+            ("http", servers.motion_jpeg(rounds=5), 20),
+        ],
+        ids=["key-pictures", "between-them", "mjpeg"],
+    )
+    async def test_fewer_pictures_are_sorted_out_at_the_source(
+        self, scheme: str, act: Act, rate_hz: float
+    ) -> None:
+        with Server(scheme, act) as server:
+            graph = Graph()
+            seen: list[Item] = []
+            source = network(server.url, retry=None).video(rate_hz=rate_hz)
+            # The last part of MJPEG is cut off: an error, but not the graph's.
+            camera = graph.source(source, name="camera", on_error="stream")
+            camera.sink(seen.append, name="seen")
+            async with graph:
+                await graph.drain()
+        check(graph)
+        account = graph.account().stages["camera"]
+        expected = rate_hz * 0.5
+        assert expected / 2 < len(seen) <= expected + 2
+        assert account.submitted == account.passed + account.filtered + account.dropped
+
+
+class TestWhatBreaks:
+    @pytest.mark.parametrize(
+        "then",
+        [lambda line: None, Line.stall, lambda line: line.send(b"\0" * 100_000)],
+        ids=["closed", "stalled", "garbage"],
+    )
+    async def test_the_next_connection_goes_on(
+        self, then: Callable[[Line], None], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        events: list[NetworkEvent] = []
+        first = live(transport_stream(), then=then)
+        second = live(transport_stream(size=(96, 32), rate=50, count=50), then=Line.stall)
+        with Server("tcp", first, second) as server:
+            stream = network(server.url, retry=SOON, read_timeout_s=0.3, on_event=events.append)
+            source = stream.video()
+            seen: list[Item] = []
+            graph = Graph()
+            graph.source(source, name="camera").sink(seen.append, name="seen")
+            async with graph:
+                await until(lambda: bool(seen) and seen[-1].epoch == 1)
+                await until(lambda: seen[-1].data.shape == (96, 32))
+        check(graph)
+        assert {item.data.shape for item in seen if item.epoch == 0} == {(48, 64)}
+        assert rising(seen)
+        kinds = [event.kind for event in events]
+        assert kinds[0] == "connected"
+        assert kinds.count("connected") == 2
+        lost = next(event for event in events if event.kind == "lost")
+        assert lost.epoch == 0
+        assert lost.retry_s is not None
+        assert server.url in lost.reason
+        assert any(server.url in record.message for record in caplog.records)
+
+    async def test_another_format_goes_on(self) -> None:
+        with Server("tcp", live(transport_stream(sound=True)), live(transport_stream())) as server:
+            stream = network(server.url, retry=SOON)
+            async with stream.video() as source, anyio.create_task_group() as tasks:
+                tasks.cancel_scope.deadline = anyio.current_time() + servers.LIMIT_S
+                async for item in source:
+                    if item.epoch == 1:
+                        break
+
+    @pytest.mark.one_loop("what is broken is found in the thread")
+    async def test_broken_packets_are_counted(self) -> None:
+        damaged = bytearray(transport_stream(count=100))
+        for place in range(6000, len(damaged), 700):
+            damaged[place] ^= 0xFF
+        with Server("tcp", live(bytes(damaged), then=Line.stall)) as server:
+            graph = Graph()
+            seen: list[Item] = []
+            graph.source(network(server.url).video(), name="camera").sink(seen.append, name="seen")
+            async with graph:
+                await until(lambda: len(seen) > 20 and graph.account().stages["camera"].failed > 0)
+        check(graph)
+
+    @pytest.mark.one_loop("the same breaks with the same seed; the loop has no part in them")
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_breaks_at_random_moments(self, seed: int) -> None:
+        """The graph goes on, and every item is in one bucket."""
+        with Server("tcp", *random_acts(random.Random(seed), 6)) as server:
+            stream = network(
+                server.url,
+                retry=SOON,
+                open_timeout_s=None,
+                read_timeout_s=0.25,
+                uniform=random.Random(seed).random,
+            )
+            graph = Graph()
+            seen: list[Item] = []
+            hops: list[Item] = []
+            graph.source(stream.video(), name="video").map(work).sink(seen.append, name="seen")
+            graph.source(stream.audio(), name="audio").sink(hops.append, name="hops")
+            async with graph:
+                await until(lambda: stream.statistics.attempts > 6 and len(seen) > 5)
+        check(graph)
+        assert rising(seen)
+        assert rising(hops)
+        assert [item.epoch for item in seen] == sorted(item.epoch for item in seen)
+        video = graph.account().stages["video"]
+        assert video.submitted == video.passed + video.dropped + video.failed
+
+
+async def work(data: Any) -> Any:
+    await anyio.lowlevel.checkpoint()
+    return data
+
+
+def random_acts(numbers: random.Random, count: int) -> list[Act]:
+    """Servers that are killed, stall, send garbage, or begin anew with other sizes and rates."""
+
+    def act(line: Line) -> None:
+        size = numbers.choice([(48, 64), (96, 32), (64, 64)])
+        data = transport_stream(size=size, rate=numbers.choice([25, 50]), sound=True)
+        data = data[: numbers.randrange(188, len(data))]
+        match numbers.randrange(4):
+            case 0:
+                live(data)(line)
+            case 1:
+                live(data, then=Line.stall)(line)
+            case 2:
+                live(data, then=lambda line: line.send(numbers.randbytes(20_000)))(line)
+            case _:
+                line.send(numbers.randbytes(2000))
+
+    last = live(transport_stream(count=50, sound=True), then=Line.stall)
+    return [*[act] * count, last]
+
+
+class TestWhatCannotBeRead:
+    @pytest.mark.parametrize(
+        ("scheme", "act", "reason"),
+        [
+            ("http", servers.answer("401 Unauthorized"), "401 Unauthorized"),
+            ("http", servers.answer("404 Not Found"), "404 Not Found"),
+            ("rtsp", servers.rtsp(user="me:secret"), "401 Unauthorized"),
+        ],
+        ids=["http-401", "http-404", "rtsp-401"],
+    )
+    async def test_what_no_attempt_will_mend_is_told_at_once(
+        self, scheme: str, act: Act, reason: str
+    ) -> None:
+        with Server(scheme, act, path="/camera") as server:
+            source = network(server.url, open_timeout_s=None).video()
+            with pytest.raises(InvalidArgument, match=reason):
+                await first_items(source, 1)
+            with pytest.raises(StopAsyncIteration):
+                await anext(source)
+
+    async def test_a_password_opens_and_is_not_shown(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        with Server("rtsp", servers.rtsp(user="me:secret"), path="/x") as server:
+            right = server.url.replace("://", "://me:secret@")
+            assert await first_items(network(right).video(), 1)
+            with pytest.raises(InvalidArgument, match=r"me:\*\*\*@") as refused:
+                await first_items(network(right.replace("secret", "wrong")).video(), 1)
+        assert "wrong" not in str(refused.value)
+        assert "wrong" not in caplog.text
+
+    @pytest.mark.parametrize(
+        ("url", "reason"),
+        [
+            (f"tcp://127.0.0.1:{servers.PORT_OF_NOBODY}", "Connection refused"),
+            (f"rtsp://127.0.0.1:{servers.PORT_OF_NOBODY}/x", "Connection refused"),
+        ],
+    )
+    async def test_nobody_there(self, url: str, reason: str) -> None:
+        with pytest.raises(DeviceUnavailable, match=rf"within 0.1 s.*{reason}"):
+            await first_items(network(url, retry=SOON, open_timeout_s=0.1).video(), 1)
+
+    async def test_attempts_run_out(self) -> None:
+        url = f"tcp://127.0.0.1:{servers.PORT_OF_NOBODY}"
+        retry = Backoff(first_s=0.01, attempts=3)
+        stream = network(url, retry=retry, open_timeout_s=None)
+        with pytest.raises(DeviceUnavailable, match="after 3 attempts"):
+            await first_items(stream.video(), 1)
+        assert stream.statistics.attempts == 3
+
+    @pytest.mark.parametrize(
+        "act",
+        [Line.stall, live(b"no medium at all " * 1000), live(transport_stream()[:188])],
+        ids=["silent", "garbage", "little"],
+    )
+    async def test_no_medium_is_an_error_in_time(self, act: Act) -> None:
+        with Server("tcp", act) as server:
+            stream = network(server.url, retry=SOON, open_timeout_s=0.2)
+            with pytest.raises(DeviceUnavailable, match=r"could not be opened within 0.2 s"):
+                await first_items(stream.video(), 1)
+
+    async def test_another_kind_is_told_at_once(self) -> None:
+        act = live(transport_stream(), then=Line.stall)
+        reason = "has no audio stream"
+        with Server("tcp", act) as server, pytest.raises(InvalidArgument, match=reason):
+            await first_items(network(server.url, open_timeout_s=None).audio(), 1)
+
+    @pytest.mark.one_loop("nothing is read")
+    @pytest.mark.parametrize(
+        "url", ["", "camera", "/dev/video0", "rtsp://", "http://[::1", "tcp://host:port/", "a:b"]
+    )
+    async def test_no_address(self, url: str) -> None:
+        with pytest.raises(InvalidArgument, match="no address"):
+            network(url)
+
+    async def test_a_protocol_that_this_ffmpeg_lacks(self) -> None:
+        with pytest.raises(InvalidArgument, match="Protocol not found"):
+            await first_items(network("nosuch://127.0.0.1:1").video(), 1)
+
+    @pytest.mark.one_loop("nothing is read")
+    async def test_limits_that_are_none(self) -> None:
+        with pytest.raises(InvalidArgument, match="read_timeout_s is 0"):
+            network("tcp://127.0.0.1:1", read_timeout_s=0)
+        with pytest.raises(InvalidArgument, match="rate_hz"):
+            network("tcp://127.0.0.1:1").video(rate_hz=0)
+
+    async def test_a_playlist_leads_to_no_file(self, tmp_path: Any) -> None:
+        secret = tmp_path / "secret.ts"
+        secret.write_bytes(transport_stream())
+        playlist = (
+            f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile://{secret}\n#EXT-X-ENDLIST\n"
+        )
+        act = servers.answer("200 OK", playlist.encode())
+        with Server("http", act, path="/x.m3u8") as server:
+            source = network(server.url, retry=SOON, open_timeout_s=0.3).video()
+            with pytest.raises((DeviceUnavailable, InvalidArgument)):
+                await first_items(source, 1)
+
+
+class TestItsEnd:
+    async def test_without_retry_the_end_is_the_end(self) -> None:
+        with Server("tcp", live(transport_stream())) as server:
+            async with network(server.url, retry=None).video() as source:
+                items = [item async for item in source]
+        assert 15 < len(items) <= 25
+
+    async def test_cancelling_ends_a_wait_at_once(self) -> None:
+        with Server("tcp", Line.stall) as server:
+            with anyio.move_on_after(0.05) as scope:
+                await first_items(network(server.url).video(), 1)
+        assert scope.cancelled_caught
+
+    async def test_one_of_two_sources_may_be_closed(self) -> None:
+        with Server("tcp", live(transport_stream(count=75, sound=True), then=Line.stall)) as server:
+            stream = network(server.url)
+            pictures, sound = stream.video(), stream.audio()
+            await anext(pictures)
+            await sound.aclose()
+            assert len(await first_items(pictures, 10)) == 10
+        with pytest.raises(StopAsyncIteration):
+            await anext(sound)
+        with pytest.raises(BadState, match="before the first of them is read"):
+            stream.audio()
+
+    async def test_what_is_dropped_without_being_closed_ends_its_thread(self) -> None:
+        with Server("tcp", live(transport_stream(), then=Line.stall)) as server:
+            source = network(server.url, read_timeout_s=0.2).video()
+            await anext(source)
+            del source
+            gc.collect()
+            await until(lambda: all(t.name != "nnasync-network" for t in threading.enumerate()))
+
+    async def test_a_callback_that_raises_disturbs_nothing(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def complain(event: NetworkEvent) -> None:
+            raise ValueError(event.kind)
+
+        with Server("tcp", live(transport_stream(), then=Line.stall)) as server:
+            items = await first_items(network(server.url, on_event=complain).video(), 10)
+        assert len(items) == 10
+        assert "on_event raised" in caplog.text
