@@ -161,7 +161,10 @@ class StatePair(Struct, gc=False):
 
 
 class Model(Struct, weakref=True):
-    """A network: a main subgraph, the subgraphs that IF and WHILE refer to, and their constants."""
+    """A network: a main subgraph, the subgraphs that IF and WHILE refer to, and their constants.
+
+    `labels` name the classes that an output stands for, in their order; the HAL has no such thing.
+    """
 
     main: Subgraph
     referenced: tuple[Subgraph, ...] = ()
@@ -171,6 +174,7 @@ class Model(Struct, weakref=True):
     extension_name_to_prefix: tuple[ExtensionNameAndPrefix, ...] = ()
     state: tuple[StatePair, ...] = ()
     name: str = ""
+    labels: tuple[str, ...] = ()
 
 
 class RequestArgument(Struct, gc=False):

@@ -155,6 +155,11 @@ class Net(Generic[R]):
         return self._ports.outputs
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes that an output stands for, where the model's file has them."""
+        return self._compilation.model.labels
+
+    @property
     def priority(self) -> Priority:
         """The priority of calls that do not say another one."""
         return self._priority

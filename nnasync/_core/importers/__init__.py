@@ -114,10 +114,12 @@ def describe(path: str | os.PathLike[str]) -> description.Description:
     `print` shows it. It blocks and raises as `load` does.
     """
     model = load(path)
-    if check_suffix(path) != ".tflite":
+    suffix = check_suffix(path)
+    if suffix not in _OPTIONS["form"]:
         return description.described(path, model)
-    tflite = importlib.import_module("nnasync._core.importers.tflite")
-    return description.described(path, model, tflite.signatures(path), tflite.metadata(path))
+    importer = importlib.import_module(LOADERS[suffix].partition(":")[0])
+    signatures = importer.signatures(path) if suffix in _OPTIONS["signature"] else ()
+    return description.described(path, model, signatures, importer.metadata(path))
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:

@@ -7,22 +7,19 @@ normalized, so that `PortDescription.prepare` makes an image into what the input
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from nnasync import hal
+from nnasync._core.formats.labels import packed_labels
 from nnasync._core.formats.metadata import Metadata, PortMetadata
 from nnasync._core.formats.states import guessed_states
 from nnasync.errors import InvalidArgument
 from nnasync.extensions import LITERT, ONNX, sized
 from nnasync.hal import Array, Model, Operand, OperandType, Struct
 
-_MOST_BYTES = 1 << 20
-"""A list of labels is shorter."""
-_MOST_FILES = 64
 _SHOWN = 3
 """Labels that are shown."""
 _MOST_SHOWN = 200
@@ -32,7 +29,7 @@ _MOST_SHOWN = 200
 class PortDescription(Struct, frozen=True):
     """An input, output or state; None is a dimension that is open.
 
-    What follows `zero_point` is from the metadata of a TFLite file, and empty without: an input is
+    What follows `zero_point` is from the metadata of the file, and empty without: an input is
     (x - mean) / std of what it stands for, `mean` and `std` having one number or one a channel;
     `least` and `most` are the ends of its values; `labels` name the places or values of an output.
     """
@@ -120,7 +117,7 @@ class Description(Struct, frozen=True):
     """What a file of a model holds; `str` of it is a text of a line for each.
 
     `kept_whole` says why the file is run as it is, and is empty where it is translated. `labels`
-    are those of the first output that has some, or of the first list that is packed into the file.
+    are those of `nnasync.load(path)`: of the first output that has some, or else of the file.
     `guessed_states` are outputs and the inputs whose next values they seem to be: what
     `state="guess"` takes. `parts` says for each part of the file that stays as it is, beside what
     is translated, why.
@@ -175,14 +172,13 @@ def described(
     model = sized(model, (ONNX, LITERT), "whole files")
     main, reasons = model.main, _reasons(model)
     is_whole = bool(reasons) and len(main.operations) == 1
-    files = _label_files(path) if metadata is not None else {}
+    files = packed_labels(path) if metadata is not None else {}
     old, new = ({getattr(pair, side) for pair in model.state} for side in ("input", "output"))
     outputs = _told_of(
         _ports(model, [n for p, n in enumerate(main.output_indexes) if p not in new]),
         () if metadata is None else metadata.outputs,
         files,
     )
-    labels = next((port.labels for port in outputs if port.labels), ())
     return Description(
         path=os.fspath(path),
         operations=len(main.operations),
@@ -195,7 +191,7 @@ def described(
         outputs=outputs,
         states=_ports(model, [n for p, n in enumerate(main.input_indexes) if p in old]),
         signatures=tuple(signatures),
-        labels=labels or next((files[name] for name in files if "label" in name.lower()), ()),
+        labels=model.labels,
         guessed_states=tuple(guessed_states(model).items()),
         parts=() if is_whole else reasons,
     )
@@ -249,18 +245,3 @@ def _told_of(
         )
         for port, each in zip(ports, told, strict=True)
     )
-
-
-def _label_files(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
-    """The lines of the files of labels in the archive behind a TFLite file, by their names."""
-    found: dict[str, tuple[str, ...]] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist()[:_MOST_FILES]:
-                if entry.filename.lower().endswith(".txt") and entry.file_size <= _MOST_BYTES:
-                    with archive.open(entry) as file:
-                        text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-                    found[entry.filename] = tuple(filter(None, map(str.strip, text.splitlines())))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
-        pass  # A hostile archive raises any of them, also for other compression; it has no labels.
-    return found

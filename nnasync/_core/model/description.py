@@ -20,8 +20,8 @@ Block = tuple[int, int, int]
 """Pool, offset and length of a constant."""
 
 
-class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of a model but its pools."""
+class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All of a model but its pools; of a model without labels nothing is said of these."""
 
     name: str
     main: Subgraph
@@ -30,6 +30,7 @@ class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relaxed: bool
     extensions: tuple[ExtensionNameAndPrefix, ...]
     state: tuple[StatePair, ...]
+    labels: tuple[str, ...] = ()
 
     def model(self, pools: tuple[Memory, ...] = ()) -> Model:
         """The model, with these pools."""
@@ -42,6 +43,7 @@ class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             extension_name_to_prefix=self.extensions,
             state=self.state,
             name=self.name,
+            labels=self.labels,
         )
 
 
@@ -55,6 +57,7 @@ def describe(model: Model, moved: Mapping[Block, DataLocation] | None = None) ->
         relaxed=model.relax_computation_float32_to_float16,
         extensions=model.extension_name_to_prefix,
         state=model.state,
+        labels=model.labels,
     )
 
 

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nnasync._core.formats.metadata import Metadata
 from nnasync._core.importers.onnx.conversion import convert, is_known
 from nnasync._core.importers.onnx.inference import with_inferred_outputs
 from nnasync._core.importers.onnx.onnx_file import (
@@ -24,12 +25,17 @@ from nnasync._core.importers.onnx.onnx_file import (
 from nnasync._core.importers.onnx.port_shapes import Shapes, with_shapes
 from nnasync._core.importers.onnx.raising import raised
 from nnasync._core.importers.onnx.splitting import convert_in_parts
+from nnasync._core.importers.onnx.understanding import (
+    metadata_of,
+    with_labels,
+    without_dictionaries,
+)
 from nnasync._core.importers.onnx.wrapping import wrap as wrap_graph
 from nnasync.errors import InvalidArgument, ModelError
 from nnasync.hal import Model
 from nnasync.memory import Pool
 
-__all__ = ["load", "translate", "wrap"]
+__all__ = ["load", "metadata", "translate", "wrap"]
 
 logger = logging.getLogger("nnasync.importers.onnx")
 
@@ -44,7 +50,13 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
     name, where the file is broken, InvalidArgument where onnx is not installed, and for an input or
     a shape that the file does not have, OSError.
     """
-    message, graph, outside = _read(path, shapes)
+    message, graph, is_changed = _read(path, shapes)
+    return with_labels(message, _translated_or_whole(path, message, graph, is_changed))
+
+
+def _translated_or_whole(
+    path: str | os.PathLike[str], message: Any, graph: OnnxGraph, is_changed: bool
+) -> Model:
     name = Path(path).stem
     newer, newer_graph = message, graph
     try:
@@ -65,14 +77,14 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model
         logger.info("%s: translated in parts to %d operations", os.fspath(path), count)
         return model
     logger.info("%s: not translated, kept as an ONNX file: %s", os.fspath(path), reason)
-    return _wrapped(path, message, graph, outside, reason)
+    return _wrapped(path, message, graph, is_changed, reason)
 
 
 def translate(path: str | os.PathLike[str], *, shapes: Shapes | None = None) -> Model:
     """The model in operations of the HAL; raises ModelError that says why it cannot be."""
     try:
         message, graph, _ = _read(path, shapes)
-        return convert(raised(message, graph, is_known)[1], Path(path).stem)
+        return with_labels(message, convert(raised(message, graph, is_known)[1], Path(path).stem))
     except ModelError as error:
         raise _named(path, error) from error
 
@@ -84,22 +96,28 @@ def wrap(
 
     `as_translated` gives its inputs and outputs the types that those of `translate` have.
     """
-    message, graph, outside = _read(path, shapes)
-    return _wrapped(path, message, graph, outside, "", as_translated=as_translated)
+    message, graph, is_changed = _read(path, shapes)
+    model = _wrapped(path, message, graph, is_changed, "", as_translated=as_translated)
+    return with_labels(message, model)
+
+
+def metadata(path: str | os.PathLike[str]) -> Metadata:
+    """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
+    return metadata_of(_read(path)[0])
 
 
 def _wrapped(
     path: str | os.PathLike[str],
     message: Any,
     graph: OnnxGraph,
-    outside: bool,
+    is_changed: bool,
     reason: str,
     *,
     as_translated: bool = False,
 ) -> Model:
-    changed = without_stated_constants(message) or outside
+    is_changed |= without_stated_constants(message)
     try:
-        file = message.SerializeToString() if changed else Pool.from_file(path)
+        file = message.SerializeToString() if is_changed else Pool.from_file(path)
         graph = with_inferred_outputs(message, graph)
         return wrap_graph(graph, file, Path(path).stem, reason, as_translated=as_translated)
     except InvalidArgument as error:
@@ -109,14 +127,15 @@ def _wrapped(
 def _read(
     path: str | os.PathLike[str], shapes: Shapes | None = None
 ) -> tuple[Any, OnnxGraph, bool]:
-    """The message, its graph, and whether parts of it came from other files."""
+    """The message, its graph, and whether the message is another one than in the file."""
     try:
-        message, outside = parse(read_bytes(path), Path(path).resolve().parent)
+        message, is_changed = parse(read_bytes(path), Path(path).resolve().parent)
+        is_changed |= without_dictionaries(message)
         graph = read_graph(message)
     except ModelError as error:
         raise _named(path, error) from error
     try:
-        return message, with_shapes(graph, shapes or {}), outside
+        return message, with_shapes(graph, shapes or {}), is_changed
     except InvalidArgument as error:
         raise InvalidArgument(f"{os.fspath(path)}: {error}") from error
 

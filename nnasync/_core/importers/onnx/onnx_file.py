@@ -184,7 +184,10 @@ def _graph(message: Any) -> OnnxGraph:
     found = _graph_of(message.graph, opset)
     for port in (*found.inputs, *found.outputs):
         if not port.element:
-            raise ModelError(f'"{port.name}" is no tensor')
+            raise ModelError(
+                f'"{port.name}" is no tensor: sequences, dictionaries and optional values cannot be'
+                " inputs or outputs"
+            )
     return found
 
 

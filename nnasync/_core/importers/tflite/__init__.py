@@ -16,6 +16,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nnasync._core.deferred import deferred
 from nnasync._core.formats.metadata import Metadata
 from nnasync._core.importers.tflite.checking import check
@@ -30,14 +32,19 @@ from nnasync.memory import Pool
 __all__ = ["load", "metadata", "signatures", "translate", "wrap"]
 
 if TYPE_CHECKING:
+    from nnasync._core.formats import labels
     from nnasync._core.importers import description
     from nnasync._core.importers.description import SignatureDescription
     from nnasync._core.importers.tflite import conversion
 else:
+    labels = deferred("nnasync._core.formats.labels")
     description = deferred("nnasync._core.importers.description")
     conversion = deferred("nnasync._core.importers.tflite.conversion")
 
 logger = logging.getLogger("nnasync.importers.tflite")
+
+_END_OF_ARCHIVE, _END_BYTES = b"PK\x05\x06", (1 << 16) + 22
+"""What an archive behind the model ends with, and how long its end may be."""
 
 _Path = str | os.PathLike[str]
 _Make = Callable[[File, Interface, Pool, str], Model]
@@ -92,7 +99,10 @@ def signatures(path: _Path) -> tuple[SignatureDescription, ...]:
 
 def metadata(path: _Path) -> Metadata:
     """What a file says of its inputs and outputs; raises ModelError where the file is broken."""
-    pool, file = _read(path)
+    return _metadata(*_read(path))
+
+
+def _metadata(pool: Pool, file: File) -> Metadata:
     offset, length = file.metadata.get(ENTRY, (0, 0))
     return read_metadata(pool.view[offset : offset + length])
 
@@ -121,9 +131,14 @@ def _loaded(path: _Path, signature: str | None, shapes: Shapes | None, make: _Ma
     except InvalidArgument as error:
         raise InvalidArgument(f"{name}: {error}") from error
     try:
-        return make(file, interface, pool, os.path.splitext(os.path.basename(path))[0])
+        model = make(file, interface, pool, os.path.splitext(os.path.basename(path))[0])
     except InvalidArgument as error:
         raise ModelError(f"{name}: {error}") from error
+    if _END_OF_ARCHIVE not in bytes(pool.view[-_END_BYTES:]):
+        return model
+    stated = [name for port in _metadata(pool, file).outputs for name in port.label_files]
+    found = labels.labels_among(labels.packed_labels(path), stated)
+    return msgspec.structs.replace(model, labels=found)
 
 
 def _read(path: _Path) -> tuple[Pool, File]:
