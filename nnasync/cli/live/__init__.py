@@ -30,7 +30,7 @@ _EXAMPLES = """examples:
   nnasync live --host 0.0.0.0            for others in the network; the address has a token
 """
 
-_PACKAGES = ("av", "starlette", "uvicorn", "websockets")
+_PACKAGES = ("aiortc", "av", "starlette", "uvicorn", "websockets")
 
 
 def add_parser(commands: Any) -> None:

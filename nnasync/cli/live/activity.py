@@ -10,6 +10,7 @@ from nnasync.hal import Struct
 from nnasync.tracing import Instrument, Layer, Span, Traced
 
 _LIMIT = 2000
+_ON = " on "
 
 
 class Run(Struct, frozen=True):
@@ -46,7 +47,7 @@ class Activity(Instrument):
     def service_told(self, records: Sequence[object]) -> None:
         """Keep the runs in the process of a device."""
         for record in records:
-            if isinstance(record, Span) and record.layer is Layer.DRIVER:
+            if isinstance(record, Span) and record.layer is Layer.DRIVER and _ON in record.name:
                 network = _network(record.name)
                 self._keep(Run("driver process", network, record.start_ns, record.end_ns))
 
@@ -62,4 +63,4 @@ def _lane() -> str:
 
 def _network(executed: str) -> str:
     """The network of "NETWORK on DEVICE"."""
-    return executed.partition(" on ")[0]
+    return executed.partition(_ON)[0]

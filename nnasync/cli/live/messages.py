@@ -103,24 +103,23 @@ class _Message(Struct, frozen=True, tag_field="type", tag=str.lower):
 class Hello(_Message, frozen=True, tag="hello"):
     """The first message: what this server plays, and what it can do.
 
-    `source` is empty where each page brings its own camera; `driver` is the device whose process
-    can be killed, or empty.
+    `source` is empty where each page brings its own camera, if the server `takes_cameras`; `driver`
+    is the device whose process can be killed, or empty.
     """
 
     source: str
     driver: str
     cores: int
-    has_webrtc: bool
+    takes_cameras: bool
     max_load: int = MAX_LOAD
 
 
 class Seen(_Message, frozen=True, tag="seen"):
-    """What was found in a frame; `rtp` is the frame's time stamp as its sender gave it."""
+    """What was found in a frame."""
 
     index: int
     boxes: tuple[Box, ...]
     latency_ms: float
-    rtp: int | None = None
 
 
 class Heard(_Message, frozen=True, tag="heard"):
@@ -144,15 +143,26 @@ class SdpAnswer(_Message, frozen=True, tag="answer"):
     sdp: str
 
 
+class Ended(_Message, frozen=True, tag="ended"):
+    """The session of this page is over; `reason` is empty where the page asked for that."""
+
+    reason: str = ""
+
+
+class TickSettings(Struct, frozen=True):
+    """Priority and deadline of a stream now."""
+
+    priority: str
+    deadline_ms: int
+
+
 class TickStream(Struct, frozen=True):
-    """A stream in a tick: its settings, its account, and its latencies since the last tick.
+    """A stream in a tick: its account, and its latencies since the last tick.
 
     `lost` were lost between the source and the runtime. A latency is (capture in milliseconds of
     the server's clock, milliseconds from capture to answer, 1 if that was in time).
     """
 
-    priority: str
-    deadline_ms: int
     submitted: int
     completed: int
     missed: int
@@ -173,7 +183,8 @@ class Tick(_Message, frozen=True, tag="tick"):
     """
 
     now_ms: float
-    streams: dict[str, TickStream]
+    settings: dict[StreamName, TickSettings]
+    streams: dict[StreamName, TickStream]
     lanes: tuple[str, ...]
     networks: tuple[tuple[str, str], ...]
     spans: tuple[tuple[int, int, float, float], ...]
@@ -188,7 +199,7 @@ class Tick(_Message, frozen=True, tag="tick"):
     refused: int
 
 
-Message = Hello | Seen | Heard | Notice | SdpAnswer | Tick
+Message = Hello | Seen | Heard | Notice | SdpAnswer | Ended | Tick
 
 _ENCODER = msgspec.json.Encoder()
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import anyio.to_thread
 import numpy as np
 
-from nnasync import Net, Options, Runtime, load, open_runtime
+from nnasync import Net, Options, Runtime, load, now_ns, open_runtime
 from nnasync.cli.demo.load import LowLoad
 from nnasync.cli.demo.streams import HOP, IMAGE, data_file
 from nnasync.cli.live.activity import Activity
-from nnasync.devices import REFERENCE, installed
+from nnasync.devices import installed
 from nnasync.errors import BadState
 from nnasync.hal import Priority
 
@@ -40,6 +40,8 @@ class Networks:
         self.digits = digits
         self.load = load
         self.deaths = 0
+        self.killed_ns: int | None = None
+        """When the driver was killed, until its network has answered again."""
         self._runtime = runtime
 
     @property
@@ -68,6 +70,7 @@ class Networks:
             what = "is being started" if self.driver else "has no process of its own here"
             raise BadState(f"the driver {what}")
         self.deaths += 1
+        self.killed_ns = now_ns()
         os.kill(pid, signal.SIGKILL)
         return pid
 
@@ -84,7 +87,7 @@ async def open_networks(folder: Path | None, activity: Activity) -> AsyncIterato
     ) as runtime:
         here = [device.name for device in runtime.devices if device.name != driver]
         words = await _compiled(runtime, folder, "words", Priority.HIGH, here)
-        behind = [driver, REFERENCE] if driver else here
+        behind = [driver] if driver else here
         digits = await _compiled(runtime, folder, "digits", Priority.MEDIUM, behind)
         large = await _compiled(runtime, folder, "digits_large", Priority.LOW, here)
         noise = np.random.default_rng(0).random((8, 1, *IMAGE, 1), np.float32)

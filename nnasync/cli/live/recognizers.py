@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import numpy as np
+import anyio.to_thread
 
-from nnasync import Deadline, Net, Priority, now_ns
-from nnasync.cli.demo.streams import IMAGE, image
+from nnasync import Deadline, Net, Priority, now_ns, vision
 from nnasync.cli.live.messages import Box
 from nnasync.cli.recognition import NONE, Word, WordDecoder
 from nnasync.hal import Array, Struct
 
 _SURE = 0.5
+
+_LARGE = 64 << 10
+"""A picture with more values than this is resized on a thread."""
 
 
 class Sight(Struct, frozen=True):
@@ -29,7 +31,7 @@ class Sight(Struct, frozen=True):
 
 
 class Eyes:
-    """Finds digits in pictures: uint8 arrays [height, width] or [height, width, 3]."""
+    """Finds a digit in the middle square of pictures: uint8 [height, width] or with 3 channels."""
 
     def __init__(self, network: Net) -> None:
         self._network = network
@@ -38,38 +40,36 @@ class Eyes:
         self, picture: Array, *, deadline: Deadline | None = None, priority: Priority | None = None
     ) -> Sight:
         """What is in a picture."""
-        square, area = middle_square(picture)
+        prepared = await self._prepared(picture)
         scores = await self._network(
-            image(resized(square)), deadline=deadline, priority=priority or Priority.MEDIUM
+            prepared.input, deadline=deadline, priority=priority or Priority.MEDIUM
         )
         label = int(scores.argmax())
         score = float(scores.reshape(-1)[label])
         is_something = label != NONE and score >= _SURE
-        boxes = (Box(*area, label=str(label), score=round(score, 3)),) if is_something else ()
+        boxes = (_box(prepared.placement, str(label), score),) if is_something else ()
         return Sight(picture, boxes, now_ns())
 
+    async def _prepared(self, picture: Array) -> vision.Prepared:
+        if picture.size > _LARGE:
+            return await anyio.to_thread.run_sync(self._prepare, picture)
+        return self._prepare(picture)
 
-def middle_square(picture: Array) -> tuple[Array, tuple[float, float, float, float]]:
-    """The largest square in the middle of a picture, and its corners as shares of the picture."""
-    height, width = picture.shape[:2]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    square = picture[top : top + side, left : left + side]
-    return square, (left / width, top / height, (left + side) / width, (top + side) / height)
+    def _prepare(self, picture: Array) -> vision.Prepared:
+        return vision.prepare(picture, self._network, fit="crop")
 
 
-def resized(square: Array) -> Array:
-    """A square picture as gray bytes of the network's size: each the mean of its area."""
-    gray = square if square.ndim == 2 else square.mean(axis=2)
-    side = gray.shape[0]
-    if side == IMAGE[0]:
-        return gray.astype(np.uint8, copy=False)
-    edges = np.linspace(0, side, IMAGE[0] + 1).astype(int)
-    starts = np.minimum(edges[:-1], side - 1)
-    sums = np.add.reduceat(np.add.reduceat(gray.astype(np.float32), starts, 0), starts, 1)
-    counts = np.maximum(np.diff(np.append(starts, side)), 1)
-    mean: Array = sums / (counts[:, None] * counts[None, :])
-    return mean.astype(np.uint8)
+def _box(where: vision.Placement, label: str, score: float) -> Box:
+    """A box around what the network was given of a picture."""
+    left, top, right, bottom = where.source
+    return Box(
+        left / where.width,
+        top / where.height,
+        right / where.width,
+        bottom / where.height,
+        label,
+        round(score, 3),
+    )
 
 
 class Ears:

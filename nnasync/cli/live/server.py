@@ -27,6 +27,9 @@ from nnasync.hal import Priority, Struct
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
+_OF_BROWSERS_NS = 50_000_000, 66_000_000
+"""Deadlines of sound and pictures of browsers, which send sound in packets of 20 ms."""
+
 _MAX_CONNECTIONS = 128
 _GRACE_S = 2
 
@@ -49,9 +52,10 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
     """
     shared = sources.opened(options.source, options.data) if options.source else None
     names = read_truth(options.data, "words.json", WordsTruth).names
+    audio_ns, video_ns = (HOP_NS, FRAME_NS) if options.source else _OF_BROWSERS_NS
     settings: dict[StreamName, StreamSettings] = {
-        "audio": StreamSettings(Priority.HIGH, HOP_NS),
-        "video": StreamSettings(Priority.MEDIUM, FRAME_NS),
+        "audio": StreamSettings(Priority.HIGH, audio_ns),
+        "video": StreamSettings(Priority.MEDIUM, video_ns),
     }
     activity = Activity()
     with _listening(options) as listener:
@@ -59,12 +63,12 @@ async def serve(options: LiveOptions, on_ready: Callable[[str], object]) -> None
             load = LoadKeeper(networks.load, options.low_clients)
             studio = Studio(
                 networks,
-                Ticker(networks, activity, load),
+                Ticker(networks, activity, load, settings),
                 load,
                 names,
                 settings,
                 source=options.source,
-                open_clips=lambda: sources.clips(options.data),
+                open_clips=lambda: sources.of_clips(options.data),
             )
             server = _server(studio, options)
             async with anyio.create_task_group() as tasks:

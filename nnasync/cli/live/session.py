@@ -50,11 +50,10 @@ class Audience(Protocol):
 class Chain:
     """One stream of a session: its link, its stages in the graph, and its latencies."""
 
-    def __init__(self, name: StreamName, link: Link, settings: StreamSettings) -> None:
+    def __init__(self, name: StreamName, link: Link) -> None:
         self.name = name
         self.link = link
         self.stages: Sequence[str] = ()
-        self._settings = settings
         self._latencies: deque[tuple[float, float, int]] = deque(maxlen=_LATENCIES)
         self._counted = (now_ns(), 0)
 
@@ -75,8 +74,6 @@ class Chain:
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return TickStream(
-            priority=self._settings.priority.name,
-            deadline_ms=self._settings.budget_ns // 1_000_000,
             submitted=submitted,
             completed=accounts[-1].completed,
             lost=self.link.lost,
@@ -136,7 +133,7 @@ class Session:
         for chain in self.chains:
             chain.link.state = state
 
-    def tick(self) -> dict[str, TickStream]:
+    def tick(self) -> dict[StreamName, TickStream]:
         """Where the streams are."""
         return {chain.name: chain.tick(self._graph) for chain in self.chains}
 
@@ -155,10 +152,13 @@ class Session:
         chain.stages = ("microphone", "hear", "say")
 
     def _chain(self, name: StreamName, source: ItemSource) -> Chain:
-        settings = self._settings[name]
-        link = Link(source, settings, on_gap=lambda lost, gap_ns: self._gap(name, lost, gap_ns))
+        link = Link(
+            source,
+            self._settings[name],
+            on_gap=lambda lost, gap_ns: self._gap(name, lost, gap_ns),
+        )
         link.state = self._link_state
-        chain = Chain(name, link, settings)
+        chain = Chain(name, link)
         self.chains.append(chain)
         return chain
 
@@ -169,6 +169,11 @@ class Session:
     def _show(self, chain: Chain, item: Item) -> None:
         sight: Sight = item.data
         latency_ms = chain.answered(item, sight.answered_ns)
+        if self._networks.killed_ns is not None:
+            down_s = (sight.answered_ns - self._networks.killed_ns) / 1e9
+            self._networks.killed_ns = None
+            text = f"pictures are recognized again, {down_s:.1f} s after the driver was killed"
+            self._audience.tell(encode(Notice(text)))
         seen = Seen(item.index, sight.boxes, latency_ms)
         if self._shows_pictures:
             self._newest = seen, sight

@@ -1,9 +1,10 @@
-"""What a session plays: the demo's clips, or a file, over and over."""
+"""What a session plays: the demo's clips or a file, over and over, or a browser's devices."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from nnasync import now_ns
 from nnasync.cli.demo.streams import FRAME_NS, HOP, HOP_NS, IMAGE, SAMPLE_RATE_HZ, data_file
 from nnasync.errors import InvalidArgument
-from nnasync.streaming import Item, ItemSource, RecordedSource, audio_file, video_file
+from nnasync.streaming import Item, ItemSource, RecordedSource, audio_file, video_file, webrtc
 
 CLIPS = "demo"
 
@@ -85,3 +86,26 @@ def opened(name: str, folder: Path | None) -> Sources:
     if not os.path.isfile(name):
         raise InvalidArgument(f"{name} is no file; --source takes {CLIPS!r} or the path of a video")
     return Sources(Repeated(lambda: video_file(name, pixels="rgb24"), FRAME_NS), None)
+
+
+@asynccontextmanager
+async def of_browser(offer: str, answer: Callable[[str], object]) -> AsyncIterator[Sources]:
+    """The camera and the microphone that a page offers, or the one of the two that it has.
+
+    `answer` is called with the server's side of the session. Raises InvalidArgument for an offer
+    that cannot be answered, or of neither.
+    """
+    async with webrtc.accept(offer) as peer:
+        has_video, has_audio = (f"\nm={kind} " in offer for kind in ("video", "audio"))
+        sources = Sources(
+            peer.video() if has_video else None,
+            peer.audio(rate_hz=SAMPLE_RATE_HZ, hop=HOP) if has_audio else None,
+        )
+        answer(peer.answer)
+        yield sources
+
+
+@asynccontextmanager
+async def of_clips(folder: Path | None) -> AsyncIterator[Sources]:
+    """The demo's clips, for one page."""
+    yield clips(folder)

@@ -8,6 +8,8 @@ Settings are the server's: all pages see and change the same ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -16,11 +18,13 @@ from nnasync.cli.live.link import StreamSettings
 from nnasync.cli.live.load_keeper import LoadKeeper
 from nnasync.cli.live.messages import (
     Command,
+    Ended,
     Hello,
     KillDriver,
     LinkState,
     Notice,
     Offer,
+    SdpAnswer,
     SetLoad,
     SetNetwork,
     SetStream,
@@ -32,10 +36,12 @@ from nnasync.cli.live.messages import (
 from nnasync.cli.live.networks import Networks
 from nnasync.cli.live.outbox import Outbox
 from nnasync.cli.live.session import Session
-from nnasync.cli.live.sources import Sources
+from nnasync.cli.live.sources import Sources, of_browser
 from nnasync.cli.live.ticks import Ticker
-from nnasync.errors import InvalidArgument, NNError, ResourceExhaustedTransient
+from nnasync.errors import BadState, InvalidArgument, NNError, ResourceExhaustedTransient
 from nnasync.hal import Priority
+
+Opening = AbstractAsyncContextManager[Sources]
 
 MAX_VIEWERS = 32
 MAX_SESSIONS = 4
@@ -48,6 +54,7 @@ class Viewer:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.session: Session | None = None
+        self.plays = False
         self.scope = anyio.CancelScope()
 
     def tell(self, message: str | bytes, *, key: str = "") -> None:
@@ -67,7 +74,7 @@ class Studio:
         settings: dict[StreamName, StreamSettings],
         *,
         source: str,
-        open_clips: Callable[[], Sources],
+        open_clips: Callable[[], Opening],
     ) -> None:
         """`source` names what the server plays; empty where each page brings its own."""
         self._networks = networks
@@ -106,7 +113,14 @@ class Studio:
         self._viewers.add(viewer)
         self._load.watch(is_watched=True)
         viewer.tell(
-            encode(Hello(self._source, self._networks.driver, self._ticker.cores, has_webrtc=False))
+            encode(
+                Hello(
+                    self._source,
+                    self._networks.driver,
+                    self._ticker.cores,
+                    takes_cameras=not self._source,
+                )
+            )
         )
         return viewer
 
@@ -137,26 +151,27 @@ class Studio:
                 viewer.scope.cancel()
             case WatchClips():
                 self._begin(viewer, self._open_clips(), shows_pictures=True)
-            case Offer():
-                raise InvalidArgument("this server takes no cameras of browsers")
+            case Offer(sdp=sdp):
+                answer = partial(_tell_answer, viewer)
+                self._begin(viewer, of_browser(sdp, answer), shows_pictures=False)
 
     @property
     def _sessions(self) -> list[Session]:
         own = [viewer.session for viewer in self._viewers if viewer.session is not None]
         return own if self._shared is None else [self._shared, *own]
 
-    def _begin(self, viewer: Viewer, sources: Sources, *, shows_pictures: bool) -> None:
+    def _begin(self, viewer: Viewer, opening: Opening, *, shows_pictures: bool) -> None:
         if self._source:
             raise InvalidArgument(f"this server plays {self._source} to all pages")
-        if viewer.session is not None:
-            raise InvalidArgument("this page has a session; stop it first")
-        if len(self._sessions) >= MAX_SESSIONS:
+        if viewer.plays:
+            raise BadState("this page has a session; stop it first")
+        if sum(each.plays for each in self._viewers) >= MAX_SESSIONS:
             self.refused += 1
             raise ResourceExhaustedTransient(f"{MAX_SESSIONS} sessions play, which is the most")
         if self._tasks is None:
             raise ResourceExhaustedTransient("the server is not ready yet")
-        viewer.session = self._session(sources, viewer, shows_pictures=shows_pictures)
-        self._tasks.start_soon(self._play, viewer, viewer.session)
+        viewer.plays, viewer.scope = True, anyio.CancelScope()
+        self._tasks.start_soon(self._play, viewer, opening, shows_pictures)
 
     def _session(
         self, sources: Sources, audience: Studio | Viewer, *, shows_pictures: bool
@@ -172,15 +187,21 @@ class Studio:
         session.set_link(self._network)
         return session
 
-    async def _play(self, viewer: Viewer, session: Session) -> None:
+    async def _play(self, viewer: Viewer, opening: Opening, shows_pictures: bool) -> None:
         """A session of one viewer: what ends it is told there, and ends nothing else."""
+        reason = ""
         try:
-            with anyio.CancelScope() as viewer.scope:
-                await session.run()
+            with viewer.scope:
+                async with opening as sources:
+                    session = self._session(sources, viewer, shows_pictures=shows_pictures)
+                    viewer.session = session
+                    await session.run()
+                    reason = "the source is at its end"
         except* NNError as group:
-            viewer.tell(encode(Notice(_first(group), kind="error")))
+            reason = _first(group)
         finally:
-            viewer.session = None
+            viewer.plays, viewer.session = False, None
+        viewer.tell(encode(Ended(reason)))
 
     async def _tick(self) -> None:
         while True:
@@ -191,6 +212,10 @@ class Studio:
                 streams = shared if viewer.session is None else viewer.session.tick()
                 tick = self._ticker.tick(streams, self._network, len(self._viewers), self.refused)
                 viewer.tell(encode(tick), key="tick")
+
+
+def _tell_answer(viewer: Viewer, sdp: str) -> None:
+    viewer.tell(encode(SdpAnswer(sdp)))
 
 
 def _first(group: BaseExceptionGroup[NNError]) -> str:

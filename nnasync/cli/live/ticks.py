@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nnasync import now_ns
 from nnasync.cli.demo.cpu import CpuMeter
 from nnasync.cli.live.activity import Activity, Run
+from nnasync.cli.live.link import StreamSettings
 from nnasync.cli.live.load_keeper import LoadKeeper
-from nnasync.cli.live.messages import LinkState, Tick, TickStream
+from nnasync.cli.live.messages import LinkState, StreamName, Tick, TickSettings, TickStream
 from nnasync.cli.live.networks import Networks
 
 _BUSY_TICKS = 5
@@ -19,8 +20,15 @@ _RATE_TICKS = 10
 class Ticker:
     """Makes ticks; each has what happened since the last one."""
 
-    def __init__(self, networks: Networks, activity: Activity, load: LoadKeeper) -> None:
+    def __init__(
+        self,
+        networks: Networks,
+        activity: Activity,
+        load: LoadKeeper,
+        settings: Mapping[StreamName, StreamSettings],
+    ) -> None:
         self._networks = networks
+        self._settings = settings
         self._activity = activity
         self._load = load
         self._meter = CpuMeter()
@@ -44,7 +52,11 @@ class Ticker:
             self._meter.restart()
 
     def tick(
-        self, streams: dict[str, TickStream], network: LinkState, viewers: int, refused: int
+        self,
+        streams: dict[StreamName, TickStream],
+        network: LinkState,
+        viewers: int,
+        refused: int,
     ) -> Tick:
         """The tick for those who watch these streams."""
         priorities = self._networks.priorities
@@ -52,6 +64,10 @@ class Ticker:
         names = _index(priorities)
         return Tick(
             now_ms=round(now_ns() / 1e6, 1),
+            settings={
+                name: TickSettings(each.priority.name, each.budget_ns // 1_000_000)
+                for name, each in self._settings.items()
+            },
             streams=streams,
             lanes=tuple(lanes),
             networks=tuple((name, priorities[name].name) for name in names),

@@ -61,9 +61,9 @@ async def test_a_page_is_served_and_shows_what_happens(clips_url: str) -> None:
         await say(socket, type="stream", stream="video", priority="LOW", deadline_ms=500)
         await say(socket, type="load", clients=2)
         tick = await told(
-            socket, "tick", lambda tick: tick["streams"]["video"]["deadline_ms"] == 500
+            socket, "tick", lambda tick: tick["settings"]["video"]["deadline_ms"] == 500
         )
-        assert tick["streams"]["video"]["priority"] == "LOW"
+        assert tick["settings"]["video"]["priority"] == "LOW"
         assert tick["load_clients"] == 2
         for stream in tick["streams"].values():
             ends = ("completed", "missed", "dropped", "failed", "cancelled", "pending")

@@ -1,5 +1,6 @@
 // The page: what the server tells goes to the parts that show it, what people do goes to the server.
 
+import { Camera } from "./camera.js";
 import * as clock from "./clock.js";
 import { Controls } from "./controls.js";
 import { CoreTimeline } from "./plots.js";
@@ -20,7 +21,9 @@ const timeline = new CoreTimeline(get("timeline"), TONES);
 const controls = new Controls(send, log);
 const cards = { audio: new StreamCard("audio", get("streams"), send) };
 cards.video = new StreamCard("video", get("streams"), send);
+const camera = new Camera(get("camera"), send);
 let hello = null;
+let playing = ""; // "camera", "clips", or nothing of this page's own.
 
 socket.addEventListener("state", ({ detail }) => {
   get("connection").dataset.state = detail.state;
@@ -31,8 +34,18 @@ socket.addEventListener("state", ({ detail }) => {
 socket.addEventListener("hello", ({ detail }) => {
   hello = detail;
   controls.greet(hello);
-  get("use-camera").hidden = !hello.has_webrtc;
-  showWelcome(!hello.source);
+  get("use-camera").hidden = !hello.takes_cameras;
+  if (hello.source) showWelcome(false);
+  else if (playing) play(playing); // The connection was lost, and the session with it.
+  else showWelcome(true);
+});
+
+socket.addEventListener("answer", ({ detail }) => camera.answer(detail.sdp));
+
+socket.addEventListener("ended", ({ detail }) => {
+  if (!detail.reason) return;
+  log(detail.reason, "error");
+  stop();
 });
 
 socket.addEventListener("seen", ({ detail }) => {
@@ -54,7 +67,10 @@ socket.addEventListener("notice", ({ detail }) => log(detail.text, detail.kind))
 
 socket.addEventListener("tick", ({ detail: tick }) => {
   clock.hear(tick.now_ms);
-  for (const [name, stream] of Object.entries(tick.streams)) cards[name].update(stream);
+  for (const [name, card] of Object.entries(cards)) {
+    card.set(tick.settings[name]);
+    if (tick.streams[name]) card.update(tick.streams[name]);
+  }
   timeline.add(tick);
   controls.update(tick, hello?.driver);
   get("cpu-machine").style.width = `${tick.machine_busy * 100}%`;
@@ -62,15 +78,31 @@ socket.addEventListener("tick", ({ detail: tick }) => {
   get("cpu-text").textContent = `${hello?.cores ?? ""} cores ${Math.round(tick.machine_busy * 100)} %`;
 });
 
-get("use-clips").onclick = () => {
-  send({ type: "clips" });
-  showWelcome(false);
-};
+get("use-camera").onclick = () => play("camera");
+get("use-clips").onclick = () => play("clips");
 get("stop").onclick = () => {
   send({ type: "stop" });
+  stop();
+};
+
+async function play(what) {
+  playing = what;
+  showWelcome(false);
+  try {
+    if (what === "camera") await camera.offer();
+    else send({ type: "clips" });
+  } catch (error) {
+    log(camera.explain(error), "error");
+    stop();
+  }
+}
+
+function stop() {
+  playing = "";
+  camera.stop();
   scene.clear();
   showWelcome(true);
-};
+}
 
 function showWelcome(isShown) {
   get("welcome").hidden = !isShown;

@@ -132,6 +132,11 @@ export class CoreTimeline {
       context.fillStyle = style("--soft");
       context.fillText(name, 0, row * pitch + pitch / 2, left - 8);
     });
+    if (!names.length) {
+      context.fillStyle = style("--soft");
+      context.fillText("nothing runs", 0, 14);
+      return;
+    }
     context.save();
     context.beginPath();
     context.rect(left, 0, width - left, height);

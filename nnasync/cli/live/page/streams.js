@@ -37,15 +37,13 @@ export class StreamCard {
     this.#plot = new LatencyPlot(this.#find(".plot"), name === "audio" ? "--high" : "--medium");
   }
 
-  get deadlineMs() {
-    return this.#settings.deadline_ms;
+  set(settings) {
+    if (performance.now() - this.#changedAt < HOLD_MS) return;
+    this.#settings = settings;
+    this.#showSettings();
   }
 
   update(stream) {
-    if (performance.now() - this.#changedAt > HOLD_MS) {
-      this.#settings = { priority: stream.priority, deadline_ms: stream.deadline_ms };
-      this.#showSettings();
-    }
     const before = this.#before ?? stream;
     if (stream.submitted < before.submitted) this.#plot.clear();
     const lost = LOSSES.reduce((sum, key) => sum + Math.max(stream[key] - before[key], 0), 0);
