@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from training import export, image_networks, judge, scenes, word_network
+from training import (
+    detection_scenes,
+    detector,
+    detector_model,
+    export,
+    image_networks,
+    judge,
+    scenes,
+    word_network,
+)
 
 from nnasync import save
 
@@ -37,7 +46,7 @@ RECIPES = {
     "digits": Recipe(image_networks.SMALL, share=1.0, epochs=3, batch=128),
     "digits_large": Recipe(image_networks.LARGE, share=0.5, epochs=1, batch=64),
 }
-CHOICES = ("digits", "digits_large", "words", "export")
+CHOICES = ("digits", "digits_large", "detector", "words", "export")
 
 
 def _save(work: pathlib.Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -71,6 +80,16 @@ def _train_images(names: list[str], options: argparse.Namespace) -> None:
             print(f"{name} on fresh clip {seed}: {share:.2%} of the frames", flush=True)
 
 
+def _train_detector(options: argparse.Namespace) -> None:
+    count = int(12_000 * options.effort)
+    print(f"drawing {count} scenes ...", flush=True)
+    samples = detector.make_samples(options.seed, count, options.workers)
+    print("training detector ...", flush=True)
+    module = detector.train(samples, seed=options.seed, epochs=12, bfloat16=options.bfloat16)
+    fresh = detector.stacked(detection_scenes.scenes(judge.VALIDATION_SEEDS[0], 200))
+    _save(options.work, "detector", detector.folded(module, fresh))
+
+
 def _train_words(options: argparse.Namespace) -> None:
     count, spoken = int(3600 * options.effort), int(6000 * options.effort)
     print(f"composing {count} tracks of {spoken} utterances ...", flush=True)
@@ -83,7 +102,12 @@ def _train_words(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    writers = {"digits": export.digits, "digits_large": export.digits, "words": export.words}
+    writers = {
+        "digits": export.digits,
+        "digits_large": export.digits,
+        "detector": detector_model.detector,
+        "words": export.words,
+    }
     for name, write in writers.items():
         source = options.work / f"{name}.npz"
         if not source.is_file():
@@ -91,8 +115,12 @@ def _export(options: argparse.Namespace) -> None:
             continue
         file = options.output / f"{name}.nnm"
         with np.load(source) as arrays:
-            save(write(name, arrays), file)
+            model = write(name, arrays)
+        save(model, file)
         print(f"{file.name:17} {file.stat().st_size / 1000:6.0f} kB")
+        if name == "detector":
+            for seed in judge.VALIDATION_SEEDS:
+                print(f"{name} on fresh scenes {seed}: mAP@0.5 {judge.scenes(model, seed):.3f}")
 
 
 def main() -> None:
@@ -124,6 +152,8 @@ def main() -> None:
     images = [name for name in RECIPES if name in options.only]
     if images:
         _train_images(images, options)
+    if "detector" in options.only:
+        _train_detector(options)
     if "words" in options.only:
         _train_words(options)
     if "export" in options.only:

@@ -5,13 +5,16 @@ The networks run on the reference kernels, every frame and every hop of the comm
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from nnasync import vision
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.model import load_nnm
 from nnasync._core.workers import StopFlag
@@ -24,10 +27,12 @@ from nnasync.cli.recognition import (
     word_accuracy,
 )
 from nnasync.hal import Array, ExecutionPreference, Model, Operand, StatePair
+from tests import rigs
 
 av = pytest.importorskip("av", reason="the clips are decoded with PyAV: the extra `media`")
 
 HOP = 160
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
 class Stepper:
@@ -162,6 +167,25 @@ def test_words_are_heard(heard: list[Word]) -> None:
 def test_a_track_without_words_is_heard_as_such() -> None:
     noise = np.random.default_rng(4).normal(0, 500, 10 * 16_000).astype(np.int16)
     assert hear(Stepper(load_nnm(demo_data.path("words.nnm"))), noise) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("the network is the same on each")
+async def test_digits_are_found_and_read_in_scenes_that_training_never_saw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    fresh = importlib.import_module("training.detection_scenes").scenes(770_001, 40)
+    truth = [vision.Boxes.of(scene.boxes, labels=scene.labels) for scene in fresh]
+    async with rigs.runtime() as runtime:
+        net = await runtime.compile(demo_data.path("detector.nnm"))
+        detect = demo_data.digit_detector(net, threshold=0.05)
+        found = [await detect(scene.image) for scene in fresh]
+        names = {box.label: box.name for boxes in found for box in boxes}
+    assert vision.mean_average_precision(found, truth) >= 0.9
+    assert vision.mean_average_precision(found[1:], truth[:-1]) < 0.1
+    assert names == {digit: str(digit) for digit in range(10)}
+    assert demo_data.path("detector.nnm").stat().st_size <= 1_000_000
 
 
 def test_the_same_events_under_other_names_are_wrong(heard: list[Word]) -> None:

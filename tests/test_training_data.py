@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnasync import vision
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
@@ -21,6 +23,11 @@ def importable_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def scenes() -> Any:
     return importlib.import_module("training.scenes")
+
+
+@pytest.fixture
+def detection_scenes() -> Any:
+    return importlib.import_module("training.detection_scenes")
 
 
 @pytest.fixture
@@ -72,6 +79,42 @@ def test_a_digit_is_inside_the_frame_as_a_whole(scenes: Any, digit: int) -> None
 def test_an_empty_frame_has_no_ink(scenes: Any) -> None:
     glyph = scenes.Glyph(scenes.NONE, np.random.default_rng(0))
     assert glyph.ink(0.3).max() == 0
+
+
+def test_a_seed_gives_the_same_scenes(detection_scenes: Any) -> None:
+    one, same, other = (detection_scenes.scenes(seed, 3) for seed in (5, 5, 6))
+    for a, b, c in zip(one, same, other, strict=True):
+        assert np.array_equal(a.image, b.image)
+        assert np.array_equal(a.boxes, b.boxes)
+        assert not np.array_equal(a.image, c.image)
+
+
+def test_digits_of_a_scene_are_inside_it_and_apart(detection_scenes: Any) -> None:
+    drawn = detection_scenes.scenes(1, 60)
+    assert {int(label) for scene in drawn for label in scene.labels} == set(range(10))
+    assert {len(scene.labels) for scene in drawn} >= {0, 1, 5}
+    heights = np.concatenate([scene.boxes[:, 3] - scene.boxes[:, 1] for scene in drawn])
+    assert heights.min() < 24
+    assert heights.max() > 90
+    for scene in drawn:
+        assert scene.image.shape == (detection_scenes.SIDE,) * 2
+        assert len(scene.boxes) == len(scene.labels)
+        assert (scene.boxes >= 0).all()
+        assert (scene.boxes <= detection_scenes.SIDE).all()
+        together = vision.overlaps(scene.boxes, scene.boxes)
+        assert (together[~np.eye(len(together), dtype=bool)] < 0.35).all()
+
+
+def test_the_box_of_a_digit_holds_its_ink(detection_scenes: Any, strokes: Any) -> None:
+    for seed in range(20):
+        digit = detection_scenes._digit(40.0, np.random.default_rng(seed))
+        moved = detection_scenes._moved(digit, np.array([50.0, 50.0]))
+        ink = strokes.cover(moved.lines, moved.widths, (100, 100)) > 0.5
+        rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
+        left, top, right, bottom = moved.box
+        margin = 40 * detection_scenes.MARGIN
+        assert [columns[0] - left, rows[0] - top] == pytest.approx([margin] * 2, abs=3.5)
+        assert [right - columns[-1], bottom - rows[-1]] == pytest.approx([margin] * 2, abs=3.5)
 
 
 def test_covered_area_of_a_line_is_length_times_width(strokes: Any) -> None:

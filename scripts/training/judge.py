@@ -1,4 +1,4 @@
-"""Fresh tracks to judge a word network on, through the decoder that the demo uses."""
+"""Fresh tracks and scenes to judge networks on, through the decoders that the demo uses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from nnasync import open_runtime, run, vision
+from nnasync.cli import demo_data
 from nnasync.cli.recognition import SpokenWord, WordDecoder, word_accuracy
-from training import speech, tracks
+from nnasync.hal import Model
+from training import detection_scenes, speech, tracks
 
-__all__ = ["VALIDATION_SEEDS", "track", "words"]
+__all__ = ["VALIDATION_SEEDS", "scenes", "track", "words"]
 
 VALIDATION_SEEDS = (880_001, 880_002, 880_003, 880_004)
 
@@ -42,3 +45,16 @@ def words(
     return word_accuracy(
         [word for word in heard if word is not None], [SpokenWord(*word) for word in fresh.words]
     )
+
+
+def scenes(model: Model, seed: int, count: int = 300) -> float:
+    """mAP@0.5 of the detector on fresh scenes, on the reference's kernels."""
+    fresh = detection_scenes.scenes(seed, count)
+    truth = [vision.Boxes.of(scene.boxes, labels=scene.labels) for scene in fresh]
+
+    async def found() -> list[vision.Boxes]:
+        async with open_runtime(devices=["nnasync-reference"]) as runtime:
+            detect = demo_data.digit_detector(await runtime.compile(model), threshold=0.05)
+            return [await detect(scene.image) for scene in fresh]
+
+    return vision.mean_average_precision(run(found), truth)

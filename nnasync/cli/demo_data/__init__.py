@@ -11,10 +11,10 @@ import pathlib
 
 import msgspec
 
-from nnasync import hal
+from nnasync import Net, hal, vision
 from nnasync.cli.recognition import SpokenWord
 
-__all__ = ["VideoTruth", "WordsTruth", "path", "video_truth", "words_truth"]
+__all__ = ["VideoTruth", "WordsTruth", "digit_detector", "path", "video_truth", "words_truth"]
 
 
 class VideoTruth(hal.Struct):
@@ -54,3 +54,17 @@ def video_truth() -> VideoTruth:
 def words_truth() -> WordsTruth:
     """What is spoken in `words.flac`, and when."""
     return msgspec.json.decode(path("words.json").read_bytes(), type=WordsTruth)
+
+
+def digit_detector(net: Net, *, threshold: float = 0.4) -> vision.Detector:
+    """What finds and reads all digits in a picture; `net` is `detector.nnm`, compiled.
+
+    `await digit_detector(net)(picture)` gives boxes, their names "0" to "9".
+    """
+    return vision.Detector(
+        net,
+        vision.DistanceHead(cells=(8, 16, 32)),
+        names=tuple("0123456789"),
+        threshold=threshold,
+        per_class=False,
+    )

@@ -1,0 +1,148 @@
+"""A detection network as one coroutine: a picture in, boxes in that picture out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from nnasync._core.clock import Deadline
+from nnasync._core.execution import Port
+from nnasync._core.workers.anyio_threads import in_helper_thread
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Priority
+from nnasync.vision.boxes import Boxes
+from nnasync.vision.heads.head import Head
+from nnasync.vision.pictures import Picture, size_of
+from nnasync.vision.placement import Fit, Placement
+from nnasync.vision.preparing import Normalization, PictureInput, Prepared, prepare
+from nnasync.vision.suppression import suppressed
+
+_QUICK_PIXELS = 1 << 17
+"""Pictures up to this size are prepared at once, in less time than a thread needs to be woken."""
+_QUICK_NUMBERS = 1 << 16
+"""And outputs with so many numbers are decoded at once."""
+
+
+class Network(Protocol):
+    """What is used of a compiled network (`nnasync.Net`)."""
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Its inputs."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Its outputs."""
+        ...
+
+    async def __call__(
+        self, *arrays: Any, deadline: Deadline | None = None, priority: Priority | None = None
+    ) -> Any:
+        """Run once."""
+        ...
+
+    def dequantize(self, result: Any) -> Any:
+        """The real values of a result."""
+        ...
+
+
+class Detector:
+    """`await detector(picture)` gives the boxes of a picture; it is a stage of a graph, too.
+
+    A compiled network, the head that knows what its outputs mean, and how boxes are chosen.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        head: Head,
+        *,
+        names: Sequence[str] = (),
+        outputs: Sequence[str] = (),
+        threshold: float = 0.5,
+        overlap: float = 0.5,
+        per_class: bool = True,
+        most: int | None = 100,
+        fit: Fit = "letterbox",
+        normalization: Normalization | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """`names` are those of the classes, `outputs` the network's outputs in the head's order.
+
+        Boxes of a score below `threshold` go, and of those that overlap by more than `overlap` all
+        but the best (see `suppressed`), down to `most`. For the others see `prepare`. Raises
+        InvalidArgument where the network has no picture as its input, or other outputs than the
+        head.
+        """
+        self._net = net
+        self._head = head
+        self._input = PictureInput.of(net, size=size)
+        self._names = tuple(names)
+        self._order = _order(net, outputs, head.outputs)
+        self._threshold = threshold
+        self._overlap = overlap
+        self._per_class = per_class
+        self._most = most
+        self._fit: Fit = fit
+        self._normalization = normalization
+
+    async def __call__(
+        self,
+        picture: Picture,
+        *,
+        deadline: Deadline | None = None,
+        priority: Priority | None = None,
+    ) -> Boxes:
+        """The boxes of a picture (see `Picture`), in its pixels, the surest first.
+
+        Pictures and outputs that take long to convert are converted in a thread. Raises
+        InvalidArgument for what is no picture, and what the network raises.
+        """
+        width, height = size_of(picture)
+        if width * height <= _QUICK_PIXELS:
+            prepared = self.prepare(picture)
+        else:
+            prepared = await in_helper_thread(self.prepare, picture)
+        result = await self._net(prepared.input, deadline=deadline, priority=priority)
+        if sum(np.size(each) for each in _several(result)) <= _QUICK_NUMBERS:
+            return self.decode(result, prepared.placement)
+        return await in_helper_thread(self.decode, result, prepared.placement)
+
+    def prepare(self, picture: Picture) -> Prepared:
+        """A picture as the network takes it."""
+        return prepare(
+            picture,
+            self._input.port,
+            fit=self._fit,
+            normalization=self._normalization,
+            size=(self._input.height, self._input.width),
+        )
+
+    def decode(self, result: Any, placement: Placement) -> Boxes:
+        """The boxes that a result of the network stands for, in the pixels of the picture."""
+        real = _several(self._net.dequantize(result))
+        size = (self._input.height, self._input.width)
+        found = self._head.decode([real[n] for n in self._order], size, self._threshold)
+        best = suppressed(found, overlap=self._overlap, per_class=self._per_class, most=self._most)
+        return placement.to_picture(msgspec.structs.replace(best, names=self._names))
+
+
+def _several(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _order(net: Network, names: Sequence[str], count: int) -> list[int]:
+    """Which outputs, by number, in the order of the head."""
+    known = [port.name for port in net.outputs]
+    if not names and len(known) == count:
+        return list(range(count))
+    if len(names) != count or not set(names) <= set(known):
+        raise InvalidArgument(
+            f"this head has {count} outputs, the network {len(known)} ({', '.join(known)}): name "
+            "those of the head in its order, outputs=(...)"
+        )
+    return [known.index(name) for name in names]

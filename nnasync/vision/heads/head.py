@@ -1,0 +1,87 @@
+"""What every head is, and what their decoders have in common: shapes, the best class of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
+from nnasync.vision.boxes import Boxes
+
+Scores: TypeAlias = Literal["probabilities", "logits", "softmax"]
+"""What a network gives for scores: themselves, or numbers that a function makes them of."""
+
+
+class Head(Protocol):
+    """The end of a detection network."""
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs it has."""
+        ...
+
+    def decode(self, outputs: Sequence[Array], size: tuple[int, int], threshold: float) -> Boxes:
+        """Boxes in the input, in pixels, whose score is at least `threshold`.
+
+        `outputs` are real values, as `net.dequantize` gives them; `size` is the height and width of
+        the input. Raises InvalidArgument for other shapes.
+        """
+        ...
+
+
+def rows_of(output: Array, columns: int | None, what: str) -> Array:
+    """An output [1, n, columns] or [n, columns] as [n, columns]; raises InvalidArgument."""
+    rows: Array = output[0] if output.ndim == 3 and len(output) == 1 else output
+    if rows.ndim != 2 or (columns is not None and rows.shape[1] != columns):
+        wanted = f"[1, n, {'classes' if columns is None else columns}]"
+        raise InvalidArgument(f"{what} have shape {list(output.shape)}, this head has {wanted}")
+    return rows
+
+
+def check_count(boxes: Array, scores: Array) -> None:
+    """Raise InvalidArgument unless there are as many of both."""
+    if len(boxes) != len(scores):
+        raise InvalidArgument(f"{len(boxes)} boxes do not go with {len(scores)} rows of scores")
+
+
+def best_classes(
+    rows: Array, threshold: float, kind: Scores, background: int | None
+) -> tuple[Array, Array, Array]:
+    """Indexes of rows whose best class reaches the threshold, that class, and its score.
+
+    `rows` [n, classes]; the class `background` is none, and those after it have a number less.
+    """
+    scores = probabilities(rows, kind)
+    if background is not None:
+        scores = np.delete(scores, background, axis=1)
+    best: Array = scores.max(axis=1) if scores.shape[1] else np.zeros(len(scores), np.float32)
+    chosen = np.flatnonzero(best >= threshold)
+    return chosen, scores[chosen].argmax(axis=1), best[chosen]
+
+
+def probabilities(rows: Array, kind: Scores) -> Array:
+    """Scores from 0 to 1; raises InvalidArgument for an unknown kind."""
+    if kind == "probabilities":
+        return rows
+    if kind == "logits":
+        return sigmoid(rows)
+    if kind == "softmax":
+        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+        shares: Array = powers / powers.sum(axis=1, keepdims=True)
+        return shares
+    raise InvalidArgument(f'scores are "probabilities", "logits" or "softmax", not {kind!r}')
+
+
+def sigmoid(values: Array) -> Array:
+    """1 / (1 + exp(-x)), without overflow."""
+    small = np.exp(-np.abs(values))
+    found: Array = np.where(values >= 0, 1, small) / (1 + small)
+    return found
+
+
+def around(centers: Array, sides: Array) -> Array:
+    """Corners [n, 4] of boxes of centers and sides [n, 2]."""
+    return np.concatenate([centers - sides / 2, centers + sides / 2], axis=1)
