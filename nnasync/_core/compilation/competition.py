@@ -88,7 +88,7 @@ class Competition:
         self._losers: list[Contender] = []
         self._longest_ns = 0
         self._refused = False
-        self._circumstances_text: list[Contender] = []
+        self._told: list[Contender] = []
         self.unprepared: dict[str, NNError] = {}
         self.untried: list[Choice] = []
         """Who did not compete since the processor time was used up."""
@@ -363,7 +363,7 @@ class Competition:
             standing.trial = None
         await let_go(trials)
         for contender in self.field.contenders:
-            if contender not in self._circumstances_text:
+            if contender not in self._told:
                 told = "not tried: too slow, or too short, with fewer threads"
                 self._tell(contender, Fate.UNTRIED, told)
         return winner
@@ -520,14 +520,14 @@ class Competition:
 
     def _tell(self, contender: Contender, fate: Fate, verdict: str) -> None:
         name, lowering = contender.name, contender.lowering
-        self._circumstances_text.append(contender)
+        self._told.append(contender)
         line = Candidate(name, lowering, None, "not measured", verdict, fate=fate)
         self.field.candidates.append(line)
 
     def _note(self, standings: Sequence[Standing]) -> None:
         """Put what a contest found into the report."""
         for standing in standings:
-            self._circumstances_text.append(standing.contender)
+            self._told.append(standing.contender)
             self.field.candidates.append(standing.candidate())
             if standing.failure is not None:
                 name = standing.contender.name

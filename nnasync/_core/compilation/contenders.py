@@ -5,8 +5,9 @@ A contender prepares itself, runs trials, and then becomes the prepared model or
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -32,63 +33,103 @@ if TYPE_CHECKING:
 else:
     trials = deferred("nnasync._core.compilation.trials")
 
+T = TypeVar("T")
 
-class Contender(Protocol):
-    """A way to run the whole model."""
 
-    @property
-    def spec(self) -> CompileSpec:
-        """What it is to run, and how."""
+class Contender(ABC):
+    """A way to run the whole model: devices, each with the lowering that it runs its part in."""
+
+    def __init__(self, spec: CompileSpec, parts: Sequence[tuple[Device, Lowering | None]]) -> None:
+        """`spec` is what it is to run, and how; the first of `parts` leads."""
+        self.spec = spec
+        self._parts = tuple(parts)
 
     @property
     def name(self) -> str:
         """The device, or several joined by "+"."""
+        return "+".join(device.name for device, _ in self._parts)
 
     @property
     def device(self) -> Device:
         """The device that holds the prepared model."""
+        return self._parts[0][0]
 
     @property
     def family(self) -> tuple[str, str]:
         """Contenders of one family differ in their numbers of threads only."""
+        lead = self._parts[0][1]
+        return self.name, WHOLE if lead is None else lead.name
 
     @property
     def choice(self) -> Choice:
         """What reproduces this contender."""
+        return Choice(tuple(Part.of(*part) for part in self._parts))
 
     @property
     def lowering(self) -> str:
         """In words, how the device runs it."""
+        return " + ".join(tell_lowering(way) for _, way in self._parts)
 
     @property
     def is_reduced(self) -> bool:
-        """Whether floats are computed with less than float32 since the application asked for it."""
+        """Whether floats are computed with less than float32 since the application asked for it.
 
-    async def prepare(self, deadline: Deadline | None) -> None:
-        """Compile; raises what the device raises."""
-
-    def trial(self) -> Trial:
-        """A trial of what was prepared."""
-
-    def finish(self) -> PreparedModel:
-        """What was prepared, to be executed."""
+        A relaxed model alone asks for no less than float16.
+        """
+        relaxed = self.spec.model.relax_computation_float32_to_float16
+        ways = [way for _, way in self._parts if way is not None]
+        return self.spec.precision == "bf16" and any(relaxed or w.reduces_precision for w in ways)
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
         """Which operations run where."""
+        count = len(self.spec.model.main.operations)
+        return (Partition(self.name, tuple(range(count)), reason),)
 
-    def shares(self) -> list[Share]:
-        """What devices over engines have prepared; none where the plans cannot be told apart."""
+    @abstractmethod
+    async def prepare(self, deadline: Deadline | None) -> None:
+        """Compile; raises what the device raises."""
 
+    @abstractmethod
+    def trial(self) -> Trial:
+        """A trial of what was prepared."""
+
+    @abstractmethod
+    def finish(self) -> PreparedModel:
+        """What was prepared, to be executed."""
+
+    @abstractmethod
     async def discard(self) -> None:
-        """Give back what was prepared."""
+        """Give back what was prepared, on a thread where that can be slow."""
+
+    def _ready(self, prepared: T | None) -> T:
+        if prepared is None:
+            raise BadState(f"{self.name}: nothing was prepared")
+        return prepared
 
 
-@runtime_checkable
-class PlanContender(Contender, Protocol):
+class PlanContender(Contender):
     """A contender that runs in this process."""
 
+    _plan: Plan | None = None
+
+    @abstractmethod
     def plan(self) -> Plan:
-        """What was prepared, as a plan."""
+        """What finishes, falling back if it may."""
+
+    @abstractmethod
+    def shares(self) -> list[Share]:
+        """What the devices have prepared; none where the plans cannot be told apart."""
+
+    def trial(self) -> Trial:
+        """Runs of the bare plan."""
+        return trials.EngineTrial(self.name, self.spec.model, self._ready(self._plan))
+
+    def _guarded(self, plan: Plan, kind: str) -> Plan:
+        """A plan of the whole model, falling back if it may."""
+        fallbacks = self.spec.fallbacks
+        if fallbacks is None:
+            return plan
+        return fallbacks.guarded(plan, self.spec.model.name, self.name, kind=kind)
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -124,54 +165,7 @@ class Share(msgspec.Struct, frozen=True):
         return Part.of(self.device, self.lowering)
 
 
-class _Whole:
-    """What contenders have in common that run the model on one device."""
-
-    def __init__(self, device: Device, spec: CompileSpec, lowering: Lowering | None) -> None:
-        self.spec = spec
-        self._device = device
-        self._lowering = lowering
-
-    @property
-    def name(self) -> str:
-        """Name of the device."""
-        return self._device.name
-
-    @property
-    def device(self) -> Device:
-        """The device."""
-        return self._device
-
-    @property
-    def lowering(self) -> str:
-        """Name and number of threads of the lowering."""
-        return tell_lowering(self._lowering)
-
-    @property
-    def is_reduced(self) -> bool:
-        """As the lowering says; a relaxed model alone asks for no less than float16."""
-        if self._lowering is None or self.spec.precision != "bf16":
-            return False
-        relaxed = self.spec.model.relax_computation_float32_to_float16
-        return self._lowering.reduces_precision or relaxed
-
-    @property
-    def family(self) -> tuple[str, str]:
-        """Device and name of the lowering."""
-        return self.name, WHOLE if self._lowering is None else self._lowering.name
-
-    @property
-    def choice(self) -> Choice:
-        """Device and lowering."""
-        return Choice((Part.of(self._device, self._lowering),))
-
-    def partitions(self, reason: str) -> tuple[Partition, ...]:
-        """All operations run here."""
-        count = len(self.spec.model.main.operations)
-        return (Partition(self._device.name, tuple(range(count)), reason),)
-
-
-class EngineContender(_Whole):
+class EngineContender(PlanContender):
     """A device over an engine, with one of its lowerings."""
 
     def __init__(
@@ -182,56 +176,45 @@ class EngineContender(_Whole):
         plan: Plan | None = None,
     ) -> None:
         """`plan` is there where it need not be compiled any more."""
-        super().__init__(device, spec, lowering)
-        self._engine_device = device
+        super().__init__(spec, [(device, lowering)])
+        self.engine_device = device
+        self.engine_lowering = lowering
+        """None if the engine knows one way only."""
         self._plan = plan
         self._narrow: tuple[Lowering | None, Plan] | None = None
         self._partitions: tuple[Partition, ...] = ()
-
-    @property
-    def engine_lowering(self) -> Lowering | None:
-        """The lowering; None if the engine knows one way only."""
-        return self._lowering
-
-    @property
-    def engine_device(self) -> EngineDevice:
-        """The device, as one over an engine."""
-        return self._engine_device
 
     async def narrow_when_busy(self, other: EngineContender, deadline: Deadline | None) -> None:
         """Let runs beside others take the form of `other`, the same with fewer threads."""
         if other._plan is None:
             await other.prepare(deadline)
-        self._narrow = other.engine_lowering, other._open_plan()
+        self._narrow = other.engine_lowering, other._ready(other._plan)
 
     def narrow_later(self) -> AdaptivePlan:
         """Replace the plan by one that can switch to a single-threaded form, added later."""
-        workers = self._engine_device.workers
-        plan = AdaptivePlan(self._open_plan(), None, lambda: workers.is_busy)
-        self._plan = plan
+        self._plan = plan = self._adaptive(self._ready(self._plan), None)
         return plan
+
+    def _adaptive(self, plan: Plan, narrow: Plan | None) -> AdaptivePlan:
+        workers = self.engine_device.workers
+        return AdaptivePlan(plan, narrow, lambda: workers.is_busy)
 
     def shares(self) -> list[Share]:
         """The plan, and the one beside it, each with its lowering; none if it is in parts."""
         if self._partitions:
             return []
-        plans = [(self._lowering, self._open_plan()), *filter(None, [self._narrow])]
-        device, model = self._engine_device, self.spec.model
+        plans = [(self.engine_lowering, self._ready(self._plan)), *filter(None, [self._narrow])]
+        device, model = self.engine_device, self.spec.model
         return [Share(0, device, lowering, model, (), plan) for lowering, plan in plans]
 
     def plan(self) -> Plan:
-        """What finishes: the plan, in both forms where it has two, and falling back if it may."""
-        plan = self._open_plan()
+        """The plan, in both forms where it has two."""
+        plan = self._ready(self._plan)
         if isinstance(plan, StagedPlan):
             return plan
         if self._narrow is not None:
-            workers = self._engine_device.workers
-            plan = AdaptivePlan(plan, self._narrow[1], lambda: workers.is_busy)
-        fallbacks = self.spec.fallbacks
-        if fallbacks is None:
-            return plan
-        kind = "full" if self._partitions else "partial"
-        return fallbacks.guarded(plan, self.spec.model.name, self.name, kind=kind)
+            plan = self._adaptive(plan, self._narrow[1])
+        return self._guarded(plan, "full" if self._partitions else "partial")
 
     def stage(self, *, ripe_after: int = 0) -> StagedPlan:
         """Have a plan finish that can be replaced while it is in use; it is returned."""
@@ -251,33 +234,24 @@ class EngineContender(_Whole):
     async def prepare(self, deadline: Deadline | None) -> None:
         """Compile a plan on a thread."""
         spec = self.spec
-        self._plan = await self._engine_device.compile_plan(
-            spec.model, spec.preference, deadline, self._lowering
+        self._plan = await self.engine_device.compile_plan(
+            spec.model, spec.preference, deadline, self.engine_lowering
         )
-
-    def trial(self) -> Trial:
-        """Runs of the bare plan."""
-        return trials.EngineTrial(self._device.name, self.spec.model, self._open_plan())
 
     def finish(self) -> PreparedModel:
         """The plan as a prepared model of the device."""
         spec = self.spec
         health = None if spec.fallbacks is None else spec.fallbacks.health
-        return self._engine_device.adopt(spec.model, self.plan(), spec.priority, health=health)
+        return self.engine_device.adopt(spec.model, self.plan(), spec.priority, health=health)
 
     async def discard(self) -> None:
-        """Drop the plan, on a thread."""
+        """Drop the plan."""
         held = [self._plan, self._narrow]
         self._plan = self._narrow = None
         await let_go(held)
 
-    def _open_plan(self) -> Plan:
-        if self._plan is None:
-            raise BadState(f"{self._device.name} has prepared nothing")
-        return self._plan
 
-
-class OutsideContender(_Whole):
+class OutsideContender(Contender):
     """A device that is no engine of this process."""
 
     def __init__(
@@ -288,27 +262,24 @@ class OutsideContender(_Whole):
         prepared: PreparedModel | None = None,
     ) -> None:
         """`prepared` is there where it need not be prepared any more."""
-        super().__init__(device, spec, lowering)
+        super().__init__(spec, [(device, lowering)])
+        self._lowering = lowering
         self._prepared = prepared
         self.cache: CompilationCache | None = None
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
         self._prepared = await prepare_cached(
-            self._device, self.spec, self._lowering, deadline, self.cache
+            self.device, self.spec, self._lowering, deadline, self.cache
         )
-
-    def shares(self) -> list[Share]:
-        """Nothing that can be told apart."""
-        return []
 
     def trial(self) -> Trial:
         """Executions of the prepared model."""
-        return trials.OutsideTrial(self._device.name, self.spec.model, self._open())
+        return trials.OutsideTrial(self.name, self.spec.model, self._ready(self._prepared))
 
     def finish(self) -> PreparedModel:
         """The prepared model, falling back if it may."""
-        spec, prepared = self.spec, self._open()
+        spec, prepared = self.spec, self._ready(self._prepared)
         if spec.fallbacks is None:
             return prepared
         return spec.fallbacks.outside(prepared, spec.model, self.name, spec.priority)
@@ -318,11 +289,6 @@ class OutsideContender(_Whole):
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             await prepared.close()
-
-    def _open(self) -> PreparedModel:
-        if self._prepared is None:
-            raise BadState(f"{self._device.name} has prepared nothing")
-        return self._prepared
 
 
 async def let_go(things: MutableSequence[Any]) -> None:

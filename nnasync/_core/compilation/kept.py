@@ -25,6 +25,7 @@ from nnasync._core.compilation.contenders import (
     Contender,
     EngineContender,
     OutsideContender,
+    PlanContender,
     Share,
 )
 from nnasync._core.compilation.report import Candidate, Partition, Rejection, Report
@@ -297,7 +298,7 @@ class KeptCompilation:
             # The device wrote its files itself while it prepared the model.
             await _counts(contender.device)
             return stage
-        shares = contender.shares()
+        shares = contender.shares() if isinstance(contender, PlanContender) else []
         if not shares:
             raise _Unkept(f"a plan in segments is not kept: {contender.name}")
         devices = {share.device for share in shares}

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 from nnasync._core.clock import Deadline
 from nnasync._core.compilation.candidates import Field, has_plans, lowerings_of, objection
-from nnasync._core.compilation.choice import WHOLE, Choice, Part, Runs, spread, tell_lowering
-from nnasync._core.compilation.contenders import Share, let_go
+from nnasync._core.compilation.choice import WHOLE, Choice, Runs, spread
+from nnasync._core.compilation.contenders import PlanContender, Share, let_go
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.outside_steps import runs_outside
 from nnasync._core.compilation.report import Partition
 from nnasync._core.compilation.spec import CompileSpec
-from nnasync._core.compilation.trials import EngineTrial, Trial
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.partition import (
     INTERPRETER,
@@ -41,7 +40,7 @@ from nnasync._core.partition.control_flow import view
 from nnasync._core.workers.anyio_threads import in_helper_thread
 from nnasync.device import PreparedModel
 from nnasync.engine import Lowering, Plan
-from nnasync.errors import BadState, InvalidArgument, NNError, Refused
+from nnasync.errors import InvalidArgument, NNError, Refused
 from nnasync.hal import Model
 
 _Ability = tuple[EngineDevice, Support]
@@ -51,7 +50,7 @@ INTERPRETER_NAME = "control-flow interpreter"
 """Stands in reports for a device."""
 
 
-class PartitionContender:
+class PartitionContender(PlanContender):
     """Several devices that run steps of one model."""
 
     def __init__(
@@ -63,25 +62,19 @@ class PartitionContender:
         lead: int,
     ) -> None:
         """`devices` and `lowerings` are by number of device; `lead` is the one that leads."""
-        self.spec = spec
+        steps = [step for step in all_steps(partitioned) if not step.bodies]
+        self._used = list(dict.fromkeys(step.device for step in steps))
+        super().__init__(spec, [(devices[number], lowerings[number]) for number in self._used])
         self._partitioned = partitioned
         self._devices = devices
         self._lowerings = lowerings
         self._lead = lead
-        self._plan: Plan | None = None
         self._engine: CompositeEngine | None = None
-        self._ready: dict[int, Plan] = {}
-        steps = [step for step in all_steps(partitioned) if not step.bodies]
-        self._used = list(dict.fromkeys(step.device for step in steps))
-
-    @property
-    def name(self) -> str:
-        """The devices that have a step, joined."""
-        return "+".join(self._devices[number].name for number in self._used)
+        self._taken: dict[int, Plan] = {}
 
     @property
     def device(self) -> EngineDevice:
-        """The device that leads holds the prepared model."""
+        """The device that leads."""
         return self._devices[self._lead]
 
     @property
@@ -93,21 +86,12 @@ class PartitionContender:
     @property
     def lowering(self) -> str:
         """The lowerings in words, and the number of steps."""
-        ways = " + ".join(tell_lowering(self._lowerings[number]) for number in self._used)
-        return f"{ways}; {len(all_steps(self._partitioned))} steps"
-
-    @property
-    def is_reduced(self) -> bool:
-        """Whether a step computes floats with less than float32, as the application allows."""
-        ways = [self._lowerings[number] for number in self._used]
-        reduces = any(way is not None and way.reduces_precision for way in ways)
-        relaxed = self.spec.model.relax_computation_float32_to_float16
-        return self.spec.precision == "bf16" and (reduces or relaxed)
+        return f"{super().lowering}; {len(all_steps(self._partitioned))} steps"
 
     @property
     def choice(self) -> Choice:
         """The devices with their lowerings, and which operations each runs."""
-        parts = [Part.of(self._devices[each], self._lowerings[each]) for each in self._used]
+        parts = super().choice.parts
         assignment = assignment_of(self._partitioned)
         numbers = {number: position for position, number in enumerate(self._used)}
         numbers[INTERPRETER] = len(parts)
@@ -116,7 +100,7 @@ class PartitionContender:
             for number, row in assignment.bodies.items()
         ]
         runs = spread(numbers[owner] for owner in assignment.main)
-        return Choice(tuple(parts), runs, tuple(bodies))
+        return Choice(parts, runs, tuple(bodies))
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Compile all steps."""
@@ -129,8 +113,8 @@ class PartitionContender:
             self._partitioned,
             [device.engine for device in self._devices],
             ways,
-            self._guarded,
-            self._ready,
+            self._guarded_step,
+            self._taken,
         )
         composite = EngineDevice(engine, self.device.workers)
         self._engine = engine
@@ -138,7 +122,7 @@ class PartitionContender:
 
     def shares(self) -> list[Share]:
         """The steps that devices run, with their plans where those are there."""
-        plans = self._ready if self._engine is None else self._engine.plans
+        plans = self._taken if self._engine is None else self._engine.plans
         return [
             Share(
                 number,
@@ -154,18 +138,11 @@ class PartitionContender:
 
     def take(self, plans: dict[int, Plan]) -> None:
         """Have plans of steps, by number, which need not be compiled."""
-        self._ready = plans
-
-    def trial(self) -> Trial:
-        """Runs of all steps."""
-        return EngineTrial(self.name, self.spec.model, self._open_plan())
+        self._taken = plans
 
     def plan(self) -> Plan:
-        """What finishes: the steps, and the whole model falling back if it may."""
-        fallbacks, plan = self.spec.fallbacks, self._open_plan()
-        if fallbacks is None:
-            return plan
-        return fallbacks.guarded(plan, self.spec.model.name, self.name, kind="full")
+        """The steps, and the whole model falling back if it may."""
+        return self._guarded(self._ready(self._plan), "full")
 
     def finish(self) -> PreparedModel:
         """The steps as one prepared model."""
@@ -183,26 +160,26 @@ class PartitionContender:
 
     def partitions(self, reason: str) -> tuple[Partition, ...]:
         """The steps, in order of execution, with those of their bodies."""
-        return self._parts(self._partitioned, reason)
+        return self._told(self._partitioned, reason)
 
-    def _parts(self, partitioned: PartitionedModel, reason: str) -> tuple[Partition, ...]:
+    def _told(self, partitioned: PartitionedModel, reason: str) -> tuple[Partition, ...]:
         return tuple(
             Partition(
                 INTERPRETER_NAME if step.bodies else self._devices[step.device].name,
                 step.operations,
                 reason,
-                tuple(self._parts(body, reason) for body in step.bodies),
+                tuple(self._told(body, reason) for body in step.bodies),
             )
             for step in partitioned.steps
         )
 
     async def discard(self) -> None:
         """Drop the plans, on a thread."""
-        held = [self._plan, self._engine, self._ready]
-        self._plan, self._engine, self._ready = None, None, {}
+        held = [self._plan, self._engine, self._taken]
+        self._plan, self._engine, self._taken = None, None, {}
         await let_go(held)
 
-    def _guarded(self, step: PartitionStep, plan: Plan) -> Plan:
+    def _guarded_step(self, step: PartitionStep, plan: Plan) -> Plan:
         """The plan of a step, falling back if it may."""
         fallbacks, device = self.spec.fallbacks, self._devices[step.device]
         if fallbacks is None:
@@ -217,11 +194,6 @@ class PartitionContender:
             if any(each is step for each in inner):
                 return outer.operations
         return step.operations
-
-    def _open_plan(self) -> Plan:
-        if self._plan is None:
-            raise BadState(f"{self.name} have prepared nothing")
-        return self._plan
 
 
 async def propose(field: Field, spec: CompileSpec) -> list[PartitionContender]:

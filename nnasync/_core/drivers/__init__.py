@@ -19,22 +19,6 @@ from nnasync.engine import Engine
 from nnasync.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, NNError
 from nnasync.hal import DeviceType, Struct
 
-__all__ = [
-    "DRIVERS",
-    "Driver",
-    "absence",
-    "built_in",
-    "check_installed",
-    "comes_with_nnasync",
-    "default_devices",
-    "driver_facts",
-    "foreign_devices",
-    "foreign_offers",
-    "is_installed",
-    "late",
-    "need_known",
-]
-
 logger = logging.getLogger(__name__)
 
 
