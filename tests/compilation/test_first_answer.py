@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 import nnasync as nn
 from nnasync._core.compilation import compiling
 from nnasync._core.compilation.report import Fate
+from nnasync._core.compilation.samples import samples_of
+from nnasync._core.compilation.trials import EngineTrial
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
 from nnasync._core.plans.staged import StagedCall
 from nnasync.errors import GeneralFailure
@@ -251,6 +254,27 @@ async def test_processor_time_that_is_used_up_ends_a_contest_which_goes_on_next_
                 chosen.append(line.lowering)
                 await net.aclose()
     assert chosen == [f"{name}, 1 thread" for name in "bcc"]
+
+
+async def test_processor_time_that_is_short_is_not_for_the_answers_of_the_reference(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    answer = EngineTrial.answer
+
+    async def counted(trial: EngineTrial, inputs: Any) -> Any:
+        asked[trial._name] += 1
+        return await answer(trial, inputs)
+
+    monkeypatch.setattr(EngineTrial, "answer", counted)
+    every = len(samples_of(chain(4)).inputs)
+    for model, background_ms, count in ((chain(4), 1e-6, 3), (chain(5), 60_000, every)):
+        asked.clear()
+        async with competing(quick(clock), slow(clock), background_ms=background_ms) as rt:
+            net = await rt.compile(model, options=FIRST)
+            await net.optimized()
+            await net.aclose()
+        assert asked["slow"] == count
 
 
 @pytest.mark.parametrize("name", [name for name in DRIVERS if is_installed(name)])

@@ -157,3 +157,12 @@ def test_open_shapes_cannot_be_made_up() -> None:
     builder.output("y", builder.add(x, x))
     assert not can_sample(builder.build())
     assert all(can_sample(model) for model in (doubler(), counter(), quantized()))
+
+
+def test_the_last_samples_are_natural() -> None:
+    every = samples_of(quantized())
+    assert 0 < every.edges < len(every.inputs) - 1
+    fewer = every.last(len(every.inputs) - 1)
+    assert (fewer.inputs, fewer.edges) == (every.inputs[1:], every.edges - 1)
+    assert every.last(2).edges == 0
+    assert every.last(99) == every

@@ -63,6 +63,10 @@ _EVER_WARM_NS = 10_000_000
 """What caches hold is fetched anew within a fraction of the time of longer runs."""
 
 
+_REFERENCE_SHARE = 0.4
+"""What the answers of the reference may take of a limited processor time; each is needed twice."""
+_LEAST_SAMPLES = 3
+
 _CHILL_BYTES = 16 << 20
 _CHILL_PAUSE_S = 0.002
 """More than the caches next to a core hold; with a pause that has the effect of a stream's."""
@@ -156,6 +160,7 @@ class _Contest:
             return
         own = next((each for each in standings if each.contender is judge_by), None)
         standing = own or Standing(judge_by)
+        await self._keep_affordable(standing)
         # The samples come last: runs are measured on the last of them, as they are for all others.
         samples = await in_helper_thread(self._moved_samples, abandon_on_cancel=True)
         moved = await self._asked(standing, samples)
@@ -166,6 +171,15 @@ class _Contest:
         self._expected = [answer.outputs for answer in answers]
         self._moved = [answer.outputs for answer in moved]
         standing.agrees, standing.agreement = True, "is the reference"
+
+    async def _keep_affordable(self, reference: Standing) -> None:
+        """Leave out samples where a limited processor time would go to the reference alone."""
+        left_ns = self._limits.cpu_left_ns()
+        if left_ns == float("inf") or not await self._asked(reference, self._samples.inputs[-1:]):
+            return
+        cost_ns = max(1.0, left_ns - self._limits.cpu_left_ns())
+        count = int(_REFERENCE_SHARE * left_ns / cost_ns / 2)
+        self._samples = self._samples.last(max(_LEAST_SAMPLES, count))
 
     async def judge(self, standings: Sequence[Standing]) -> None:
         """Let everybody else answer the samples."""
@@ -315,7 +329,7 @@ async def still_agrees(
     True where nobody can judge. The standing has the agreement, or the failure.
     """
     samples = await in_helper_thread(samples_of, model, abandon_on_cancel=True)
-    last = Samples(samples.inputs[-1:], 0)
+    last = samples.last(1)
     contest = _Contest(model, ExecutionPreference.FAST_SINGLE_ANSWER, limits, last)
     await contest.hear_reference(judge_by, [standing])
     await contest.judge([standing])

@@ -49,6 +49,11 @@ class Samples(msgspec.Struct, frozen=True):
     inputs: list[list[Array]]
     edges: int
 
+    def last(self, count: int) -> Samples:
+        """At most so many of them, those at edges left out first."""
+        left_out = max(0, len(self.inputs) - count)
+        return Samples(self.inputs[left_out:], max(0, self.edges - left_out))
+
 
 def samples_of(model: Model) -> Samples:
     """All samples of a model, always the same; runs are measured on the last, which is natural."""

@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -52,16 +53,22 @@ def main() -> None:
         # Before anything lowers the priority of this process for good: the next runtime wants it.
         costs_here(options.state_dir or state_folder())
     talk = Talk(sock, "the application")
+    counted_ns = 0
     with contextlib.suppress(TimeoutError, NNError):
         while frame := talk.receive(_IDLE_S):
             with _ending_with(sock):
-                _serve(frame, options, talk)
+                _serve(frame, options, talk, counted_ns)
+            counted_ns = time.process_time_ns()
     # Engines may take long to be let go of, and nobody needs that.
     os._exit(0)
 
 
-def _serve(frame: Frame, options: Options, talk: Talk) -> None:
-    """Answer one message; whatever goes wrong is told."""
+def _serve(frame: Frame, options: Options, talk: Talk, counted_ns: int) -> None:
+    """Answer one message; whatever goes wrong is told.
+
+    Of the processor time of this process, `counted_ns` were for earlier contests; the first one's
+    includes the start.
+    """
     try:
         ask = read_ask(frame.message)
         [fd] = frame.take(1)
@@ -69,14 +76,14 @@ def _serve(frame: Frame, options: Options, talk: Talk) -> None:
             model = models.load_nnm(f"/dev/fd/{fd}")
         finally:
             os.close(fd)
-        run(_hold, ask, model, options, talk)
+        run(_hold, ask, model, options, talk, counted_ns)
     except Exception as error:
         talk.send(Unheld(f"{type(error).__name__}: {error}"))
     finally:
         frame.close()
 
 
-async def _hold(ask: Ask, model: Model, options: Options, talk: Talk) -> None:
+async def _hold(ask: Ask, model: Model, options: Options, talk: Talk, counted_ns: int) -> None:
     if ask.cpu_ns:
         demote(0)
     last = ""
@@ -105,7 +112,7 @@ async def _hold(ask: Ask, model: Model, options: Options, talk: Talk) -> None:
             code=fingerprints(devices),
             trying=trying,
             in_background=ask.cpu_ns > 0,
-            background_ns=ask.cpu_ns,
+            background_ns=max(1, ask.cpu_ns - (time.process_time_ns() - counted_ns)),
         )
         await hold(ask, spec, talk.send)
 
