@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nnasync import errors
 from nnasync._core import clock
+from nnasync.hal import NEVER_NS
 
 MS = 1_000_000
 HOUR = 3600 * 1_000_000_000
@@ -275,3 +276,24 @@ def test_alarms_from_many_threads_all_fire(watchdog: clock.Watchdog) -> None:
     firings.wait_for(800)
     assert early == []
     assert watchdog.pending() == 0
+
+
+def test_the_earliest_of_several_alarms_is_kept(watchdog: clock.Watchdog) -> None:
+    firings = Firings()
+    alarm = clock.EarliestAlarm(watchdog, firings.callback)
+    alarm.arm(NEVER_NS)
+    assert alarm._alarm is None
+    alarm.arm(clock.now_ns() + 2 * HOUR)
+    alarm.arm(clock.now_ns() + HOUR)
+    kept = alarm._alarm
+    alarm.arm(clock.now_ns() + 3 * HOUR)
+    assert alarm._alarm is kept
+    alarm.arm(clock.now_ns())
+    firings.wait_for(1)
+    alarm.rang()
+    alarm.arm(clock.now_ns() + HOUR)
+    found = [alarm.is_armed]
+    alarm.disarm()
+    watchdog.close()
+    alarm.arm(clock.now_ns() + HOUR)
+    assert [*found, alarm.is_armed] == [True, False]

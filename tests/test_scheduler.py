@@ -302,15 +302,45 @@ def test_disturbed_runs_hardly_move_the_estimate() -> None:
     assert estimate.ns < 1.5 * MS
 
 
-def test_overruns_fade() -> None:
+@pytest.mark.parametrize(("every", "rises"), [(20, False), (5, True)])
+def test_the_high_quantile_is_what_one_run_in_ten_exceeds(every: int, rises: bool) -> None:
     estimate = Estimate()
-    estimate.overran(MS)
-    estimate.overran(MS)
-    assert 1.5 < estimate.overruns <= 2
+    highs = []
+    for number in range(2000):
+        estimate.observe(20 * MS if number % every == every - 1 else MS)
+        highs.append(estimate.high_ns)
+    usual = sorted(highs[-1000:])[500]
+    assert (usual > 4 * MS) == rises
+    assert estimate.best_ns < 2 * MS
+
+
+def test_one_slow_first_run_is_soon_forgotten() -> None:
+    estimate = Estimate()
+    assert estimate.high_ns == math.inf
+    for duration in [20 * MS] + [MS] * 12:
+        estimate.observe(duration)
+    assert estimate.high_ns < 2 * MS
+
+
+def test_runs_on_workers_are_known_apart_and_grow_old() -> None:
+    estimate = Estimate()
+    estimate.observe(MS)
+    for _ in range(40):
+        estimate.observe_on_worker(3 * MS)
+    assert estimate.worker_ns == pytest.approx(3 * MS, rel=0.01)
     for _ in range(200):
         estimate.observe(MS)
-    assert estimate.overruns < 0.1
-    assert estimate.samples == 202
+        estimate.try_worker_again()
+    assert estimate.worker_ns == pytest.approx(MS, rel=0.1)
+
+
+@given(st.lists(st.integers(1, 10**10), min_size=1))
+def test_the_quantiles_stay_in_order_and_within_what_was_seen(durations: list[int]) -> None:
+    estimate = Estimate()
+    for duration in durations:
+        estimate.observe(duration)
+        assert min(durations) <= estimate.best_ns <= max(durations) * 1.000001
+        assert estimate.high_ns <= max(durations) * 1.000001
 
 
 # -- everything together, against a model that sorts a list

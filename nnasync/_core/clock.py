@@ -10,6 +10,7 @@ wake-up per deadline period, not one per call.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import math
@@ -209,3 +210,38 @@ def _call(callback: Callable[[], object]) -> None:
     except BaseException:
         # On our own thread, which goes on (`callbacks`).
         logger.exception("a deadline's callback raised")
+
+
+class EarliestAlarm:
+    """At most one alarm of a watchdog, the earliest that was asked for; its user has a lock."""
+
+    __slots__ = ("_alarm", "_callback", "_watchdog")
+
+    def __init__(self, watchdog: Watchdog, callback: Callable[[], object]) -> None:
+        """`callback` says with `rang` that it was called."""
+        self._watchdog = watchdog
+        self._callback = callback
+        self._alarm: Alarm | None = None
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether it is to ring."""
+        return self._alarm is not None
+
+    def arm(self, at_ns: int) -> None:
+        """Ring then, unless it rings sooner; where no thread can be had it does not ring."""
+        if at_ns >= hal.NEVER_NS or (self._alarm is not None and self._alarm.at_ns <= at_ns):
+            return
+        self.disarm()
+        with contextlib.suppress(errors.BadState, RuntimeError):
+            self._alarm = self._watchdog.arm(at_ns, self._callback)
+
+    def rang(self) -> None:
+        """Note that it has rung: the next `arm` counts."""
+        self._alarm = None
+
+    def disarm(self) -> None:
+        """Do not ring."""
+        if self._alarm is not None:
+            self._alarm.disarm()
+            self._alarm = None

@@ -345,6 +345,14 @@ async def yield_now() -> None:
         await _one_turn()
 
 
+def current_task() -> object:
+    """What identifies the running task of asyncio; None on other loops and outside of tasks."""
+    try:
+        return _current_task()
+    except RuntimeError:
+        return None
+
+
 def cancellation_pending() -> bool:
     """Whether this task may have to stop at its next checkpoint; for async code of any loop.
 

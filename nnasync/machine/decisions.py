@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 from nnasync.hal import Struct
-from nnasync.machine.costs import Costs
+from nnasync.machine.costs import Costs, Spread
 
-USUAL_INLINE_BUDGET_NS = 500_000
-"""Until the machine is measured."""
-_WORTH_A_HOP = 8
+USUAL_COSTS = Costs(
+    turn=Spread(10_000, 30_000),
+    hop=Spread(20_000, 40_000),
+    cold_hop=Spread(60_000, 120_000),
+    switch=Spread(3_000, 6_000),
+    chill=2.0,
+)
+"""What is taken for the costs until the machine is measured."""
+
+_WORTH_A_HOP = 20
+_SPREADING = 2
+_LEAST_WINDOW_NS, _MOST_WINDOW_NS = 20_000, 1_000_000
+_LONG_WAIT = 7
 
 
 class Decisions(Struct, frozen=True):
-    """What `Options` decide that leave it to the machine.
+    """What the costs of moving work decide; in nanoseconds.
 
-    inline_budget_ns: an execution that takes at most this long runs on the thread of the loop.
+    inline_budget_ns: an execution that takes at most this long may run on the thread of the loop.
+    launch_budget_ns: the same for a launch, which waits for nothing. spread_from_ns: shorter
+    executions stay on that thread however many wait. turn_ns, hop_ns, cold_hop_ns: what a turn of
+    the loop, a hop to a worker and a hop after a pause are expected to take. window_ns: how long at
+    least a caller looks for the answer of another process before it sleeps. longest_window_ns: and
+    at most.
     """
 
     inline_budget_ns: int
+    launch_budget_ns: int
+    spread_from_ns: int
+    turn_ns: int
+    hop_ns: int
+    cold_hop_ns: int
+    window_ns: int
+    longest_window_ns: int
 
 
 def decide(costs: Costs | None, stall_budget_ns: int) -> Decisions:
-    """What follows from costs, or from none as long as they are not known.
+    """What follows from costs, or from the usual ones as long as they are not known.
 
-    An execution goes to a worker where the hop costs an eighth of its time or less. Whatever hops
-    cost, the loop is held up by no more than the stall budget.
+    An execution goes to a worker where the hop costs a twentieth of its time or less: holding the
+    loop up for longer gains nothing that can be noticed. Whatever hops cost, the loop is held up by
+    no more than the stall budget. A launch, whose caller goes on at once, runs on the thread of the
+    loop if that takes no longer than to wake another thread. Two executions end sooner on two
+    threads than one after the other only if each is longer than the hop; from twice that on they
+    are spread. An answer of another process is looked for as long as it takes to be woken; where
+    answers usually come later, up to seven times as long, but never beyond half the stall budget.
     """
-    wanted = USUAL_INLINE_BUDGET_NS if costs is None else _WORTH_A_HOP * costs.cold_hop.low_ns
-    return Decisions(min(wanted, stall_budget_ns))
+    known = costs or USUAL_COSTS
+    cold_ns = known.cold_hop.low_ns
+    window_ns = min(max(cold_ns, _LEAST_WINDOW_NS), _MOST_WINDOW_NS)
+    return Decisions(
+        inline_budget_ns=min(_WORTH_A_HOP * cold_ns, stall_budget_ns),
+        launch_budget_ns=min(cold_ns, stall_budget_ns),
+        spread_from_ns=_SPREADING * known.hop.low_ns,
+        turn_ns=known.turn.low_ns,
+        hop_ns=known.hop.low_ns,
+        cold_hop_ns=cold_ns,
+        window_ns=window_ns,
+        longest_window_ns=max(window_ns, min(_LONG_WAIT * window_ns, stall_budget_ns // 2)),
+    )

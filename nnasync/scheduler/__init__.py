@@ -19,9 +19,11 @@ charged by `spent`.
 *Estimates.* Every prepared model has an `Estimate`, fed with measured durations. `ns` follows the
 durations with steps that are larger downwards than upwards, so it settles at a low expectile: what
 the work costs here and now. `best_ns` is a slowly forgotten minimum: what it costs when nothing
-disturbs it. `floor_ns` is the same, less what refusals have taken off it. `overruns` counts runs
-that held the loop up far beyond the estimate, fading with every run: one may be the operating
-system's doing, several are the model's.
+disturbs it. `floor_ns` is the same, less what refusals have taken off it. `high_ns` is what
+one run in ten exceeds: it rises by a quarter with a longer run and falls by a thirtieth with a
+shorter one, so one long run, which may be the operating system's doing, hardly moves it.
+`worker_ns` is what runs on workers take, where caches are cold and cores are shared; it grows old
+while no worker is tried.
 
 *Admission.* A job is refused when even the optimistic sum cannot meet its deadline: the floors of
 all queued jobs of higher priorities of its client, shared by the servers, plus its own floor. A

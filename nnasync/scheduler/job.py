@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from nnasync._core.clock import Deadline
 from nnasync.hal import NEVER_NS, Priority
 
@@ -9,7 +11,10 @@ _UP = 0.1
 _DOWN = 0.3
 _FORGET = 0.02
 _REFUSED = 0.95
-_FORGIVEN = 0.98
+_RARELY, _MOSTLY, _AT_FIRST = 1.27, 0.97, 0.75
+_FIRST = 16
+_LEARNING = 0.2
+_TRIED_AGAIN = 0.98
 
 
 def at_ns(deadline: Deadline | None) -> int:
@@ -18,16 +23,23 @@ def at_ns(deadline: Deadline | None) -> int:
 
 
 class Estimate:
-    """How long one execution of a prepared model takes, learnt from measured durations."""
+    """How long one execution of a prepared model takes, learnt from measured durations.
 
-    __slots__ = ("best_ns", "floor_ns", "ns", "overruns", "samples")
+    Nothing is known before the first of them: `samples` is 0, and `high_ns` infinite. `holds_loop`
+    is for who decides where executions run: whether this one might run on the thread of its loop
+    when that was last asked.
+    """
+
+    __slots__ = ("best_ns", "floor_ns", "high_ns", "holds_loop", "ns", "samples", "worker_ns")
 
     def __init__(self) -> None:
         self.ns = 0.0
         self.best_ns = 0.0
         self.floor_ns = 0.0
+        self.high_ns = math.inf
+        self.worker_ns = 0.0
         self.samples = 0
-        self.overruns = 0.0
+        self.holds_loop = True
 
     def copy(self) -> Estimate:
         """An estimate that begins with what this one has learnt."""
@@ -39,22 +51,39 @@ class Estimate:
     def observe(self, duration_ns: int) -> None:
         """Take a measured duration in."""
         self.samples += 1
-        self.overruns *= _FORGIVEN
         if self.samples == 1:
-            self.ns = self.best_ns = self.floor_ns = float(duration_ns)
+            self.ns = self.best_ns = self.floor_ns = self.high_ns = float(duration_ns)
             return
-        difference = duration_ns - self.ns
-        self.ns += difference * _DOWN if difference < 0 else min(difference, self.ns) * _UP
-        if duration_ns < self.best_ns:
-            self.best_ns = float(duration_ns)
-        elif self.ns > self.best_ns:
-            self.best_ns += (self.ns - self.best_ns) * _FORGET
-        self.floor_ns = self.best_ns
+        ns, best_ns, high_ns = self.ns, self.best_ns, self.high_ns
+        if duration_ns < ns:
+            ns += (duration_ns - ns) * _DOWN
+        elif duration_ns > 2 * ns:
+            ns += ns * _UP
+        else:
+            ns += (duration_ns - ns) * _UP
+        if duration_ns < best_ns:
+            best_ns = float(duration_ns)
+        elif ns > best_ns:
+            best_ns += (ns - best_ns) * _FORGET
+        if duration_ns <= high_ns:
+            high_ns *= _MOSTLY if self.samples > _FIRST else _AT_FIRST
+            self.high_ns = high_ns if high_ns > duration_ns else float(duration_ns)
+        else:
+            high_ns *= _RARELY
+            self.high_ns = high_ns if high_ns < duration_ns else float(duration_ns)
+        self.ns = ns
+        self.best_ns = self.floor_ns = best_ns
 
-    def overran(self, duration_ns: int) -> None:
-        """Take in a duration that held the loop up far beyond the estimate."""
+    def observe_on_worker(self, duration_ns: int) -> None:
+        """Take in a duration that was measured on a worker."""
         self.observe(duration_ns)
-        self.overruns += 1
+        known_ns = self.worker_ns or float(duration_ns)
+        self.worker_ns = known_ns + (duration_ns - known_ns) * _LEARNING
+
+    def try_worker_again(self) -> None:
+        """Note that a worker was not chosen: what is known of runs there grows old."""
+        if self.worker_ns > self.best_ns:
+            self.worker_ns *= _TRIED_AGAIN
 
     def refused(self) -> None:
         """Note that a job was refused on the strength of the floor."""

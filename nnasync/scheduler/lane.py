@@ -74,9 +74,9 @@ class ClientQueue:
         queued = self.queued
         return any(queued[priority] for priority in priorities)
 
-    def backlog_above_ns(self, priority: Priority) -> float:
-        """Sum of the floors of queued jobs of higher priorities."""
-        return sum(self._backlog_ns[priority + 1 :])
+    def backlog_ns(self, least: int) -> float:
+        """Sum of the floors of queued jobs of this priority and above."""
+        return sum(self._backlog_ns[least:])
 
     def push(self, job: Job) -> None:
         """Queue a job."""

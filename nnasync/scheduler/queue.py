@@ -65,8 +65,9 @@ class Scheduler:
         room: int = NEVER_NS,
     ) -> None:
         self._servers = servers
+        self.totals = [0, 0, 0]
+        """How many jobs are queued of each priority; to be read only."""
         self._aging_ns = aging_ns
-        self._queued = [0, 0, 0]
         self._expired: list[Job] = []
         self._lanes: dict[int, ClientQueue] = {}
         self._leaving: set[int] = set()
@@ -88,7 +89,7 @@ class Scheduler:
         self._only = None
         self._lanes[self._last_client] = ClientQueue(
             aging_ns=self._aging_ns,
-            totals=self._queued,
+            totals=self.totals,
             expired=self._expired,
             tag_ns=self._virtual_ns,
         )
@@ -122,7 +123,7 @@ class Scheduler:
 
     def is_over(self, client: int) -> bool:
         """Whether a client has had more than another one that waits."""
-        if self._only is not None or not any(self._queued):
+        if self._only is not None or not any(self.totals):
             return False
         mine = self._lanes.get(client)
         return mine is None or any(
@@ -270,7 +271,7 @@ class Scheduler:
 
     def low_goes_first(self) -> bool:
         """Whether a client with only LOW jobs is next, while another has more urgent ones."""
-        if self._only is not None or not self._queued[Priority.LOW]:
+        if self._only is not None or not self.totals[Priority.LOW]:
             return False
         waiting = [lane for lane in self._lanes.values() if lane.size]
         first = min(waiting, key=_tag)
@@ -278,10 +279,14 @@ class Scheduler:
 
     def queued(self, priorities: Sequence[Priority]) -> int:
         """Number of queued jobs of the given priorities."""
-        queued, total = self._queued, 0
+        queued, total = self.totals, 0
         for priority in priorities:
             total += queued[priority]
         return total
+
+    def backlog_ns(self, priority: Priority) -> float:
+        """What the queued jobs of this priority and above take at least, of all clients."""
+        return sum(lane.backlog_ns(priority) for lane in self._lanes.values())
 
     def queued_of(self, client: int) -> int:
         """Number of queued jobs of a client."""
@@ -290,7 +295,7 @@ class Scheduler:
 
     def statistics(self) -> SchedulerStatistics:
         """Counts so far."""
-        low, medium, high = self._queued
+        low, medium, high = self.totals
         return SchedulerStatistics(
             queued=(low, medium, high),
             waiting=self._room.size,
@@ -348,7 +353,7 @@ class Scheduler:
             raise _missed(
                 f"the deadline had passed {-remaining_ns / 1e6:.3f} ms before the execution started"
             )
-        above_ns = self._lanes[job.client].backlog_above_ns(job.priority)
+        above_ns = self._lanes[job.client].backlog_ns(job.priority + 1)
         ahead_ns = above_ns / self._servers
         needed_ns = ahead_ns + job.estimate.floor_ns
         if needed_ns + job.heard_after_ns > remaining_ns:
@@ -389,7 +394,7 @@ class Scheduler:
     def _move_on(self, lane: ClientQueue) -> None:
         """Note that a lane is served: those that come later begin at the lowest tag."""
         tag_ns = lane.tag_ns
-        if any(self._queued):
+        if any(self.totals):
             tag_ns = min([tag_ns, *(each.tag_ns for each in self._lanes.values() if each.size)])
         self._virtual_ns = max(self._virtual_ns, tag_ns)
 

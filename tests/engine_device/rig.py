@@ -154,7 +154,7 @@ async def until_inline(rig: Rig, prepared: PreparedModel, request: Request) -> N
 def look_cheap(prepared: EnginePreparedModel) -> None:
     """Have an execution taken for the cheapest there is, however slow the machine was so far."""
     estimate = prepared.estimate
-    estimate.ns = estimate.best_ns = estimate.floor_ns = 1.0
+    estimate.ns = estimate.best_ns = estimate.floor_ns = estimate.high_ns = 1.0
 
 
 def busy_until(at_ns: int) -> None:

@@ -337,7 +337,7 @@ async def test_a_prepared_model_closes_what_runs_at_any_priority() -> None:
 def test_an_estimate_is_copied_with_all_that_it_has_learnt() -> None:
     first = Estimate()
     first.observe(100)
-    first.overran(900)
+    first.observe_on_worker(900)
     copy = first.copy()
     assert all(getattr(copy, name) == getattr(first, name) for name in Estimate.__slots__)
     copy.observe(5)

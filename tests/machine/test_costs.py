@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nnasync.machine import Spread
 from nnasync.machine.costs import measured
-from nnasync.machine.decisions import USUAL_INLINE_BUDGET_NS, decide
+from nnasync.machine.decisions import USUAL_COSTS, decide
 from tests.machine.rig import US, costs
 
 MS = 1000 * US
@@ -40,15 +40,23 @@ def test_a_spread_lies_within_its_samples(samples: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cold_hop_us", "stall_us", "budget_us"), [(60, 1000, 480), (350, 1000, 1000), (20, 100, 100)]
+    ("cold_hop_us", "stall_us", "budget_us"), [(14, 1000, 280), (350, 1000, 1000), (20, 100, 100)]
 )
-def test_a_run_is_moved_where_the_hop_is_an_eighth_of_it(
+def test_a_run_is_moved_where_the_hop_is_a_twentieth_of_it(
     cold_hop_us: int, stall_us: int, budget_us: int
 ) -> None:
     found = decide(costs(cold_hop_us=cold_hop_us), stall_us * US)
     assert found.inline_budget_ns == budget_us * US
 
 
-def test_a_machine_that_is_not_measured_has_the_usual_budget() -> None:
-    assert decide(None, 1 * MS).inline_budget_ns == USUAL_INLINE_BUDGET_NS
+def test_a_machine_that_is_not_measured_has_the_usual_costs() -> None:
+    assert decide(None, 1 * MS) == decide(USUAL_COSTS, 1 * MS)
     assert decide(None, 0).inline_budget_ns == 0
+
+
+@given(st.integers(1, 10_000), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_what_is_decided_is_in_order_on_any_machine(hop: int, more: int, stall: int) -> None:
+    found = decide(costs(hop, hop + more), stall * US)
+    assert found.launch_budget_ns <= found.inline_budget_ns <= stall * US
+    assert found.window_ns <= found.longest_window_ns
+    assert found.hop_ns < found.spread_from_ns

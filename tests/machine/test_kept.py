@@ -70,9 +70,9 @@ def test_any_file_is_survived(tmp_path_factory: pytest.TempPathFactory, data: by
 async def test_a_runtime_takes_its_inline_budget_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "measured", lambda: costs(cold_hop_us=50))
+    monkeypatch.setattr(kept, "measured", lambda: costs(cold_hop_us=70))
     costs_here(tmp_path)
     async with nn.open_runtime(
         devices=["nnasync-reference"], options=nn.Options(state_dir=tmp_path)
     ) as runtime:
-        assert runtime._workers.inline._inline_budget_ns == 400_000
+        assert runtime._workers.inline._inline_budget_ns == 1_000_000

@@ -170,7 +170,7 @@ def test_no_alarm_stays_when_nothing_waits(aging: Callable[[int], AgingRig]) -> 
     wait(rig.submit(Steps(permits=1), LOW))
     until(lambda: rig.workers.statistics().running == 0)
     rig.age()
-    assert rig.workers._aging is None
+    assert not rig.workers._aging.is_armed
     assert rig.workers.statistics().scheduler.aged == 0
 
 

@@ -11,10 +11,13 @@ import pytest
 
 from nnasync._core.clock import now_ns
 from nnasync._core.workers import Call, Given, StopFlag, Task
-from nnasync._core.workers.inline import RUN, WORKER, Admission, InlineLane
+from nnasync._core.workers.admission import RUN, WORKER, Admission
+from nnasync._core.workers.inline import InlineLane
+from nnasync._core.workers.running import Load
 from nnasync.errors import DeviceUnavailable, Refused, ResourceExhaustedTransient
 from nnasync.fences import Fence
 from nnasync.hal import Priority
+from nnasync.machine.decisions import decide
 from nnasync.scheduler import NEVER_NS, Estimate, Job, Scheduler
 from nnasync.tracing import Tracer
 from tests.workers.steering import (
@@ -136,9 +139,12 @@ def test_who_had_more_than_another_that_waits_does_not_pass_the_queue() -> None:
         scheduler,
         threading.Lock(),
         Tracer(),
+        decide(None, MS),
         inline_budget_ns=MS,
         stall_budget_ns=MS,
+        servers=1,
         is_full=lambda: False,
+        load=lambda priority: Load(0, [], 0.0, is_company=False),
     )
     mine, other = (scheduler.open_client(queue_limit=1) for _ in range(2))
     known = Estimate()

@@ -21,7 +21,7 @@ from nnasync._core.plans.guarded import Health
 from nnasync._core.plans.staged import StagedPlan, bare
 from nnasync._core.validation import validate_request
 from nnasync._core.workers import Call, Task, Workers, contained
-from nnasync._core.workers.inline import NEXT_TURN, RUN, WORKER, Admission
+from nnasync._core.workers.admission import NEXT_TURN, RUN, WORKER, Admission
 from nnasync.engine.contract import OutputBuffer, Plan
 from nnasync.errors import (
     DeviceError,
@@ -59,9 +59,6 @@ else:
     bursts = deferred("nnasync.burst")
     warmup = deferred("nnasync._core.engine_device.warmup")
     tokens = deferred("nnasync._core.engine_device.tokens")
-
-LAUNCH_INLINE_NS = 50_000
-"""A launch runs on the caller's thread only if that is cheaper than waking another thread."""
 
 
 class EnginePreparedModel:
@@ -176,7 +173,7 @@ class EnginePreparedModel:
             needed_ns = level.estimate.best_ns
             await self._workers.turns.wait(level.priority, needed_ns, config.deadline_ns)
             admission = self._admission(level)
-        if admission is not WORKER and self._gate.try_enter():
+        if admission in (RUN, NEXT_TURN) and self._gate.try_enter():
             result = self._run_inline(request, config, level)
             if result is not None:
                 return result
@@ -188,7 +185,7 @@ class EnginePreparedModel:
         Nothing is said where executions are so short that they do not go there.
         """
         level = self._usual if priority is None else self._level(priority)
-        if self._admission(level) is not WORKER:
+        if self._admission(level) in (RUN, NEXT_TURN):
             return
         self._workers.check_room(level.priority, self.client)
 
@@ -264,7 +261,7 @@ class EnginePreparedModel:
         """Launch and run on this thread if that is cheaper than waking another; otherwise None."""
         level = self._usual if config.priority is None else self._level(config.priority)
         settled = self._settled or self._is_settled(request)
-        if not settled or self._admission(level, LAUNCH_INLINE_NS) is not RUN:
+        if not settled or self._admission(level, self._inline.launch_budget_ns) is not RUN:
             return None
         if not self._gate.try_enter():
             return None

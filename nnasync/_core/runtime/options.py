@@ -19,15 +19,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     cores: how many executions run at once, by default the cores that this process may use, by its
     affinity and by the quota of its container. inline_budget_us: an execution that takes at most
-    this long may run on the thread of the loop (0: never); None takes eight times what a hop to a
-    worker costs on this machine, and 500 until that was measured. stall_budget_us: inline work per
-    turn of the loop. queue_limit: executions that may wait, for a thread or for fences; where so
-    many do, the newest of a lower priority gives its place up. low_os_priority: LOW worker threads
-    get the lowest OS priority, always or "alone", while nothing of higher priority is prepared
-    (beside foreign busy processes such a thread may stall all others of its process, also the
-    loop). low_engine_priority: while something of higher priority is prepared, LOW executions may
-    run on threads of their engine that have the lowest OS priority (which stall nobody; beside
-    foreign busy processes they do not). Neither needs privileges. switch_interval_us: how often the
+    this long may run on the thread of the loop (0: never); None takes twenty times what a hop to a
+    worker costs on this machine, but no more than the stall budget. stall_budget_us: inline work
+    per turn of the loop. An inline LOW execution takes half of the inline budget at most.
+    queue_limit: executions that may wait, for a thread or for fences; where so many do, the newest
+    of a lower priority gives its place up. low_os_priority: LOW worker threads get the lowest OS
+    priority, always or "alone", while nothing of higher priority is prepared (beside foreign busy
+    processes such a thread may stall all others of its process, also the loop).
+    low_engine_priority: while something of higher priority is prepared, LOW executions may run on
+    threads of their engine that have the lowest OS priority (which stall nobody; beside foreign
+    busy processes they do not). Neither needs privileges. switch_interval_us: how often the
     interpreter lock is offered while the runtime is open, in the whole process (0: as it is).
     blas_threads: 1 has each call of BLAS in this process, the application's own with numpy as well,
     run on one thread, from the first network that is compiled for the reference on until the last

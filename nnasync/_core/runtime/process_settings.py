@@ -12,8 +12,7 @@ from nnasync._core.runtime.options import Options
 from nnasync._core.timeslice import PROMPTNESS, set_time_slice
 from nnasync._core.workers import Worker
 from nnasync.hal import Priority
-from nnasync.machine.decisions import decide
-from nnasync.machine.kept import kept_costs
+from nnasync.machine.decisions import Decisions
 
 
 def slice_ns(options: Options) -> int:
@@ -21,11 +20,16 @@ def slice_ns(options: Options) -> int:
     return int(options.time_slice_us * 1000)
 
 
-def inline_budget_ns(options: Options, folder: str) -> int:
+def stall_budget_ns(options: Options) -> int:
+    """How much inline work a turn of the loop may have."""
+    return int(options.stall_budget_us * 1000)
+
+
+def inline_budget_ns(options: Options, machine: Decisions) -> int:
     """How long an execution on the loop's thread may take, by the options or by the machine."""
     if options.inline_budget_us is not None:
         return int(options.inline_budget_us * 1000)
-    return decide(kept_costs(folder), int(options.stall_budget_us * 1000)).inline_budget_ns
+    return machine.inline_budget_ns
 
 
 def settle_in(options: Options, worker: Worker) -> None:

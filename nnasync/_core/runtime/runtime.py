@@ -46,7 +46,13 @@ from nnasync._core.runtime.compile_request import (
 )
 from nnasync._core.runtime.device_list import Devices
 from nnasync._core.runtime.options import Options
-from nnasync._core.runtime.process_settings import SETTINGS, inline_budget_ns, settle_in, slice_ns
+from nnasync._core.runtime.process_settings import (
+    SETTINGS,
+    inline_budget_ns,
+    settle_in,
+    slice_ns,
+    stall_budget_ns,
+)
 from nnasync._core.runtime.sharing import SharedPlans
 from nnasync._core.runtime.shutdown import (
     Leftovers,
@@ -65,6 +71,8 @@ from nnasync.engine import Engine
 from nnasync.errors import BadState, MissedDeadline, ResourceExhausted
 from nnasync.fences import Fence
 from nnasync.hal import ExecutionPreference, Model, Priority
+from nnasync.machine.decisions import decide
+from nnasync.machine.kept import kept_costs
 from nnasync.memory import MemoryStatistics
 from nnasync.memory import statistics as memory_statistics
 from nnasync.tracing import Count, Instrument, Layer, Phase, Tracer, vlog
@@ -174,10 +182,12 @@ class Runtime:
         self._watchdog = Watchdog()
         self._plans = SharedPlans(self._watchdog)
         options = self.options
+        machine = decide(kept_costs(self._folder), stall_budget_ns(options))
         self._workers = Workers(
             cores=options.cores,
-            inline_budget_ns=inline_budget_ns(options, self._folder),
-            stall_budget_ns=int(options.stall_budget_us * 1000),
+            inline_budget_ns=inline_budget_ns(options, machine),
+            stall_budget_ns=stall_budget_ns(options),
+            machine=machine,
             queue_limit=options.queue_limit,
             watchdog=self._watchdog,
             tracer=self.tracer,

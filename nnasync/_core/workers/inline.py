@@ -1,9 +1,9 @@
 """The inline lane: executions on the caller's thread, and the turns of its loop that they take.
 
-What takes longer than the inline budget is better off on a thread of its own, as long as there is a
-core for one. HIGH that finds them all taken by executions goes inline as long as the loop is not
-held up for more than the stall budget: a thread would have to win a core twice, to run and to be
-heard of.
+Which executions those are is told by `admission`, to which this brings what is known: the estimate,
+the turn, the workers. Most are so short that no hop is worth it; for them a few comparisons decide.
+HIGH that finds all cores taken by executions goes inline as long as the loop is not held up for
+more than the stall budget: a thread would have to win a core twice, to run and to be heard of.
 
 Executions of clients of a service run on threads of their bursts that way, beside the workers. They
 count against their client's share and, while they run, against the budget of cores: where no core
@@ -20,13 +20,27 @@ goes before them. Each run counts for its duration and for what the call around 
 from __future__ import annotations
 
 import asyncio
-import enum
 import heapq
+import math
 import threading
 from collections.abc import Callable
 
 from nnasync._core.clock import now_ns
-from nnasync._core.wakeup import yield_now
+from nnasync._core.wakeup import current_task, yield_now
+from nnasync._core.workers.admission import (
+    NEXT_TURN,
+    RETURN,
+    RUN,
+    SPREAD,
+    WORKER,
+    Admission,
+    Company,
+    delay_ns,
+    loop_limit_ns,
+    may_hold_loop,
+    quickest,
+)
+from nnasync._core.workers.running import Load
 from nnasync._core.workers.task import Call, Given, StopFlag, contained, shielded
 from nnasync.errors import (
     GeneralFailure,
@@ -35,6 +49,7 @@ from nnasync.errors import (
     because,
 )
 from nnasync.hal import Priority
+from nnasync.machine.decisions import Decisions
 from nnasync.scheduler import NEVER_NS, Estimate, Scheduler
 from nnasync.tracing import Tracer
 
@@ -43,20 +58,6 @@ _running_loop = asyncio._get_running_loop
 CALL_NS = 8_000
 """The cost of a call for the loop besides the run: copies, checks and bookkeeping in Python."""
 
-TOLERATED_OVERRUNS = 4.0
-"""Inline runs that held the loop up, fading with every run; more than that end the inlining."""
-
-
-class Admission(enum.Enum):
-    """Where an execution runs."""
-
-    RUN = "on this thread, now"
-    NEXT_TURN = "on this thread, in a later turn of its loop"
-    WORKER = "on a worker"
-
-
-RUN, NEXT_TURN, WORKER = Admission
-
 
 class Turn:
     """The current turn of one thread's loop, its inline work, and who waits for the next.
@@ -64,13 +65,15 @@ class Turn:
     Apart from `Turns`, since the attributes of a `threading.local` are slow to read.
     """
 
-    __slots__ = ("budget_ns", "number", "spent_ns", "waiting")
+    __slots__ = ("_first", "budget_ns", "company", "number", "spent_ns", "waiting")
 
     def __init__(self, budget_ns: float) -> None:
         self.number = 0
         self.spent_ns = 0.0
         self.budget_ns = budget_ns
-        self.waiting: list[tuple[int, int]] = []
+        self.waiting: list[tuple[int, int, float]] = []
+        self.company = Company()
+        self._first: object = None
 
     def spend(self, duration_ns: float) -> None:
         """Note an inline run of this turn, the first of which asks for the end of it."""
@@ -101,6 +104,21 @@ class Turn:
             return True
         return len(waiting) > 0 and -waiting[0][0] >= priority
 
+    def ahead(self, priority: Priority) -> tuple[int, float]:
+        """How many of this priority and above wait, and how long their runs take."""
+        needed = [needed_ns for urgency, _, needed_ns in self.waiting if -urgency >= priority]
+        return len(needed), sum(needed)
+
+    def arrive(self, task: object, *, others_run: bool) -> None:
+        """Note a call of a task that is worth a hop, and whether it has company.
+
+        It has while others wait or run on workers, and if another task has run in this turn.
+        """
+        if self.spent_ns <= 0:
+            self._first = task
+        is_second = self._first is not task and task is not None
+        self.company.note(has_others=others_run or is_second or len(self.waiting) > 0)
+
 
 class Turns(threading.local):
     """The turns of each thread's loop; `here` is the current one of this thread's."""
@@ -115,7 +133,7 @@ class Turns(threading.local):
         Raises MissedDeadlinePersistent in the turn in which the deadline passes.
         """
         here, waiting = self.here, self.here.waiting
-        ticket = (-priority, self._tickets)
+        ticket = (-priority, self._tickets, needed_ns)
         self._tickets += 1
         heapq.heappush(waiting, ticket)
         try:
@@ -145,42 +163,68 @@ class InlineLane:
         scheduler: Scheduler,
         lock: threading.Lock,
         tracer: Tracer,
+        machine: Decisions,
         *,
         inline_budget_ns: int,
         stall_budget_ns: int,
+        servers: int,
         is_full: Callable[[], bool],
+        load: Callable[[Priority], Load],
     ) -> None:
-        """`lock` is that of the scheduler; `is_full` is whether all cores are taken."""
+        """`lock` is that of the scheduler; `is_full` is whether all cores are taken.
+
+        `servers` is how many workers may be busy beside the thread of the loop, `load` tells what
+        those have to do that matters to a priority.
+        """
         self.turns = Turns(stall_budget_ns)
         self.runs = self.ns = self.running = 0
         self.closed = False
         self._scheduler = scheduler
+        self._queued = scheduler.totals
         self._lock = lock
         self._tracer = tracer
+        self._machine = machine
+        self.launch_budget_ns = machine.launch_budget_ns
+        """A launch runs on the caller's thread only if it takes less than waking another one."""
         self._inline_budget_ns = inline_budget_ns
         self._stall_budget_ns = stall_budget_ns
-        self._far_ns = 2 * stall_budget_ns
+        # An application that allows more than the stall budget has said what is too long.
+        self._far_ns = max(2 * stall_budget_ns, inline_budget_ns)
+        self._servers = servers
         self._is_full = is_full
+        self._load = load
+        # Shorter executions may hold the loop, whatever their priority and what they did before.
+        least_ns = loop_limit_ns(Priority.LOW, inline_budget_ns)
+        self._spread_from_ns = float(machine.spread_from_ns) if servers else math.inf
+        self._short_ns = min(RETURN * least_ns, self._spread_from_ns)
+        self._calm_ns = RETURN * self._far_ns
 
     def admission(
         self, priority: Priority, estimate: Estimate, budget_ns: float, client: int = 0
     ) -> Admission:
         """Where an execution runs; on this thread only if it takes `budget_ns` at most."""
-        best_ns = estimate.best_ns
-        if not (
-            estimate.samples > 0
+        best_ns, here, queued = estimate.best_ns, self.turns.here, self._queued
+        if (
+            best_ns < self._short_ns
+            and estimate.high_ns < self._calm_ns
             and best_ns <= budget_ns
-            and (best_ns <= self._inline_budget_ns or self._is_urgent(priority, best_ns))
-            and estimate.overruns < TOLERATED_OVERRUNS
-            and not self.closed
-            and not self._scheduler.waits_above(priority, client)
-            and (client == 0 or self._is_turn_of(client))
+            and here.spent_ns + best_ns <= here.budget_ns
+            and not (queued[1] or queued[2] or here.waiting or self.closed or client)
+        ):
+            return RUN
+        if (
+            not estimate.samples
+            or best_ns > budget_ns
+            or self.closed
+            or self._scheduler.waits_above(priority, client)
+            or (client and not self._is_turn_of(client))
+            or not self._may_hold_loop(priority, estimate)
         ):
             return WORKER
-        here = self.turns.here
-        # Most fit into a turn in which nobody waits; the question costs a call of Python.
-        is_open = not here.waiting and here.spent_ns + best_ns <= here.budget_ns
-        return NEXT_TURN if not is_open and here.must_wait(priority, best_ns) else RUN
+        has_room = not here.must_wait(priority, best_ns)
+        if best_ns < self._spread_from_ns or client:
+            return RUN if has_room else NEXT_TURN
+        return self._quickest(priority, estimate, here, has_room=has_room)
 
     def run(
         self,
@@ -225,10 +269,7 @@ class InlineLane:
         self.turns.here.spend(duration_ns)
         self.runs += 1
         self.ns += duration_ns
-        if duration_ns > self._far_ns:
-            estimate.overran(duration_ns)
-        else:
-            estimate.observe(duration_ns)
+        estimate.observe(duration_ns)
         for hook in self._tracer.inline_run:
             hook(name, started_ns, ended_ns)
         if ended_ns > deadline_ns:
@@ -251,14 +292,48 @@ class InlineLane:
 
         return forget
 
-    def _is_urgent(self, priority: Priority, needed_ns: float) -> bool:
-        """Whether it is better off inline though it takes longer than the inline budget."""
-        return (
+    def _may_hold_loop(self, priority: Priority, estimate: Estimate) -> bool:
+        """Whether an execution may run on the thread of the loop, be it now or later.
+
+        HIGH that finds all cores taken may, up to the stall budget.
+        """
+        best_ns, high_ns = estimate.best_ns, estimate.high_ns
+        limit_ns = loop_limit_ns(priority, self._inline_budget_ns)
+        estimate.holds_loop = may_hold_loop(
+            best_ns, high_ns, limit_ns, self._far_ns, did=estimate.holds_loop
+        )
+        return estimate.holds_loop or (
             priority is Priority.HIGH
             and self._inline_budget_ns > 0
-            and needed_ns <= self._stall_budget_ns
+            and best_ns <= self._stall_budget_ns
+            and high_ns <= self._far_ns
             and self._is_full()
         )
+
+    def _quickest(
+        self, priority: Priority, estimate: Estimate, here: Turn, *, has_room: bool
+    ) -> Admission:
+        """Where an execution that may hold the loop, and is worth a hop, ends soonest."""
+        load = self._load(priority)
+        here.arrive(current_task(), others_run=load.is_company)
+        waiting, ahead_ns = here.ahead(priority)
+        admission = quickest(
+            self._machine,
+            run_ns=estimate.best_ns,
+            worker_run_ns=max(estimate.worker_ns, estimate.best_ns),
+            # What others have run on workers is heard of when the loop turns.
+            has_room=has_room and not (load.is_company and here.spent_ns > 0),
+            waiting=waiting,
+            ahead_ns=ahead_ns,
+            delays_ns=delay_ns(estimate.best_ns, load.left_ns),
+            expects_company=here.company.is_usual,
+            free_workers=self._servers - load.busy,
+            backlog_ns=load.backlog_ns,
+            servers=self._servers,
+        )
+        if admission is not SPREAD:
+            estimate.try_worker_again()
+        return admission
 
     def _is_turn_of(self, client: int) -> bool:
         with self._lock:

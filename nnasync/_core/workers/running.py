@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from nnasync._core.workers.task import GO, Task
 from nnasync._core.workers.worker_thread import Worker
 from nnasync.errors import ResourceExhaustedTransient, because
 from nnasync.hal import Priority
+from nnasync.scheduler import Scheduler
 
 MOST_HANGING = 16
 """Executions of one prepared model that may hang on their threads before more are refused."""
+
+
+class Load(NamedTuple):
+    """What workers have to do of one priority and above.
+
+    `busy` of them have such executions, which still take `left_ns` where they run; `backlog_ns` is
+    what they and those that are queued take in all. It is company where some of it might as well
+    run on the thread of a loop.
+    """
+
+    busy: int
+    left_ns: list[float]
+    backlog_ns: float
+    is_company: bool
 
 
 class Running:
@@ -37,6 +53,10 @@ class Running:
         """The executions with their threads."""
         return list(self._workers.items())
 
+    def held(self) -> list[Task]:
+        """The executions whose threads are not lost."""
+        return [task for task, worker in self._workers.items() if not worker.lost]
+
     def begin(self, task: Task, worker: Worker) -> None:
         """Note that a thread runs an execution."""
         self._workers[task] = worker
@@ -60,6 +80,15 @@ class Running:
         self.lost += 1
         self.busy -= 1
         return True
+
+    def load(self, priority: Priority, scheduler: Scheduler, now: int) -> Load:
+        """What the threads have to do of a priority and above, running and queued."""
+        mine = [task for task in self.held() if task.priority >= priority]
+        left_ns = [max(0.0, (task.started_ns or now) + task.estimate.ns - now) for task in mine]
+        queued = sum(scheduler.totals[priority:])
+        is_company = queued > 0 or any(task.estimate.holds_loop for task in mine)
+        backlog_ns = scheduler.backlog_ns(priority) + sum(left_ns)
+        return Load(len(mine) + queued, left_ns, backlog_ns, is_company)
 
     def check_hanging(self, task: Task) -> None:
         """Raise ResourceExhaustedTransient where the device holds too many threads already."""

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nnasync import tracing
-from nnasync._core.clock import Alarm, Watchdog, now_ns
+from nnasync._core.clock import EarliestAlarm, Watchdog, now_ns
 from nnasync._core.endings import close_at_exit, joined_at_exit, renewed_in_child
+from nnasync._core.workers.admission import Company
 from nnasync._core.workers.demotion import Demotion, LowOsPriority
 from nnasync._core.workers.helper_threads import HelperThreads
 from nnasync._core.workers.inline import InlineLane
 from nnasync._core.workers.refusals import closed, missed, no_thread, unwatched
-from nnasync._core.workers.running import Running
+from nnasync._core.workers.running import Load, Running
 from nnasync._core.workers.task import ABORT, GO, YIELD, Task, contained
 from nnasync._core.workers.worker_thread import ThreadStarter, Worker, WorkersStatistics
 from nnasync.errors import (
@@ -28,6 +29,7 @@ from nnasync.errors import (
 )
 from nnasync.fences import Fence
 from nnasync.hal import Priority
+from nnasync.machine.decisions import Decisions, decide
 from nnasync.scheduler import AGING_NS, NEVER_NS, Job, Scheduler, displaced
 from nnasync.tracing import Tracer, vlog
 from nnasync.tracing.spans import belongs_to, leaves
@@ -57,8 +59,12 @@ class Workers:
         low_os_priority: LowOsPriority = False,
         low_engine_priority: bool = True,
         aging_ns: int = AGING_NS,
+        machine: Decisions | None = None,
     ) -> None:
-        """`on_start` is called on each new thread, and lowers its OS priority if it gives way."""
+        """`machine` is what follows from its costs.
+
+        `on_start` is called on each new thread, and lowers its OS priority if it gives way.
+        """
         self.cores = cores
         self.queue_limit = queue_limit
         self.watchdog = watchdog
@@ -79,17 +85,20 @@ class Workers:
             self._scheduler,
             self._lock,
             tracer,
+            machine or decide(None, stall_budget_ns),
             inline_budget_ns=inline_budget_ns,
             stall_budget_ns=stall_budget_ns,
+            servers=cores - 1,
             is_full=lambda: self._running.busy + inline.running >= cores,
+            load=self._load,
         )
-        self.inline = inline
-        self.turns = inline.turns
+        self.inline, self.turns = inline, inline.turns
         self.helper_threads = HelperThreads(watchdog, tracer)
         belongs_to(tracer)  # Inline runs are on the thread of the loop.
         self._closed = False
-        self._aging: Alarm | None = None
+        self._aging = EarliestAlarm(watchdog, self._age)
         self._hot = 0
+        self._company = Company()
         close_at_exit(self)
         self._worker_runs = self._worker_ns = self._preemptions = 0
         if vlog.is_on("execution") or vlog.is_on("manager"):
@@ -97,9 +106,15 @@ class Workers:
 
     @property
     def is_busy(self) -> bool:
-        """Whether executions other than that of the calling thread run or are queued."""
+        """Whether executions other than that of the calling thread run or wait, now or usually.
+
+        To be asked when an execution begins, since each time counts for what is usual.
+        """
         mine = threading.get_ident() in self._by_thread
-        return self._running.busy > mine or self._scheduler.queued(_ALL) > 0
+        waits = self.turns.here.waiting or any(self._scheduler.totals)
+        has_others = self._running.busy > mine or bool(waits)
+        self._company.note(has_others=has_others)
+        return has_others or self._company.is_usual
 
     @property
     def is_at_rest(self) -> bool:
@@ -130,16 +145,11 @@ class Workers:
 
     # -- the queue
 
-    def has_room(self, priority: Priority, client: int = 0) -> bool:
-        """Whether one more execution would find a place to wait, perhaps that of another one.
+    def check_room(self, priority: Priority, client: int = 0) -> None:
+        """Raise ResourceExhaustedTransient where one more execution would find no place to wait.
 
         Cheap, from any thread, and true for that moment only.
         """
-        with self._lock:
-            return self._scheduler.has_room(priority, client)
-
-    def check_room(self, priority: Priority, client: int = 0) -> None:
-        """Raise ResourceExhaustedTransient where `has_room` is false."""
         with self._lock:
             self._scheduler.check_room(priority, client)
 
@@ -306,9 +316,7 @@ class Workers:
         for task in live:
             self.settle(task, closed("the runtime was closed while this was in flight"))
         with self._lock:
-            if self._aging is not None:
-                self._aging.disarm()
-                self._aging = None
+            self._aging.disarm()
             if self._thread_starter is not None:
                 self._thread_starter.close()
             idle = self._idle[_REGULAR] + self._idle[_LOW]
@@ -326,6 +334,10 @@ class Workers:
                 worker.thread.join(max(0.0, (end_ns - now_ns()) / 1e9))
         self.helper_threads.join(max(0.0, (end_ns - now_ns()) / 1e9))
         return sum(w.thread is not None and w.thread.is_alive() for w in self._workers)
+
+    def _load(self, priority: Priority) -> Load:
+        with self._lock:
+            return self._running.load(priority, self._scheduler, now_ns())
 
     # -- choosing threads; the lock is held
 
@@ -409,10 +421,8 @@ class Workers:
 
     def _low_is_due(self) -> bool:
         """Whether LOW may overdraw the budget for its age: one execution at a time."""
-        lows = (each for each, worker in self._running.pairs() if not worker.lost)
-        return self._scheduler.due_ns(Priority.LOW) <= now_ns() and not any(
-            each.priority is Priority.LOW for each in lows
-        )
+        is_due = self._scheduler.due_ns(Priority.LOW) <= now_ns()
+        return is_due and not any(each.priority is Priority.LOW for each in self._running.held())
 
     def _watch_age(self) -> None:
         """Have an alarm armed for when LOW is due, or when running work loses its shield."""
@@ -422,22 +432,14 @@ class Workers:
             max(self._scheduler.due_ns(Priority.LOW), now + _LOOK_AGAIN_NS),
             min((shield for shield in shields if shield > now), default=NEVER_NS),
         )
-        if self._closed or at_ns >= NEVER_NS:
-            return
-        if self._aging is not None and self._aging.at_ns <= at_ns:
-            return
-        if self._aging is not None:
-            self._aging.disarm()
-            self._aging = None
-        # Without an alarm LOW waits for a core, as it would without aging.
-        with contextlib.suppress(BadState, RuntimeError):
-            self._aging = self.watchdog.arm(at_ns, self._age)
+        if not self._closed:
+            self._aging.arm(at_ns)
 
     def _age(self) -> None:
         """Callback of the alarm; takes the lock."""
         low = None
         with self._lock:
-            self._aging = None
+            self._aging.rang()
             if self._closed:
                 return
             if self._scheduler.queued(_REGULAR[:1]):
@@ -558,7 +560,7 @@ class Workers:
         if task.alarm is not None:
             task.alarm.disarm()
         if finished:
-            task.estimate.observe(task.active_ns)
+            task.estimate.observe_on_worker(task.active_ns)
             if ended_ns >= task.deadline_ns:
                 self._expire(task)
             elif task.fence.signal():

@@ -1,0 +1,125 @@
+"""Where an execution runs: on the thread of its loop, now or in a later turn, or on a worker.
+
+The decision is by the expected end, as far as the loop allows. Three things may be done with a
+call: run it here at once, which ends after its run and keeps everything else on this thread
+waiting for so long; put it off to a later turn of the loop, which ends after those that wait here
+already; or hand it to a worker, which ends after a hop, after what the workers have before it, and
+after a run that may be slower there, since caches are cold and cores are shared.
+
+*The loop first.* Work that cannot be stopped may hold the loop up for the stall budget at most, so
+an execution that usually takes longer, or that does so once in ten times, goes to a worker whatever
+else speaks against that. LOW, for which nobody is in a hurry, may hold it for half as long. What
+has left the loop comes back only when it has become a fifth quicker than the limit, so that an
+estimate that moves around the limit does not move the execution to and fro.
+
+*Company.* A call that comes alone runs here: nothing ends it sooner. Where other calls usually come
+while one is under way, the first of them goes to a worker and the next one runs here, and both end
+sooner. Whether others usually come is a smoothed count with two limits, not the sight of a moment.
+A call that runs here while workers are about to end theirs keeps the loop from hearing of that;
+such delays count as if they were its own.
+
+*One core.* Where only one execution can run at once, a worker would take the core from the loop's
+thread; nothing is spread there.
+
+Everything here is pure: what the machine costs, what waits and what was learnt are arguments.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from nnasync.hal import Priority
+from nnasync.machine.decisions import Decisions
+
+RETURN = 0.8
+"""What has left the thread of the loop comes back below this share of the limits."""
+
+_SOONER = 0.875
+_SMOOTHING = 1 / 8
+_COMES, _GOES = 0.4, 0.2
+
+
+class Admission(enum.Enum):
+    """Where an execution runs."""
+
+    RUN = "on this thread, now"
+    NEXT_TURN = "on this thread, in a later turn of its loop"
+    SPREAD = "on a worker, since it ends sooner there"
+    WORKER = "on a worker, since this thread must not run it"
+
+
+RUN, NEXT_TURN, SPREAD, WORKER = Admission
+
+
+class Company:
+    """Whether calls that are worth a hop usually come beside others; smoothed."""
+
+    __slots__ = ("_share", "is_usual")
+
+    def __init__(self) -> None:
+        self._share = 0.0
+        self.is_usual = False
+
+    def note(self, *, has_others: bool) -> None:
+        """Take in whether a call found others under way on its arrival."""
+        self._share += (has_others - self._share) * _SMOOTHING
+        self.is_usual = self._share > (_GOES if self.is_usual else _COMES)
+
+
+def loop_limit_ns(priority: Priority, budget_ns: float) -> float:
+    """How long an execution of a priority may usually take on the thread of the loop."""
+    return budget_ns / 2 if priority is Priority.LOW else budget_ns
+
+
+def may_hold_loop(
+    low_ns: float, high_ns: float, limit_ns: float, far_ns: float, *, did: bool
+) -> bool:
+    """Whether an execution of this length may run on the thread of the loop at all.
+
+    `low_ns` and `high_ns` are quantiles of its length; `far_ns` limits the high one, `limit_ns` the
+    low one. `did` is whether it was allowed so far.
+    """
+    share = 1.0 if did else RETURN
+    return low_ns <= limit_ns * share and high_ns <= far_ns * share
+
+
+def delay_ns(run_ns: float, left_ns: Sequence[float]) -> float:
+    """How much later others are heard of if an execution runs here, by what they have left."""
+    return sum(run_ns - each for each in left_ns if each < run_ns)
+
+
+def quickest(
+    machine: Decisions,
+    *,
+    run_ns: float,
+    worker_run_ns: float,
+    has_room: bool,
+    waiting: int,
+    ahead_ns: float,
+    delays_ns: float,
+    expects_company: bool,
+    free_workers: int,
+    backlog_ns: float,
+    servers: int,
+) -> Admission:
+    """Where an execution that may hold the loop ends soonest: RUN, NEXT_TURN or SPREAD.
+
+    `run_ns` is what it takes here, `worker_run_ns` on a worker. Here it has room in this turn, or
+    comes after `waiting` others that take `ahead_ns`, and makes others `delays_ns` later in all.
+    `servers` is how many workers may be busy beside this thread, `free_workers` how many of them
+    are not; the others have `backlog_ns` to do before it.
+    """
+    if servers < 1:
+        return RUN if has_room else NEXT_TURN
+    hop_ns = machine.cold_hop_ns if free_workers == servers else machine.hop_ns
+    wait_ns = 0.0 if free_workers > 0 else backlog_ns / servers
+    there_ns = hop_ns + wait_ns + worker_run_ns
+    here_ns = run_ns + delays_ns
+    if not has_room:
+        here_ns += (waiting + 1) * machine.turn_ns + ahead_ns
+    elif expects_company and free_workers == servers:
+        here_ns += run_ns  # The next call is about to come, and would end after two runs.
+    if there_ns < _SOONER * here_ns:
+        return SPREAD
+    return RUN if has_room else NEXT_TURN
