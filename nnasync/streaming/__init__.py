@@ -28,6 +28,13 @@ from nnasync.streaming.network import (
     network,
 )
 from nnasync.streaming.opening import open_audio, open_video
+from nnasync.streaming.sinks import (
+    FileSink,
+    PictureServer,
+    audio_recorder,
+    results_file,
+    video_recorder,
+)
 from nnasync.streaming.sources import (
     LiveSource,
     RecordedSource,
@@ -45,6 +52,7 @@ __all__ = [
     "StageCall",
     "Entry",
     "ErrorPolicy",
+    "FileSink",
     "Graph",
     "GraphAccount",
     "Histogram",
@@ -60,6 +68,7 @@ __all__ = [
     "Outcome",
     "OutputNode",
     "Pace",
+    "PictureServer",
     "Policy",
     "RecordedSource",
     "Result",
@@ -67,11 +76,14 @@ __all__ = [
     "Stream",
     "StreamStatistics",
     "audio_file",
+    "audio_recorder",
     "camera",
     "microphone",
     "network",
     "open_audio",
     "open_video",
+    "results_file",
     "synthetic",
     "video_file",
+    "video_recorder",
 ]

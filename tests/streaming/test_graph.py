@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -342,3 +343,32 @@ async def test_a_source_of_something_else_is_refused() -> None:
     graph.source(numbers(), name="numbers")
     with pytest.raises(InvalidArgument, match="numbers gives int"):
         await graph.run()
+
+
+async def test_an_output_is_a_source_of_another_graph() -> None:
+    first, second, seen = Graph(), Graph(), Collected()
+    output = first.source(items(range(5)), policy=Policy.BLOCK).map(lambda x: -x).output()
+    second.source(output, policy=Policy.BLOCK).sink(seen)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first.run)
+        tasks.start_soon(second.run)
+    assert seen.data == [0, -1, -2, -3, -4]
+    check(first)
+    check(second)
+
+
+async def test_an_output_ends_with_its_graph() -> None:
+    """Also when the graph was cancelled: who waits for items hears of it."""
+
+    async def endless() -> AsyncIterator[Item]:
+        yield Item(0, 0, "only")
+        await anyio.sleep_forever()
+
+    first, second, seen = Graph(), Graph(), Collected()
+    second.source(first.source(endless()).output()).sink(seen)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(second.run)
+        async with first:
+            await rigs.until(lambda: seen.data == ["only"])
+    check(first)
+    check(second)

@@ -252,6 +252,13 @@ class Queued(Node):
             self.room.notify()
         await super().finish()
 
+    def close(self) -> None:
+        """Settle what is pending as cancelled; who waits for items hears that none will come."""
+        super().close()
+        self.queue.clear()
+        self.has_ended = True
+        self.came.notify()
+
     async def next(self) -> tuple[Entry, Item] | None:
         """The next item; None when there will be none."""
         while not self.queue:
@@ -298,10 +305,24 @@ class CallNode(Queued):
 
     async def run(self) -> None:
         """Answer items, several at a time, until there are no more."""
-        async with anyio.create_task_group() as tasks:
-            for _ in range(self._concurrency):
-                tasks.start_soon(self._work)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(self._concurrency):
+                    tasks.start_soon(self._work)
+        finally:
+            if self._whole:
+                await self._close_sink()
         await self.finish()
+
+    async def _close_sink(self) -> None:
+        """Have a sink finish what it writes, whatever ended the graph."""
+        close = getattr(self._call, "aclose", None)
+        if close is not None:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await close()
+            except Exception as error:
+                await self.fail(None, None, error)
 
     async def _work(self) -> None:
         while (found := await self.next()) is not None:

@@ -47,3 +47,21 @@ class Pictures:
         array = np.ascontiguousarray(rows[:, : width * channels]).reshape(shape)
         # Where the format was right already, nothing was converted: the memory is the decoder's.
         return array.copy() if scaled is frame else array
+
+
+def check_picture(picture: Any) -> None:
+    """Raise InvalidArgument for what is no uint8 array [height, width] or [height, width, 3]."""
+    is_array = isinstance(picture, np.ndarray) and picture.dtype == np.uint8
+    if not is_array or picture.ndim not in (2, 3) or picture.shape[2:] not in ((), (3,)):
+        found = getattr(picture, "dtype", type(picture).__name__)
+        raise InvalidArgument(
+            "a picture is a uint8 array [height, width] or [height, width, 3], not "
+            f"{found} {list(getattr(picture, 'shape', ()))}"
+        )
+
+
+def frame_of(picture: Any) -> Any:
+    """The frame of PyAV with a picture; raises InvalidArgument for what is none."""
+    check_picture(picture)
+    pixels = "gray" if picture.ndim == 2 else "rgb24"
+    return import_av().VideoFrame.from_ndarray(np.ascontiguousarray(picture), format=pixels)

@@ -12,7 +12,7 @@ from nnasync._core.wakeup import Wakeup
 from nnasync.errors import BadState, InvalidArgument
 from nnasync.streaming.item import Item
 from nnasync.streaming.sources.mailbox import Mailbox
-from nnasync.streaming.sources.media import import_av
+from nnasync.streaming.sources.pictures import frame_of
 
 _CLOCK_HZ = 90_000
 
@@ -33,14 +33,11 @@ def import_aiortc() -> Any:
 def outgoing_track(pictures: Mailbox[Item]) -> Any:
     """A track of aiortc that sends what is put into `pictures`: arrays, gray or RGB."""
     aiortc = import_aiortc()
-    av = import_av()
 
     base: Any = aiortc.MediaStreamTrack
 
-    def frame_of(item: Item) -> Any:
-        pixels = "gray" if item.data.ndim == 2 else "rgb24"
-        frame = av.VideoFrame.from_ndarray(item.data, format=pixels)
-        frame = frame.reformat(format="yuv420p")
+    def encodable(item: Item) -> Any:
+        frame = frame_of(item.data).reformat(format="yuv420p")
         frame.pts = math.floor(item.captured_ns * _CLOCK_HZ / 1e9)
         frame.time_base = Fraction(1, _CLOCK_HZ)
         return frame
@@ -54,6 +51,6 @@ def outgoing_track(pictures: Mailbox[Item]) -> Any:
             except StopAsyncIteration:
                 self.stop()
                 raise aiortc.mediastreams.MediaStreamError from None
-            return await anyio.to_thread.run_sync(frame_of, item)
+            return await anyio.to_thread.run_sync(encodable, item)
 
     return OutgoingTrack()

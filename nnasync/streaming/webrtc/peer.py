@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import anyio
 import anyio.abc
-import numpy as np
 
 from nnasync.errors import BadState, DeviceUnavailable, InvalidArgument, NNError
 from nnasync.hal import Struct
@@ -21,7 +20,7 @@ from nnasync.streaming.account import Outcome
 from nnasync.streaming.item import Item
 from nnasync.streaming.sources.hops import Hops
 from nnasync.streaming.sources.mailbox import Mailbox
-from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size
+from nnasync.streaming.sources.pictures import Pictures, PixelFormat, Size, check_picture
 from nnasync.streaming.sources.source import LiveSource
 from nnasync.streaming.webrtc.aiortc_package import import_aiortc, outgoing_track
 from nnasync.streaming.webrtc.tracks import FramesOf, HopsOf, IncomingTrack
@@ -178,13 +177,7 @@ class Peer:
         """
         if self._pictures is None:
             raise BadState("this peer is shown nothing: accept(offer, shows=True)")
-        data = item.data
-        is_picture = isinstance(data, np.ndarray) and data.dtype == "uint8" and data.ndim in (2, 3)
-        if not is_picture or data.shape[2:] not in ((), (3,)):
-            raise InvalidArgument(
-                "a picture is a uint8 array [height, width] or [height, width, 3], not "
-                f"{getattr(data, 'dtype', type(data).__name__)} {list(getattr(data, 'shape', ()))}"
-            )
+        check_picture(item.data)
         self._pictures.put(item)
 
     def send(self, message: str | bytes) -> bool:

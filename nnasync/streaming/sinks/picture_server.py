@@ -1,0 +1,130 @@
+"""The newest picture of a stream for browsers: JPEG after JPEG in one answer of HTTP.
+
+Each picture is encoded once, and only while somebody looks. A viewer that reads slowly misses
+pictures; it delays nobody, and nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from fractions import Fraction
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from nnasync.errors import InvalidArgument
+from nnasync.streaming.graph.node import Signal
+from nnasync.streaming.item import Item
+from nnasync.streaming.sources.media import import_av
+from nnasync.streaming.sources.pictures import frame_of
+
+_BOUNDARY = b"next"
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+
+
+class PictureServer:
+    """A sink for pictures whose `app` shows them; mount it in any server of ASGI.
+
+        pictures = PictureServer()
+        stream.sink(pictures)
+        Starlette(routes=[Mount("/pictures", pictures.app)])
+
+    Items are uint8 arrays [height, width] or [height, width, 3] (RGB); `draw` makes such a picture
+    of others, on a thread. At most `viewers` are shown it at a time, others are answered 503.
+    `quality` is FFmpeg's, from 2 (best) to 31. Raises InvalidArgument for numbers out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        draw: Callable[[Item], Any] | None = None,
+        viewers: int = 16,
+        quality: int = 5,
+    ) -> None:
+        if viewers < 1 or not 2 <= quality <= 31:
+            raise InvalidArgument(
+                f"viewers is {viewers} and quality {quality}: 1 at least, and 2 to 31"
+            )
+        self.name = "pictures"
+        self.viewing = 0
+        """How many look at it now."""
+        self.refused = 0
+        """How many were one too many."""
+        self._draw = draw
+        self._viewers = viewers
+        self._quality = quality
+        self._jpeg = b""
+        self._number = 0
+        self._is_over = False
+        self._came = Signal()
+
+    async def __call__(self, item: Item) -> None:
+        """Show a picture; raises InvalidArgument for what is none."""
+        if not self.viewing:
+            return
+        self._jpeg = await anyio.to_thread.run_sync(self._encoded, item)
+        self._number += 1
+        self._came.notify()
+
+    async def aclose(self) -> None:
+        """End the answers to all viewers."""
+        self._is_over = True
+        self._came.notify()
+
+    async def app(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        """The application: an answer without an end to each GET."""
+        if scope["type"] != "http":
+            return
+        if scope["method"] not in ("GET", "HEAD"):
+            await _answer(send, 405, b"only GET is answered")
+        elif self.viewing >= self._viewers:
+            self.refused += 1
+            await _answer(send, 503, b"too many look at this")
+        else:
+            self.viewing += 1
+            try:
+                await self._show(receive, send)
+            finally:
+                self.viewing -= 1
+
+    async def _show(self, receive: _Receive, send: _Send) -> None:
+        kind = b"multipart/x-mixed-replace; boundary=" + _BOUNDARY
+        headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._until_left, receive, tasks.cancel_scope)
+            shown = self._number
+            while not self._is_over:
+                if shown == self._number:
+                    await self._came.wait()
+                    continue
+                shown, jpeg = self._number, self._jpeg
+                head = b"--%s\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n"
+                body = head % (_BOUNDARY, len(jpeg)) + jpeg + b"\r\n"
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body", "body": b"--%s--\r\n" % _BOUNDARY})
+            tasks.cancel_scope.cancel()
+
+    async def _until_left(self, receive: _Receive, scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    def _encoded(self, item: Item) -> bytes:
+        av = import_av()
+        frame = frame_of(item.data if self._draw is None else self._draw(item))
+        codec = av.CodecContext.create("mjpeg", "w")
+        codec.width, codec.height, codec.pix_fmt = frame.width, frame.height, "yuvj420p"
+        codec.time_base = Fraction(1, 30)
+        codec.options = {"qmin": str(self._quality), "qmax": str(self._quality)}
+        frame = frame.reformat(format="yuvj420p")
+        return b"".join(bytes(packet) for packet in [*codec.encode(frame), *codec.encode(None)])
+
+
+async def _answer(send: _Send, status: int, text: bytes) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

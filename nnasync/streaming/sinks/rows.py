@@ -1,0 +1,190 @@
+"""Results as rows of a file: JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nnasync.errors import InvalidArgument
+from nnasync.streaming.item import Item
+from nnasync.streaming.sinks.file_sink import FileSink, Writer
+
+Row = Mapping[str, Any]
+
+_ROWS_A_GROUP = 4096
+
+
+def results_file(
+    path: str | os.PathLike[str], *, row: Callable[[Item], Row] | None = None
+) -> FileSink:
+    """A sink that writes a row for each item, in the format that the suffix names.
+
+    `row` gives the columns of an item; without it they are its index, captured_ns, media_ns, epoch
+    and data. Arrays become lists.
+
+    * .jsonl: an object a line; rows may have any columns.
+    * .csv: the columns of the first row are the header, and those of all others. What is no number
+      and no text is written as JSON.
+    * .parquet: as .csv, with types, in groups of 4,096 rows (extra `parquet`). It can be read once
+      it is closed.
+
+    Raises InvalidArgument for another suffix, or where pyarrow is missing.
+    """
+    suffix = Path(path).suffix.lower()
+    begin = _FORMATS.get(suffix)
+    if begin is None:
+        raise InvalidArgument(f"{os.fspath(path)} is none of {', '.join(_FORMATS)}")
+    if suffix == ".parquet":
+        _import_pyarrow()
+    return FileSink(path, lambda name, _: begin(name, row or _plain_row))
+
+
+def _plain_row(item: Item) -> Row:
+    return {
+        "index": item.index,
+        "captured_ns": item.captured_ns,
+        "media_ns": item.media_ns,
+        "epoch": item.epoch,
+        "data": item.data,
+    }
+
+
+def _builtin(value: Any) -> Any:
+    """What a result is made of, for encoders that know Python's own types only."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if hasattr(type(value), "__struct_fields__"):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    raise InvalidArgument(f"a {type(value).__name__} cannot be written: give `row`")
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=_builtin)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"the row cannot be written: {error}") from error
+
+
+class _JsonLines:
+    def __init__(self, path: str, row: Callable[[Item], Row]) -> None:
+        self._row = row
+        self._file = open(path, "wb")  # noqa: SIM115  # `close` closes it.
+
+    def write(self, item: Item) -> None:
+        self._file.write(_encoded(self._row(item)) + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Table:
+    """Rows that have the columns of the first."""
+
+    def __init__(self, row: Callable[[Item], Row]) -> None:
+        self._row = row
+        self.columns: tuple[str, ...] = ()
+
+    def values(self, item: Item) -> list[Any]:
+        """The values of a row in the order of the columns."""
+        row = self._row(item)
+        self.columns = self.columns or tuple(row)
+        if set(row) != set(self.columns):
+            raise InvalidArgument(
+                f"item {item.index} has the columns {', '.join(row)}, "
+                f"the first one had {', '.join(self.columns)}"
+            )
+        return [row[name] for name in self.columns]
+
+
+class _Csv:
+    def __init__(self, path: str, row: Callable[[Item], Row]) -> None:
+        self._table = _Table(row)
+        self._file = open(path, "w", newline="", encoding="utf-8")  # noqa: SIM115  # `close` closes it.
+        self._rows = csv.writer(self._file)
+        self._has_header = False
+
+    def write(self, item: Item) -> None:
+        values = [_cell(value) for value in self._table.values(item)]
+        if not self._has_header:
+            self._rows.writerow(self._table.columns)
+            self._has_header = True
+        self._rows.writerow(values)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return _encoded(value).decode()
+
+
+class _Parquet:
+    def __init__(self, path: str, row: Callable[[Item], Row]) -> None:
+        self._pyarrow = _import_pyarrow()
+        self._path = path
+        self._table = _Table(row)
+        self._rows: list[list[Any]] = []
+        self._writer: Any = None
+
+    def write(self, item: Item) -> None:
+        self._rows.append([_plain(value) for value in self._table.values(item)])
+        if len(self._rows) == _ROWS_A_GROUP:
+            self._write_group()
+
+    def close(self) -> None:
+        try:
+            self._write_group()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+    def _write_group(self) -> None:
+        pyarrow, rows = self._pyarrow, self._rows
+        self._rows = []
+        if not rows:
+            return
+        columns = dict(zip(self._table.columns, zip(*rows, strict=True), strict=True))
+        schema = None if self._writer is None else self._writer.schema
+        try:
+            table = pyarrow.table({k: list(v) for k, v in columns.items()}, schema=schema)
+            if self._writer is None:
+                self._writer = pyarrow.parquet.ParquetWriter(self._path, table.schema)
+            self._writer.write_table(table)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise InvalidArgument(f"rows of {self._path} are of other types: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    return msgspec.json.decode(_encoded(value))
+
+
+def _import_pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InvalidArgument(
+            "writing Parquet needs pyarrow: python -m pip install 'nnasync[parquet]'"
+        ) from error
+    return pyarrow
+
+
+_FORMATS: dict[str, Callable[[str, Callable[[Item], Row]], Writer]] = {
+    ".jsonl": _JsonLines,
+    ".csv": _Csv,
+    ".parquet": _Parquet,
+}

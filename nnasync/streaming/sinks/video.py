@@ -1,0 +1,104 @@
+"""A recording of pictures, with what is drawn on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from nnasync.errors import InvalidArgument
+from nnasync.hal import Array
+from nnasync.streaming.item import Item
+from nnasync.streaming.sinks.file_sink import FileSink
+from nnasync.streaming.sources.media import import_av
+from nnasync.streaming.sources.pictures import frame_of
+
+_TICKS_HZ = 90_000
+_GROUP = 30
+
+
+def video_recorder(
+    path: str | os.PathLike[str],
+    *,
+    draw: Callable[[Item], Array] | None = None,
+    codec: str = "libx264",
+    options: dict[str, str] | None = None,
+) -> FileSink:
+    """A sink that writes a video file (.mp4, .mkv ...) with the items' times of capture.
+
+    Items are uint8 arrays [height, width] or [height, width, 3] (RGB); where they are not, `draw`
+    makes such a picture of an item, for example with boxes. It is called on a thread. Pictures of
+    another size than the first are scaled to it. `codec` and its `options` are FFmpeg's.
+    """
+    picture = draw or _data_of
+    return FileSink(path, lambda name, item: _Video(name, item, picture, codec, options))
+
+
+def _data_of(item: Item) -> Array:
+    data: Array = item.data
+    return data
+
+
+class _Video:
+    def __init__(
+        self,
+        path: str,
+        first: Item,
+        picture: Callable[[Item], Array],
+        codec: str,
+        options: dict[str, str] | None,
+    ) -> None:
+        av = import_av()
+        frame = frame_of(picture(first))
+        self._picture = picture
+        self._start_ns = first.captured_ns
+        self._last_pts = -1
+        try:
+            self._container = av.open(path, "w")
+        except (av.FFmpegError, ValueError) as error:
+            raise _unwritable(path, error) from error
+        try:
+            stream = self._container.add_stream(codec, rate=30, options=options or _options(codec))
+        except (av.FFmpegError, ValueError) as error:
+            self._container.close()
+            raise _unwritable(path, error) from error
+        # Codecs want even sizes for colors of half the size.
+        stream.width, stream.height = max(frame.width & ~1, 2), max(frame.height & ~1, 2)
+        stream.pix_fmt = "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, _TICKS_HZ)
+        self._stream = stream
+        self._reformatter = av.video.reformatter.VideoReformatter()
+
+    def write(self, item: Item) -> None:
+        """Encode a picture."""
+        given = frame_of(self._picture(item))
+        stream = self._stream
+        frame = self._reformatter.reformat(given, stream.width, stream.height, "yuv420p")
+        pts = (item.captured_ns - self._start_ns) * _TICKS_HZ // 1_000_000_000
+        self._last_pts = frame.pts = max(pts, self._last_pts + 1)
+        frame.time_base = Fraction(1, _TICKS_HZ)
+        self._mux(frame)
+
+    def close(self) -> None:
+        """Encode what the codec still has, and write the index of the file."""
+        try:
+            self._mux(None)
+        finally:
+            self._container.close()
+
+    def _mux(self, frame: Any) -> None:
+        for packet in self._stream.encode(frame):
+            self._container.mux(packet)
+
+
+def _options(codec: str) -> dict[str, str]:
+    """Quick enough to record beside other work, and every second can be begun from."""
+    return {"preset": "veryfast", "g": str(_GROUP)} if codec == "libx264" else {}
+
+
+def _unwritable(path: str, error: Exception) -> Exception:
+    """OSError is told by who writes; what FFmpeg does not know is for the caller."""
+    if isinstance(error, OSError) and error.errno:
+        return OSError(error.errno, error.strerror, path)
+    return InvalidArgument(f"cannot write video to {path}: {error}")
