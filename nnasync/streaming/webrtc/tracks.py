@@ -14,6 +14,7 @@ import anyio.to_thread
 from nnasync._core.clock import now_ns
 from nnasync.errors import DeviceUnavailable
 from nnasync.hal import Array
+from nnasync.streaming.account import Outcome
 from nnasync.streaming.sources.hops import Hops
 from nnasync.streaming.sources.mailbox import Mailbox
 from nnasync.streaming.sources.media import end_of
@@ -83,7 +84,12 @@ class FramesOf(_Taken):
 
     async def __anext__(self) -> tuple[int, Array]:
         captured_ns, frame = await self._frame()
-        return captured_ns, await anyio.to_thread.run_sync(self._pictures.array, frame)
+        try:
+            return captured_ns, await anyio.to_thread.run_sync(self._pictures.array, frame)
+        except BaseException as error:
+            is_failure = isinstance(error, Exception)
+            self._track.mailbox.lose(Outcome.FAILED if is_failure else Outcome.CANCELLED)
+            raise
 
 
 class HopsOf(_Taken):

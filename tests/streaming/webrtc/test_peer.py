@@ -119,7 +119,9 @@ async def test_pictures_and_sound_are_sources_and_answers_go_back() -> None:
     assert other.heard[0].startswith("picture ")
     assert account.pending == 0
     video = account.stages["video"]
-    assert video.submitted == video.passed + video.dropped == peer.statistics.video_frames
+    assert video.submitted == video.passed + video.dropped + video.cancelled
+    # Frames that come while the graph is closed are not its own.
+    assert 0 <= peer.statistics.video_frames - video.submitted <= 2
 
 
 async def test_messages_are_taken_up_to_their_limits() -> None:
