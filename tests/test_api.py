@@ -110,6 +110,7 @@ def test_compile() -> None:
         "cache_dir": None,
         "precision": None,
         "name": None,
+        "io": None,
         "options": None,
     }
     assert issubclass(PendingNet, Coroutine)  # awaited, entered, or given to a task

@@ -111,7 +111,7 @@ class KeptCompilation:
 
     def __init__(self, cache: CompilationCache, spec: CompileSpec) -> None:
         self._cache = cache
-        self._spec = spec
+        self._asked = self._spec = spec
         self._devices = {device.name: device for device in spec.devices}
         self._key = cache.key(Part(_MANIFEST, cache.versions))
         self.stages: tuple[KeptStage, ...] = ()
@@ -197,7 +197,7 @@ class KeptCompilation:
     async def _load_shared(
         self, stage: KeptStage, engines: Sequence[EngineDevice], deadline: Deadline | None
     ) -> Contender | None:
-        spec = await self._spec.loaded()
+        spec = await self._asked.loaded()  # An outline has no operations to be shared out.
         try:
             contender = await in_helper_thread(
                 partitioning.spelled_out, stage.choice, engines, spec

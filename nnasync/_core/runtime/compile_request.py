@@ -8,43 +8,58 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 
 from nnasync._core import importers
 from nnasync._core import model as models
 from nnasync._core.clock import Deadline, now_ns
+from nnasync._core.deferred import deferred
 from nnasync._core.execution import Net
 from nnasync._core.execution.ports import R
 from nnasync.errors import InvalidArgument, MissedDeadlinePersistent, MissedDeadlineTransient
 from nnasync.hal import Model
 
+if TYPE_CHECKING:
+    from nnasync._core.model import float_ports
+else:
+    float_ports = deferred("nnasync._core.model.float_ports")
+
 _PIECE_BYTES = 1 << 19
+_WITH_FLOATS = b"with floats outside"
 
 
 class ModelSource(msgspec.Struct, frozen=True):
-    """A model, or a file with one that is only loaded if it must be."""
+    """A model, or a file with one that is only loaded if it must be, with floats outside or not."""
 
     model: Model | None
     path: str | None
     name: str
+    has_float_ports: bool = False
 
     @classmethod
-    def of(cls, given: object) -> ModelSource:
-        """Raises InvalidArgument if it is neither a model nor the path of a model file."""
+    def of(cls, given: object, io: str | None = None) -> ModelSource:
+        """Raises InvalidArgument if it is neither a model nor the path of a model file.
+
+        And for an `io` that is neither None nor "float".
+        """
+        if io not in (None, "float"):
+            raise InvalidArgument(f"io must be None or 'float', got {io!r}")
         if isinstance(given, Model):
-            return cls(given, None, given.name)
+            model = given if io is None else float_ports.with_float_ports(given)
+            return cls(model, None, given.name)
         if not isinstance(given, (str, os.PathLike)):
             raise InvalidArgument(
                 f"compile takes a model, such as nn.load(path), or a path, got {given!r}"
             )
         importers.check_suffix(given)
         path = os.fspath(given)
-        return cls(None, path, os.path.splitext(os.path.basename(path))[0])
+        name = os.path.splitext(os.path.basename(path))[0]
+        return cls(None, path, name, has_float_ports=io is not None)
 
     def digest(self) -> bytes:
-        """SHA-256 of the model, or of the file; raises OSError where that cannot be read."""
+        """SHA-256 of the model, or of the file and what is made of it; raises OSError."""
         if self.model is not None:
             return models.fingerprint(self.model)
         # In few large pieces: after each one the thread has to ask for the interpreter lock.
@@ -52,17 +67,23 @@ class ModelSource(msgspec.Struct, frozen=True):
         with open(self._path, "rb", buffering=0) as file:
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
+        if self.has_float_ports:
+            digest.update(_WITH_FLOATS)
         return digest.digest()
 
     def source(self) -> Model | Callable[[], Model]:
         """The model, or what loads it."""
-        return self.model or functools.partial(importers.load, self._path)
+        return self.model or self._load
 
     def whole(self) -> Callable[[], Model] | None:
         """What loads the file as one operation of its own engine, if it has one."""
-        if self.path is None or not importers.has_whole_form(self.path):
+        if self.path is None or self.has_float_ports or not importers.has_whole_form(self.path):
             return None
         return functools.partial(importers.load_whole, self.path)
+
+    def _load(self) -> Model:
+        model = importers.load(self._path)
+        return float_ports.with_float_ports(model) if self.has_float_ports else model
 
     @property
     def _path(self) -> str:

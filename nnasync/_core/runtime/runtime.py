@@ -254,6 +254,7 @@ class Runtime:
         cache_dir: str | os.PathLike[str] | None = None,
         precision: str | None = None,
         name: str | None = None,
+        io: str | None = None,
         options: CompileOptions | None = None,
     ) -> PendingNet[R]:
         """Prepare a model, or the model in a file, for execution: to be awaited, or entered.
@@ -267,7 +268,8 @@ class Runtime:
         says `cache_hit` or why not. A model that was never compiled before runs on the device that
         is ready soonest while the devices are compared, unless `options` say `wait="best"`. Where a
         path is given instead of the model, the file is only loaded if the cache has not got it.
-        `name` is the network's in the metrics.
+        `name` is the network's in the metrics. With `io="float"` a quantized model takes and gives
+        float32: scales and zero points are applied by the devices.
 
         Raises InvalidArgument for a model that is not legal, a pin of another model or version, and
         a cache directory that others may write to; MissedDeadline, ResourceExhausted, DeviceError.
@@ -275,7 +277,7 @@ class Runtime:
 
         async def work() -> Net[R]:
             self._check_open()
-            source = ModelSource.of(model)
+            source = ModelSource.of(model, io)
             spec = CompileSpec(
                 source=source.source(),
                 whole=source.whole(),

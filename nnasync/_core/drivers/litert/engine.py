@@ -50,6 +50,9 @@ _RATED = (
 """The types of first inputs that it takes."""
 
 
+_BESIDE = "is beside a TFLite file that is kept whole: that is a run of its own"
+
+
 class LiteRTEngine(EngineBase):
     """`litert-cpu`: LiteRT with XNNPACK on the processor; the least overhead of a call."""
 
@@ -95,15 +98,16 @@ class LiteRTEngine(EngineBase):
 
     def supported_operations(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be lowered, or is a whole file."""
-        return (
-            [True]
-            if wholes.is_whole(model)
-            else [reason is None for reason in litert_programs.reasons(model)]
-        )
+        return [reason is None for reason in self.why_not(model)]
 
     def why_not(self, model: Model) -> list[str | None]:
         """For each operation of the main subgraph why it cannot be lowered; None if it can."""
-        return [None] if wholes.is_whole(model) else litert_programs.reasons(model)
+        if wholes.is_whole(model):
+            return [None]
+        are_files = [wholes.is_part(model, each) for each in model.main.operations]
+        if any(are_files):
+            return [None if is_one else _BESIDE for is_one in are_files]
+        return litert_programs.reasons(model)
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """With XNNPACK, and quantized models also with LiteRT's own kernels, which are exact.

@@ -14,20 +14,23 @@ from nnasync import hal
 from nnasync._core import validation
 from nnasync._core.drivers.litert.litert_program import Copy, Feed, Fetch, LiteRTProgram, Shapes
 from nnasync._core.drivers.litert.session import open_interpreter
-from nnasync._core.formats.whole import file_of, graph_of
+from nnasync._core.formats.whole import file_of, graph_of, is_file
 from nnasync.errors import GeneralFailure, ModelError, NNError
 from nnasync.extensions import LITERT
 from nnasync.hal import Model, Shape
 
 
 def is_whole(model: Model) -> bool:
-    """Whether a model is one TFLite file and nothing else."""
+    """Whether a model is one TFLite file and nothing else, with inputs and outputs in any order."""
     operation = graph_of(model, LITERT.name)
-    if operation is None or operation.outputs != model.main.output_indexes:
-        return False
-    inputs = model.main.input_indexes
-    rest = len(operation.inputs) - 1 - len(inputs)
-    return operation.inputs[: len(inputs)] == inputs and rest == bool(model.state)
+    return operation is not None and sorted(_given(model, operation)) == sorted(
+        model.main.input_indexes
+    )
+
+
+def is_part(model: Model, operation: hal.Operation) -> bool:
+    """Whether an operation is a file, perhaps beside other operations: a model of its own, then."""
+    return is_file(model, operation, LITERT.name)
 
 
 class WholeFile:
@@ -45,7 +48,10 @@ class WholeFile:
         self._model = model
         self._content = file_of(model, operation)
         self._delegated = delegated
-        self._states = _numbers(model, operation) if model.state else ()
+        main, given = model.main, _given(model, operation)
+        self._sources = [main.input_indexes.index(index) for index in given]
+        self._targets = [main.output_indexes.index(index) for index in operation.outputs]
+        self._states = () if len(given) + 1 == len(operation.inputs) else _numbers(model, operation)
 
     def usual(self) -> Shapes:
         """The shapes that the model states; those of the file where it leaves them open."""
@@ -54,7 +60,7 @@ class WholeFile:
             return tuple(shapes)
         with _refusals():
             found, _ = self._interpreter(None, 1)
-            actual = _shapes(self._inputs(found))
+            actual = _in_order(_shapes(self._inputs(found)), self._sources)
         return tuple(
             shape if 0 not in shape else known for shape, known in zip(shapes, actual, strict=True)
         )
@@ -82,20 +88,20 @@ class WholeFile:
         main = self._model.main
         kinds = [main.operands[index].type for index in main.input_indexes]
         results = [main.operands[index].type for index in main.output_indexes]
-        if len(inputs) != len(kinds) or len(outputs) != len(results):
+        if len(inputs) != len(self._sources) or len(outputs) != len(self._targets):
             raise GeneralFailure("the file has other inputs and outputs than the model")
         return LiteRTProgram(
             content=self._content,
             feeds=tuple(
-                Feed(each["index"], position, copy=_copy(each, kind))
-                for position, (each, kind) in enumerate(zip(inputs, kinds, strict=True))
+                Feed(each["index"], source, copy=_copy(each, kinds[source]))
+                for each, source in zip(inputs, self._sources, strict=True)
             ),
             fetches=tuple(
-                Fetch(position, each["index"], copy=_copy(each, kind))
-                for position, (each, kind) in enumerate(zip(outputs, results, strict=True))
+                Fetch(target, each["index"], copy=_copy(each, results[target]))
+                for each, target in zip(outputs, self._targets, strict=True)
             ),
             input_shapes=shapes,
-            output_shapes=_shapes(outputs),
+            output_shapes=_in_order(_shapes(outputs), self._targets),
             delegated=self._delegated,
             finds_shapes=any(_is_dynamic(runner, each["index"]) for each in outputs),
             resizes=resizes,
@@ -115,7 +121,7 @@ class WholeFile:
     def _resizes(
         self, inputs: Sequence[dict[str, Any]], shapes: Shapes
     ) -> tuple[tuple[int, Shape], ...]:
-        pairs = zip(inputs, shapes, strict=True)
+        pairs = zip(inputs, (shapes[source] for source in self._sources), strict=True)
         return tuple(
             (each["index"], shape)
             for each, shape in pairs
@@ -146,6 +152,17 @@ def _refusals() -> Iterator[None]:
         if isinstance(error, NNError):
             raise
         raise GeneralFailure(f"LiteRT refuses the model: {error}") from error
+
+
+def _given(model: Model, operation: hal.Operation) -> tuple[int, ...]:
+    """The operands that a file reads: not itself, nor the numbers of its states before it."""
+    rest = operation.inputs[:-1]
+    return rest[:-1] if rest and hal.is_constant(model.main.operands[rest[-1]]) else rest
+
+
+def _in_order(shapes: Sequence[Shape], places: Sequence[int]) -> tuple[Shape, ...]:
+    """Shapes in the order of the model, of which these are the places."""
+    return tuple(shape for _, shape in sorted(zip(places, shapes, strict=True)))
 
 
 def _numbers(model: Model, operation: hal.Operation) -> tuple[int, ...]:
