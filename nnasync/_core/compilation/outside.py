@@ -48,7 +48,8 @@ class FallbackPreparedModel(PlainExecutions):
 
         `on_fallback` hears of each failure it made up for.
         """
-        self._prepared = prepared
+        self.prepared = prepared
+        """The device's own."""
         self._priority = priority
         self._adopt = adopt
         self._on_fallback = on_fallback
@@ -57,18 +58,13 @@ class FallbackPreparedModel(PlainExecutions):
         self._closed = False
         self.health = Health()
 
-    @property
-    def prepared(self) -> PreparedModel:
-        """The device's own."""
-        return self._prepared
-
     async def shared_by(
         self,
         share: Callable[[PreparedModel, Priority], Awaitable[PreparedModel]],
         priority: Priority,
     ) -> FallbackPreparedModel:
         """The same over another prepared model of the device's plan, which `share` makes."""
-        prepared = await share(self._prepared, priority)
+        prepared = await share(self.prepared, priority)
         twin = FallbackPreparedModel(prepared, self._adopt, self._on_fallback, priority)
         twin.health = self.health
         return twin
@@ -85,7 +81,7 @@ class FallbackPreparedModel(PlainExecutions):
             fenced.hand_over(self.health.failure)
             return fenced
         try:
-            launched = await self._prepared.execute_fenced(request, wait_for, config)
+            launched = await self.prepared.execute_fenced(request, wait_for, config)
         except Exception as error:
             failure = self.failed(error, request)
             if failure is None:
@@ -99,14 +95,14 @@ class FallbackPreparedModel(PlainExecutions):
         self, callback: BurstCallback, request_channel: Channel, result_channel: Channel
     ) -> BurstContext:
         """A burst of the device; the client has repeated what fails there (`repeat`)."""
-        return await self._prepared.configure_execution_burst(
+        return await self.prepared.configure_execution_burst(
             callback, request_channel, result_channel
         )
 
     async def close(self) -> None:
         """Close both."""
         self._closed = True
-        await self._prepared.close()
+        await self.prepared.close()
         with self._lock:
             reference = self._reference
         if reference is not None:
@@ -185,7 +181,7 @@ class FallbackPreparedModel(PlainExecutions):
         self, request: Request, config: ExecutionConfig, *, at_once: bool
     ) -> ExecutionResult:
         """Run on the device, and where that fails on the reference."""
-        device = self._prepared
+        device = self.prepared
         execute = device.execute_synchronously if at_once else device.execute
         failure = self.skipped()
         if failure is None:

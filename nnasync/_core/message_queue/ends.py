@@ -34,7 +34,7 @@ _Waker = TypeVar("_Waker", Doorbell, DoorbellWaiter)
 class QueueEnd(Generic[_Side, _Waker]):
     """An end of a queue: its side of the ring, and its end of the pipe that wakes the reader."""
 
-    __slots__ = ("__weakref__", "_closed", "_lock", "_ring", "_waker")
+    __slots__ = ("__weakref__", "_lock", "_ring", "_waker", "closed")
 
     _side: Callable[[memoryview, int], _Side]
     _end: Callable[[int], _Waker]
@@ -44,7 +44,8 @@ class QueueEnd(Generic[_Side, _Waker]):
         self._ring: _Side = ring
         self._waker: _Waker = waker
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = False
+        """Whether this end was closed, by `close` or because the peer broke the queue."""
 
     @classmethod
     def create(cls, capacity: int) -> tuple[Self, Handover]:
@@ -93,11 +94,6 @@ class QueueEnd(Generic[_Side, _Waker]):
         """Bytes that the queue holds, each packet's length of 8 bytes and filling included."""
         return self._ring.capacity
 
-    @property
-    def closed(self) -> bool:
-        """Whether this end was closed, by `close` or because the peer broke the queue."""
-        return self._closed
-
     def close(self) -> None:
         """End the queue for both sides, waking the reader; idempotent, from any thread.
 
@@ -105,9 +101,9 @@ class QueueEnd(Generic[_Side, _Waker]):
         and the descriptors are given back.
         """
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             self._ring.close()
             self._keep()
             self._ring.detach()

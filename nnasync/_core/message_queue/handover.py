@@ -16,7 +16,7 @@ class Handover:
     death of one. A context manager; `close` may be called any number of times.
     """
 
-    __slots__ = ("_fds",)
+    __slots__ = ("descriptors",)
 
     COUNT = 2
     """Descriptors of one queue."""
@@ -29,21 +29,17 @@ class Handover:
 
         Raises InvalidArgument for another number of them, having closed them all.
         """
-        self._fds = tuple(fds)
-        if len(self._fds) != self.COUNT:
+        self.descriptors = tuple(fds)
+        """Memory and pipe; none once closed."""
+        if len(self.descriptors) != self.COUNT:
             self.close()
             raise InvalidArgument(
                 f"a message queue comes as {self.COUNT} file descriptors, not {len(fds)}"
             )
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """Memory and pipe; none once closed."""
-        return self._fds
-
     def close(self) -> None:
         """Close the descriptors."""
-        fds, self._fds = self._fds, ()
+        fds, self.descriptors = self.descriptors, ()
         for fd in fds:
             try:
                 self._close_fd(fd)

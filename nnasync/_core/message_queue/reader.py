@@ -66,7 +66,7 @@ class QueueReader(QueueEnd[Consumer, DoorbellWaiter]):
         except GeneralFailure:
             self.close()
             raise
-        if message is None and (self._closed or self._waker.peer_closed or ring.writer_closed()):
+        if message is None and (self.closed or self._waker.peer_closed or ring.writer_closed()):
             return self._last()
         return message
 
@@ -81,7 +81,7 @@ class QueueReader(QueueEnd[Consumer, DoorbellWaiter]):
         while not ring.watch(_LOOKS):
             if (
                 ring.writer_closed()
-                or self._closed
+                or self.closed
                 or self._waker.peer_closed
                 or now_ns() >= until_ns
             ):
@@ -125,7 +125,7 @@ class QueueReader(QueueEnd[Consumer, DoorbellWaiter]):
         if progress != self._progress:
             self._progress, self._rings = progress, 0
         self._rings += 1
-        if self._rings > _IDLE_RINGS and not (self._closed or self._waker.peer_closed):
+        if self._rings > _IDLE_RINGS and not (self.closed or self._waker.peer_closed):
             self.close()
             self._ring.break_off("it rings without moving")
 

@@ -29,7 +29,7 @@ class QueueWriter(QueueEnd[Producer, Doorbell]):
         ring, doorbell = self._ring, self._waker
         try:
             with self._lock:
-                if self._closed or doorbell.peer_closed:
+                if self.closed or doorbell.peer_closed:
                     died(ring.fault)
                 since = ring.write(message)
         except GeneralFailure:
@@ -47,5 +47,5 @@ class QueueWriter(QueueEnd[Producer, Doorbell]):
     def tell_core(self, core: int) -> None:
         """Tell the reader on which core its answers are waited for; -1: on any."""
         with self._lock:
-            if not self._closed:
+            if not self.closed:
                 self._ring.tell_core(core)

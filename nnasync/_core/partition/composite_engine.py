@@ -52,7 +52,8 @@ class CompositeEngine(EngineBase):
         """
         self.plans: dict[int, Plan] = dict(ready or {})
         """Those of steps, by number, as their engines made them."""
-        self._partitioned = partitioned
+        self.partitioned = partitioned
+        """The model and its steps."""
         self._engines = tuple(engines)
         self._lowerings = dict(lowerings or {})
         self._guard = guard
@@ -72,17 +73,12 @@ class CompositeEngine(EngineBase):
         limits = [engine.concurrency for engine in members if engine.concurrency]
         self.concurrency = min(limits, default=0)
 
-    @property
-    def partitioned(self) -> PartitionedModel:
-        """The model and its steps."""
-        return self._partitioned
-
     def supported_operations(self, model: Model) -> list[bool]:
         """For the model that was split what the engines say of their steps; of others nothing."""
         answers = [False] * len(model.main.operations)
         if not self._is_mine(model):
             return answers
-        for step in self._partitioned.steps:
+        for step in self.partitioned.steps:
             for index, answer in zip(step.operations, self._supported(step), strict=True):
                 answers[index] = answer
         return answers
@@ -101,10 +97,10 @@ class CompositeEngine(EngineBase):
         """
         if not self._is_mine(model):
             raise InvalidArgument(
-                f"{self.name} was made for model {self._partitioned.model.name!r} alone, not for "
+                f"{self.name} was made for model {self.partitioned.model.name!r} alone, not for "
                 f"{model.name!r}"
             )
-        return self._composed(self._partitioned, preference, {})
+        return self._composed(self.partitioned, preference, {})
 
     def _composed(
         self,
@@ -185,7 +181,7 @@ class CompositeEngine(EngineBase):
         )
 
     def _is_mine(self, model: Model) -> bool:
-        mine = self._partitioned.model
+        mine = self.partitioned.model
         return model is mine or model == mine
 
     def _check(self) -> None:

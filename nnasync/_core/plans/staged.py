@@ -30,7 +30,8 @@ class StagedPlan(Plan):
 
     def __init__(self, first: Plan, *, ripe_after: int = 0) -> None:
         """`ripe` is signaled when `ripe_after` executions have ended, at once for 0."""
-        self._plan = first
+        self.plan = first
+        """What new calls are bound to."""
         self._calls: weakref.WeakSet[StagedCall] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._left = ripe_after
@@ -39,11 +40,6 @@ class StagedPlan(Plan):
         if ripe_after < 1:
             self.ripe.signal()
 
-    @property
-    def plan(self) -> Plan:
-        """What new calls are bound to."""
-        return self._plan
-
     def finish(self) -> None:
         """Say that no other plan follows."""
         self._is_last = True
@@ -51,24 +47,24 @@ class StagedPlan(Plan):
 
     def reads_in_place(self, array: Array) -> bool:
         """Whether all plans do that may run it: the last one if that is there."""
-        return self._plan.reads_in_place(array) if self._is_last else array.flags.c_contiguous
+        return self.plan.reads_in_place(array) if self._is_last else array.flags.c_contiguous
 
     def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Target]) -> BoundCall:
         """A call of the current plan; raises what that raises."""
-        plan = self._plan
+        plan = self.plan
         if self._is_last:
             return plan.bind(inputs, outputs)
         call = StagedCall(self, plan.bind(inputs, outputs), inputs, outputs)
         with self._lock:
             self._calls.add(call)
-            replaced = self._plan is not plan
+            replaced = self.plan is not plan
         if replaced:
-            _offer(call, self._plan)
+            _offer(call, self.plan)
         return call
 
     def trim(self) -> None:
         """Give idle scratch memory back."""
-        self._plan.trim()
+        self.plan.trim()
 
     def replace(self, plan: Plan) -> None:
         """Have calls take this plan from their next run on; may be called on any thread.
@@ -84,7 +80,7 @@ class StagedPlan(Plan):
             _offer(call, plan)
         with self._lock:
             late = [call for call in self._calls if call not in calls]
-            self._plan = plan
+            self.plan = plan
         for call in late:
             _offer(call, plan)
 

@@ -73,7 +73,8 @@ class Connection:
     ) -> None:
         """`who` is the peer, for errors; `on_blocked` asks the owner to `flush` when it can."""
         sock.setblocking(False)
-        self._socket = sock
+        self.socket = sock
+        """The socket, for polling."""
         self._who = who
         self._on_blocked = on_blocked
         self._lock = threading.Lock()
@@ -87,11 +88,6 @@ class Connection:
         """Whether the peer was found gone when something was sent; the reader hears of it later."""
         self.sent_bytes = 0
         self.received_bytes = 0
-
-    @property
-    def socket(self) -> socket.socket:
-        """The socket, for polling."""
-        return self._socket
 
     @property
     def has_waiting(self) -> bool:
@@ -144,7 +140,7 @@ class Connection:
         Raises GeneralFailure for what is no frame; the connection is of no use then.
         """
         try:
-            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, _ANCILLARY, _RECEIVE_FLAGS)
+            data, ancillary, flags, _ = self.socket.recvmsg(_CHUNK, _ANCILLARY, _RECEIVE_FLAGS)
         except (BlockingIOError, InterruptedError):
             return []
         except OSError:
@@ -174,7 +170,7 @@ class Connection:
     def disconnect(self) -> None:
         """End both directions, from any thread: what was sent arrives, then both see the end."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the socket and drop what waits or has arrived in part; idempotent."""
@@ -187,7 +183,7 @@ class Connection:
             self._waiting.clear()
         close_all(self._fds)
         self._fds = []
-        self._socket.close()
+        self.socket.close()
 
     def _split(self, frames: list[Frame]) -> None:
         """Move what is whole from the buffer to `frames`."""
@@ -238,7 +234,7 @@ class Connection:
         """Number of bytes that went; the descriptors went with the first of them."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            sent = self._socket.sendmsg([data], ancillary, _SEND_FLAGS)
+            sent = self.socket.sendmsg([data], ancillary, _SEND_FLAGS)
         except (BlockingIOError, InterruptedError):
             return 0
         except (BrokenPipeError, ConnectionError) as error:

@@ -54,34 +54,26 @@ class ReferencePlan(Plan):
         packing: Packing | None = None,
     ) -> None:
         ONE_BLAS_THREAD.apply()
-        self._model = model
+        self.model = model
+        """The model that was compiled."""
         self._limit_bytes = memory_limit_bytes
         tensors = subgraph_tensors(model, model.main)
         self._inputs = [tensors[index] for index in model.main.input_indexes]
         self._outputs = [tensors[index] for index in model.main.output_indexes]
         self._programs = Programs()
         self._interpreter: Interpreter | None = None
-        self._packed: tuple[Array, ...] = ()
+        self.packed: tuple[Array, ...] = ()
+        """The weights that were packed for the usual shapes, in order; for `packing`."""
         try:
             if all(tensor is not None and tensor.is_known for tensor in self._inputs):
                 key = tuple(tensor.shape for tensor in self._inputs if tensor is not None)
                 packing = packing or Packing()
                 self._programs.remember(key, self._new_program(None, packing))
-                self._packed = tuple(packing.arrays)
+                self.packed = tuple(packing.arrays)
                 return
         except Unresolved:
             self._programs.remember(key, None)
         self._interpreter = self._flexible()
-
-    @property
-    def model(self) -> Model:
-        """The model that was compiled."""
-        return self._model
-
-    @property
-    def packed(self) -> tuple[Array, ...]:
-        """The weights that were packed for the usual shapes, in order; for `packing`."""
-        return self._packed
 
     def reads_in_place(self, array: Array) -> bool:
         """Every execution copies its inputs into a lane, row by row where it has to."""
@@ -125,23 +117,23 @@ class ReferencePlan(Plan):
 
     def _flexible(self) -> Interpreter:
         if self._interpreter is None:
-            vlog.cpuexe("%s: operations are run as they come up", self._model.name or "model")
-            self._interpreter = Interpreter(self._model, self._limit_bytes)
+            vlog.cpuexe("%s: operations are run as they come up", self.model.name or "model")
+            self._interpreter = Interpreter(self.model, self._limit_bytes)
         return self._interpreter
 
     def _new_program(self, shapes: Shapes | None, packing: Packing | None = None) -> Program:
         with span(Phase.TRANSFORMATION, "pack weights and lay memory out", Layer.CPU):
             program = Program(
-                self._model,
-                self._model.main,
+                self.model,
+                self.model.main,
                 shapes,
                 memory_limit_bytes=self._limit_bytes,
                 packing=packing,
             )
         vlog.cpuexe(
             "%s: %d operations in a fixed order, %d bytes for an execution",
-            self._model.name or "model",
-            len(self._model.main.operations),
+            self.model.name or "model",
+            len(self.model.main.operations),
             program.nbytes,
         )
         return program

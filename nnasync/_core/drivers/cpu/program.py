@@ -118,11 +118,6 @@ class Program:
         return tuple(self._known(index).shape for index in self._subgraph.output_indexes)
 
     @property
-    def nbytes(self) -> int:
-        """Size of the memory of a lane."""
-        return self._total
-
-    @property
     def memory_plan(self) -> MemoryPlan:
         """Where everything lies in the memory of a lane."""
         names = [*(self._label(index) for index in self._uses), *self._scratch_names]
@@ -133,7 +128,7 @@ class Program:
                 for name, block, offset in zip(names, self._blocks, offsets, strict=True)
             ),
             operations=tuple(node.name for node in self._nodes),
-            total=self._total,
+            total=self.nbytes,
             unshared=sum(aligned(block.nbytes) for block in self._blocks),
             lower_bound=lower_bound(self._blocks),
         )
@@ -222,7 +217,8 @@ class Program:
             for spec in node.kernel.scratch
         ]
         layout = lay_out(self._blocks)
-        self._total = layout.total
+        self.nbytes = layout.total
+        """Size of the memory of a lane."""
         check_memory(layout.total, self._limit_bytes)
         self._offsets = dict(zip(self._uses, layout.offsets, strict=False))
         self._scratch_offsets = layout.offsets[len(self._uses) :]
@@ -260,7 +256,7 @@ class Program:
         return tensor
 
     def _make_lane(self) -> Lane:
-        arena = Arena(self._total)
+        arena = Arena(self.nbytes)
         arrays: list[Array | None] = []
         for index, tensor in enumerate(self._tensors):
             offset = self._offsets.get(self._root(index))
@@ -268,7 +264,7 @@ class Program:
                 arrays.append(None if tensor is None else tensor.value)
             else:
                 arrays.append(arena.array(offset, tensor.shape, tensor.dtype))
-        context = silent_context(self._limit_bytes - self._total)
+        context = silent_context(self._limit_bytes - self.nbytes)
         steps = context.run(self._bind_steps, arena, arrays)
         inputs = [arrays[index] for index in self._subgraph.input_indexes]
         outputs = _arrays(arrays, self._subgraph.output_indexes)

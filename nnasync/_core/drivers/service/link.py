@@ -130,7 +130,8 @@ class Link:
         self._working = threading.RLock()
         self._reclaimable: weakref.WeakSet[Reclaimable] = weakref.WeakSet()
         self._saying = threading.Lock()
-        self._error: NNError | None = None
+        self.error: NNError | None = None
+        """Why the link is over, None while it is not."""
         self.over = Fence()
         """Signaled when everything that was pending has its answer."""
         self.ended = Fence()
@@ -149,7 +150,7 @@ class Link:
             os.close(self._wake_fd)
             raise
         try:
-            self._connection = Connection(self.peer.socket, who, self._wake)
+            self.connection = Connection(self.peer.socket, who, self._wake)
             threading.Thread(target=self._run, name="nnasync-service", daemon=True).start()
         except BaseException as error:
             self._give_back()
@@ -158,20 +159,10 @@ class Link:
                 raise ResourceExhaustedTransient(text) from error
             raise
 
-    @property
-    def connection(self) -> Connection:
-        """The connection, for its counts."""
-        return self._connection
-
-    @property
-    def error(self) -> NNError | None:
-        """Why the link is over, None while it is not."""
-        return self._error
-
     def check(self) -> None:
         """Raise why the link is over, if it is."""
-        if self._error is not None:
-            raise fresh(self._error)
+        if self.error is not None:
+            raise fresh(self.error)
 
     def number(self) -> int:
         """A number that was not used before."""
@@ -206,7 +197,7 @@ class Link:
             self._calls[call.number] = call
         self.heartbeat.expect()
         try:
-            self._connection.send(encode(make(call.number)), fds)
+            self.connection.send(encode(make(call.number)), fds)
         except BaseException as error:
             self._calls.pop(call.number, None)
             if isinstance(error, TypeError | OverflowError):
@@ -278,7 +269,7 @@ class Link:
 
     def send(self, message: Any) -> None:
         """Send what has no answer, from any thread; raises DeviceDied, ResourceExhausted."""
-        self._connection.send(encode(message))
+        self.connection.send(encode(message))
 
     def notify(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Send a message without an answer, from any thread.
@@ -287,7 +278,7 @@ class Link:
         """
         self._send_deferred()
         try:
-            self._connection.send(encode(message), fds)
+            self.connection.send(encode(message), fds)
         except DeviceDied:
             pass
         except NNError:
@@ -302,7 +293,7 @@ class Link:
 
     def run_soon(self, work: Callable[[], object]) -> None:
         """Run something on the link's thread, unless the link is over; safe in finalizers."""
-        if self._error is None:
+        if self.error is None:
             self._deferred_work.append(work)
             self._wake()
 
@@ -310,7 +301,7 @@ class Link:
         """Run the work that finalizers deferred; done before a call, which may need the room."""
         # Also where nothing is left: another thread may be about to do the last of it.
         with self._working:
-            while self._deferred_work and self._error is None:
+            while self._deferred_work and self.error is None:
                 with self._contained():
                     self._deferred_work.popleft()()
 
@@ -351,9 +342,9 @@ class Link:
 
     def _fail(self, error: NNError) -> None:
         with self._lock:
-            if self._error is not None:
+            if self.error is not None:
                 return
-            self._error = error
+            self.error = error
             calls, self._calls = self._calls, {}
             listeners, self._listeners = self._listeners, {}
         for call in calls.values():
@@ -380,9 +371,9 @@ class Link:
         death = None
         try:
             self._serve()
-            if self._error is None and self.heartbeat.has_stopped():
+            if self.error is None and self.heartbeat.has_stopped():
                 self._fail(self._given_up())
-            elif self._error is None:
+            elif self.error is None:
                 # Who waits is told at once; of what it died may be known a little later.
                 death = DeviceDied(f"the service of {self.who} {self.peer.exit_reason(0)}")
                 self._fail(death)
@@ -396,7 +387,7 @@ class Link:
             # What finalizers left just before the end has no other chance.
             with self._contained():
                 self._deferred_work.popleft()()
-        self._connection.close()
+        self.connection.close()
         for holder in self._holders():
             with self._contained():
                 holder.close()
@@ -406,8 +397,8 @@ class Link:
         self.watchdog.close()
         try:
             exit_reason = self.peer.reap()
-            if self._error is death:
-                self._error = DeviceDied(f"the service of {self.who} {exit_reason}")
+            if self.error is death:
+                self.error = DeviceDied(f"the service of {self.who} {exit_reason}")
         finally:
             self.ended.signal()
 
@@ -419,13 +410,13 @@ class Link:
 
     def _serve(self) -> None:
         """Read and write until the service ends or gives no sign of life, or the link is closed."""
-        connection = self._connection
+        connection = self.connection
         socket_fd, death_fds = connection.socket.fileno(), self.peer.death_fds
         poller = select.poll()
         for fd in (self._wake_fd, socket_fd, *death_fds):
             poller.register(fd, select.POLLIN)
         writes = False
-        while self._error is None:
+        while self.error is None:
             events = dict(poller.poll())
             if events.get(self._wake_fd):
                 os.eventfd_read(self._wake_fd)
@@ -447,7 +438,7 @@ class Link:
 
     def _read(self) -> bool:
         """Take what has arrived; False at the end."""
-        frames = self._connection.receive()
+        frames = self.connection.receive()
         if frames is None:
             return False
         self.heartbeat.heard_ns = now_ns()
@@ -479,9 +470,9 @@ class Link:
         """Send what finalizers left; before a call too, which may need what they give back."""
         # Also where none are left: another thread may be about to send the last one.
         with self._saying:
-            while self._deferred_messages and not self._connection.has_waiting:
+            while self._deferred_messages and not self.connection.has_waiting:
                 with contextlib.suppress(DeviceDied):
-                    self._connection.send(encode(self._deferred_messages.popleft()))
+                    self.connection.send(encode(self._deferred_messages.popleft()))
 
     def _hear(self, message: Any, fds: list[int]) -> None:
         if not isinstance(message, Answer):

@@ -40,32 +40,24 @@ class ServicePreparedModel(PlainExecutions):
         self, link: Link, memories: OfferedMemories, number: int, name: str, *, polls: bool = True
     ) -> None:
         """With `polls` both sides look for packets before they park."""
-        self._link = link
+        self.link = link
+        """The connection that it belongs to."""
         self._memories = memories
         self.number = number
         self._name = name
         self._closed = False
-        self._polls = polls
+        self.polls = polls
+        """Whether both sides look for packets before they park."""
         self._executions = Executions(link, memories, number, polls=polls)
         # A model that was dropped is closed all the same; nobody waits for the answer.
         weakref.finalize(self, _dropped, link, self._executions, number).atexit = False
 
-    @property
-    def polls(self) -> bool:
-        """Whether both sides look for packets before they park."""
-        return self._polls
-
-    @property
-    def link(self) -> Link:
-        """The connection that it belongs to."""
-        return self._link
-
     def check_alive(self) -> None:
         """Raise DeviceDied if its process died, DeviceUnavailable if its device was closed."""
-        error = self._link.error
+        error = self.link.error
         if isinstance(error, DeviceDied):
             raise DeviceDied(f"{error}; what was prepared there is gone: prepare it again")
-        self._link.check()
+        self.link.check()
 
     async def execute_fenced(
         self,
@@ -80,19 +72,19 @@ class ServicePreparedModel(PlainExecutions):
         if len(pending) > _MOST_FENCES:
             pending = [merge(pending)]
         config = _sendable(config if pending else begun_at(config, now_ns()))
-        self._link.check_time(config.deadline_ns)
-        self._link.check_room()
-        execution = RemoteExecution(self._link, self._name, pending, self)
-        self._link.traces.launching(execution.number, execution.fence, pending)
+        self.link.check_time(config.deadline_ns)
+        self.link.check_room()
+        execution = RemoteExecution(self.link, self._name, pending, self)
+        self.link.traces.launching(execution.number, execution.fence, pending)
         try:
             call = self._begin_launch(execution.number, form, pending, config)
             execution.limit(config.deadline_ns)
-            with self._link.traces.mark("launch"):
-                await self._link.wait(call, config.deadline_ns)
+            with self.link.traces.mark("launch"):
+                await self.link.wait(call, config.deadline_ns)
         except MissedDeadlineTransient as error:
             # The time is over, or the service silent: nothing was refused, so the fence tells.
             execution.cancel()
-            self._link.unlisten(execution.number)
+            self.link.unlisten(execution.number)
             execution.fence.fail(error)
         except BaseException as error:
             execution.abandon()
@@ -109,7 +101,7 @@ class ServicePreparedModel(PlainExecutions):
         fds: list[int] = []
         try:
             fds.extend(fence.export_fd() for fence in wait_for)
-            return self._link.begin(
+            return self.link.begin(
                 lambda number: Launch(number, launch, self.number, form, config, len(fds)), fds
             )
         finally:
@@ -120,8 +112,8 @@ class ServicePreparedModel(PlainExecutions):
     ) -> RemoteBurst:
         """Serve a burst; its packets travel in shared memory."""
         self.check_open()
-        link = self._link
-        burst = RemoteBurst(link, self._memories, callback, result_channel, self, polls=self._polls)
+        link = self.link
+        burst = RemoteBurst(link, self._memories, callback, result_channel, self, polls=self.polls)
         try:
             await link.wait(burst.open(self.number))
         except BaseException:
@@ -136,13 +128,13 @@ class ServicePreparedModel(PlainExecutions):
             return
         self._closed = True
         self._executions.close()
-        if self._link.error is None:
+        if self.link.error is None:
             try:
-                await self._link.call(lambda n: ClosePrepared(n, self.number))
+                await self.link.call(lambda n: ClosePrepared(n, self.number))
             except DeviceDied:
                 pass  # It went with its process, of which the link may not know yet.
             except DeviceUnavailable:
-                if self._link.error is None:
+                if self.link.error is None:
                     raise
 
     async def _execute(
@@ -151,7 +143,7 @@ class ServicePreparedModel(PlainExecutions):
         self.check_open()
         if config is not DEFAULT_CONFIG:
             config = _sendable(config)
-            self._link.check_time(config.deadline_ns)
+            self.link.check_time(config.deadline_ns)
         try:
             return await self._executions.run(request, config)
         except DeviceDied:

@@ -19,14 +19,10 @@ class RemoteBuffer:
         self._link = link
         self._memories = memories
         self._number = number
-        self._token = token
+        self.token = token
+        """What stands for the buffer in requests to this device."""
         self._finalizer = weakref.finalize(self, link.notify_soon, CloseBuffer(0, number))
         self._finalizer.atexit = False
-
-    @property
-    def token(self) -> int:
-        """What stands for the buffer in requests to this device."""
-        return self._token
 
     async def copy_to(self, destination: Memory) -> None:
         """Copy the contents to memory of the same size."""

@@ -177,7 +177,8 @@ class RemoteBurst:
         self._known: OrderedDict[bytes, tuple[bytes, tuple[int, ...]]] = OrderedDict()
         self._sent: set[int] = set()
         self._lock = threading.Lock()
-        self._closed = False
+        self.is_over = False
+        """Whether it ended."""
         # On a single core the service cannot answer whom it keeps from running: it sleeps there.
         self._looks = polls and len(os.sched_getaffinity(0)) > 1
         self._core = -1
@@ -230,7 +231,7 @@ class RemoteBurst:
         except UNDECODABLE:
             message = None
         serial = -1 if message is None else message.serial
-        if self._closed:
+        if self.is_over:
             self._link.check()
             self._answer(_refusal(serial, DeviceUnavailable("the burst is closed")))
             return
@@ -284,7 +285,7 @@ class RemoteBurst:
             if link.traces.is_on:
                 link.traces.sent(self.number, serial)
         try:
-            if self._closed:
+            if self.is_over:
                 raise DeviceUnavailable("the burst is closed")
             if not self._looks:
                 self._tell_core()
@@ -307,8 +308,8 @@ class RemoteBurst:
 
     def close(self) -> None:
         """End the burst, here and in the service."""
-        if not self._closed:
-            self._closed = True
+        if not self.is_over:
+            self.is_over = True
             self._ends.shut()
             self._link.unlisten(self.number)
             self._link.notify(CloseBurst(self.number))
@@ -317,11 +318,6 @@ class RemoteBurst:
     def is_awaited(self) -> bool:
         """Whether an answer is to come."""
         return bool(self._sent)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it ended."""
-        return self._closed
 
     # -- answers
 

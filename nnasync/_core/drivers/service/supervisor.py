@@ -90,16 +90,12 @@ class Supervisor:
         self._source = source
         self._hang_after_s = hang_after_s
         self._lock = threading.Lock()
-        self._session: ConnectedSession | None = None
+        self.session: ConnectedSession | None = None
+        """The last one there was; its link says whether it is over."""
         self._leaving: list[Link] = []
         self._starting: Link | None = None
         self._under_way: Fence | None = None
         self._closed = False
-
-    @property
-    def session(self) -> ConnectedSession | None:
-        """The last one there was; its link says whether it is over."""
-        return self._session
 
     @property
     def pid(self) -> int:
@@ -116,7 +112,7 @@ class Supervisor:
         or descriptor is left for it now.
         """
         while True:
-            session = self._session
+            session = self.session
             if session is None or session.link.error is not None:
                 await self._start()
             elif session.link.connection.is_broken or session.link.peer.has_ended:
@@ -140,19 +136,19 @@ class Supervisor:
                 await under_way
             except NNError:
                 pass  # Whoever wanted the session was told.
-        last = [] if self._session is None else [self._session.link]
+        last = [] if self.session is None else [self.session.link]
         for link in (*self._leaving, *last):
             await link.ended
 
     def _links(self) -> list[Link]:
         """The connection under way, and the last one there was."""
-        last = None if self._session is None else self._session.link
+        last = None if self.session is None else self.session.link
         return [link for link in (self._starting, last) if link is not None]
 
     def _start(self) -> Fence:
         """Begin a session unless there is one; the fence is settled when that is done."""
         with self._lock:
-            fence, session = Fence(), self._session
+            fence, session = Fence(), self.session
             if self._closed:
                 fence.fail(DeviceUnavailable(f"{self.name} is closed"))
             elif self._under_way is not None:
@@ -178,8 +174,8 @@ class Supervisor:
         """On a thread of its own: begin a session, once the last process was reaped."""
         error: NNError | None = None
         try:
-            if self._session is not None:
-                self._leave(self._session.link)
+            if self.session is not None:
+                self._leave(self.session.link)
             session = self._begun()
         except NNError as failure:
             error = failure
@@ -189,7 +185,7 @@ class Supervisor:
         with self._lock:
             self._starting = self._under_way = None
             if error is None:
-                self._session = session
+                self.session = session
                 self.traces.follow(session.link, session.welcome.name)
                 if self._closed:
                     session.link.close()
@@ -250,7 +246,7 @@ class Supervisor:
 
     def _check(self, welcome: Welcome) -> None:
         """Raise DeviceUnavailable for another device than the one that was here before."""
-        before = None if self._session is None else self._session.welcome
+        before = None if self.session is None else self.session.welcome
         if before is not None and _identity(welcome) != _identity(before):
             raise DeviceUnavailable(
                 f"another device answers in place of {before.name} {before.device_version}: "
