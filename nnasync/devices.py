@@ -116,5 +116,4 @@ def keep_figures(figures: Mapping[str, Mapping[str, PerformanceInfo]]) -> str:
 def lowering_pin(report: Report, device: Device, lowering: Lowering) -> str:
     """The pin that has `compile` use one lowering of one device, for the model of a report."""
     digest = report.pin.rpartition(":")[2]
-    part = Part(device.name, device.version, lowering.name, lowering.threads)
-    return pin_of(Choice((part,)), digest)
+    return pin_of(Choice((Part.of(device, lowering),)), digest)
