@@ -17,7 +17,7 @@ from nnasync.conformance.hal_suite.subjects import case_of
 from nnasync.conformance.paths import CaseBuffers, Path, execute
 from nnasync.conformance.trial import Fault, error_text
 from nnasync.device import Buffer, Device, PreparedModel
-from nnasync.errors import GeneralFailure, ResourceExhausted
+from nnasync.errors import BadState, GeneralFailure, ResourceExhausted
 from nnasync.hal import (
     Array,
     BufferDesc,
@@ -96,24 +96,27 @@ def pool_of(value: Array) -> Pool:
 
 
 class Domain:
-    """A case on the device, prepared for one check; closes what it has allocated."""
+    """A case on the device for one check; closes what the check has allocated.
+
+    The checks of a case share the prepared model that the bench keeps of it.
+    """
 
     def __init__(self, bench: Bench, case: Case) -> None:
         self.bench = bench
         self.case = case
         self.memory = CaseBuffers(case)
         self._buffers: list[Buffer] = []
-        self._prepared: list[PreparedModel] = []
+        self._shared: PreparedModel | None = None
+        self._others: list[PreparedModel] = []
 
     async def __aenter__(self) -> Self:
-        await self.bench.check_supported(self.case.model)
-        await self.prepare(self.case)
+        self._shared = await self.bench.prepared(self.case)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         for buffer in self._buffers:
             await buffer.close()
-        for prepared in self._prepared:
+        for prepared in self._others:
             await prepared.close()
         self.memory.close()
 
@@ -124,13 +127,15 @@ class Domain:
 
     @property
     def prepared(self) -> PreparedModel:
-        """The case, prepared."""
-        return self._prepared[0]
+        """The case, prepared; raises BadState outside of the block."""
+        if self._shared is None:
+            raise BadState("a case on the device is prepared by `async with`")
+        return self._shared
 
     async def prepare(self, case: Case) -> PreparedModel:
         """Another prepared model, closed at the end."""
-        self._prepared.append(await self.device.prepare_model(case.model))
-        return self._prepared[-1]
+        self._others.append(await self.device.prepare_model(case.model))
+        return self._others[-1]
 
     async def allocate(
         self, *, inputs: Sequence[int] = (), outputs: Sequence[int] = (), dimensions: Shape = ()

@@ -36,29 +36,31 @@ OnPath = Callable[[Domain, Path], Awaitable[None]]
 def domains(bench: Bench) -> Iterator[Check]:
     """The checks of the group."""
     for form in FORMS:
+        case = form.sum()
+        open_form = form.like(name=f"{form.name} of open shape", shape=(0, 3))
+        open_case = open_form.sum()
         for what, act in illegal_allocations(form):
-            yield _check(bench, form.sum(), f"allocate/{form.name}: {what}", act)
+            yield _check(bench, case, f"allocate/{form.name}: {what}", act)
         for what, act in _COPIES.items():
-            yield _check(bench, form.sum(), f"copy/{form.name}: {what}", act)
+            yield _check(bench, case, f"copy/{form.name}: {what}", act)
         for what, act in _OPEN_COPIES.items():
-            open_form = form.like(name=f"{form.name} of open shape", shape=(0, 3))
-            yield _check(bench, open_form.sum(), f"copy/{open_form.name}: {what}", act)
+            yield _check(bench, open_case, f"copy/{open_form.name}: {what}", act)
         for path in PATHS:
             for what, on_path in _EXECUTIONS.items():
                 name = f"execute/{path.value}/{form.name}: {what}"
-                yield _check(bench, form.sum(), name, _on(on_path, path))
+                yield _check(bench, case, name, _on(on_path, path))
+    case, open_case = two_outputs(), FORMS[0].like(name="open shape", shape=(0, 3)).sum()
     for path in PATHS:
         name = f"execute/{path.value}/twice as output"
-        yield _check(bench, two_outputs(), name, _on(_twice_as_output, path))
+        yield _check(bench, case, name, _on(_twice_as_output, path))
         if path is not Path.FENCED:
             name = f"execute/{path.value}/other output too small"
-            yield _check(bench, two_outputs(), name, _on(_other_too_small, path))
-            open_case = FORMS[0].like(name="open shape", shape=(0, 3)).sum()
+            yield _check(bench, case, name, _on(_other_too_small, path))
             name = f"execute/{path.value}/shape of the run does not fit"
             yield _check(bench, open_case, name, _on(_does_not_fit, path))
-        for case in bench.legal_subjects:
-            name = f"execute/{path.value}/{case.name}: all in buffers"
-            yield _check(bench, case, name, _on(_all_in_buffers, path))
+        for subject in bench.legal_subjects:
+            name = f"execute/{path.value}/{subject.name}: all in buffers"
+            yield _check(bench, subject, name, _on(_all_in_buffers, path))
 
 
 def _check(bench: Bench, case: Case, name: str, act: Act) -> Check:

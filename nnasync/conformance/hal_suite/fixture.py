@@ -112,6 +112,7 @@ class Bench:
         ]
         self.every = every
         self.rounds = rounds
+        self._prepared: dict[int, tuple[Case, PreparedModel]] = {}
         self._ready: dict[int, Ready] = {}
         self._refusals: dict[int, tuple[Model, str]] = {}
 
@@ -124,11 +125,16 @@ class Bench:
         """A subject on the device; raises Skipped where the device does not support it."""
         ready = self._ready.get(id(case))
         if ready is None:
-            await self.check_supported(case.model)
-            prepared = await self.device.prepare_model(case.model)
-            ready = self._ready[id(case)] = Ready(case, prepared)
+            ready = self._ready[id(case)] = Ready(case, await self.prepared(case))
             await ready.run(Path.ASYNC)
         return ready
+
+    async def prepared(self, case: Case) -> PreparedModel:
+        """A case on the device, prepared once for all checks; raises Skipped likewise."""
+        if id(case) not in self._prepared:
+            await self.check_supported(case.model)
+            self._prepared[id(case)] = case, await self.device.prepare_model(case.model)
+        return self._prepared[id(case)][1]
 
     async def check_supported(self, model: Model) -> None:
         """Raise Skipped where the device does not support a whole model."""
@@ -140,9 +146,9 @@ class Bench:
 
     async def close(self) -> None:
         """Give all prepared models back."""
-        ready, self._ready = self._ready, {}
-        for each in ready.values():
-            await each.close()
+        for number, (_, prepared) in self._prepared.items():
+            await (self._ready.pop(number, None) or prepared).close()
+        self._prepared.clear()
 
     def _knows(self, model: Model) -> bool:
         return compliant_with(self.device.feature_level, model)
