@@ -226,9 +226,9 @@ async def test_what_was_to_be_optimized_later_is_not(
 
 
 @pytest.mark.parametrize("closing", [True, False], ids=["closed", "collected"])
-async def test_hundreds_of_networks_leave_nothing(closing: bool) -> None:
+async def test_a_hundred_networks_leave_nothing(closing: bool) -> None:
     model = doubler()
-    cycles = 300 if closing else 60
+    cycles = 100 if closing else 60
     # With a second core a second worker comes when the first is a little late, at any time.
     options = msgspec.structs.replace(POOL, cores=1)
     with warnings.catch_warnings():
