@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 import nnasync as nn
-from nnasync._core.compilation import compiling
+from nnasync._core.compilation import compiling, contest, ranking
+from nnasync._core.compilation.ranking import Standing
 from nnasync._core.compilation.report import Fate
 from nnasync._core.compilation.samples import samples_of
 from nnasync._core.compilation.trials import EngineTrial
 from nnasync._core.drivers import DRIVERS, built_in, is_installed
 from nnasync._core.plans.staged import StagedCall
 from nnasync.errors import GeneralFailure
+from nnasync.hal import ExecutionPreference
 from tests.compilation.rig import REFERENCE, FakeEngine, ManualClock, chain, competing, way
 from tests.compilation.rig import clock as clock
 from tests.importers.onnx import files
@@ -296,27 +298,68 @@ def an_onnx_file(folder: Path) -> Path:
     return files.written(folder, files.message(nodes, ends[:1], ends[1:]))
 
 
+@pytest.fixture(params=["the file", "the translated model"])
+def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which form wins each contest, held here; both must have been measured, and agree."""
+    form: str = request.param
+
+    def winner(standings: Sequence[Standing], preference: ExecutionPreference) -> Standing:
+        found = ranking.winner(list(standings), preference)
+        [file] = [each for each in standings if each.contender.lowering.startswith("file")]
+        others = [each for each in standings if each.contender.name == file.contender.name]
+        assert all(each.agrees and each.turns_ns for each in others)
+        if form == "the translated model":
+            file = next(each for each in others if each is not file)
+        found.settle(Fate.EQUAL, "equal")
+        file.settle(Fate.CHOSEN, "chosen")
+        return file
+
+    monkeypatch.setattr(contest, "winner", winner)
+    return form
+
+
 @pytest.mark.parametrize(
     ("file", "device"), [(a_tflite_file, "litert-cpu"), (an_onnx_file, "onnxruntime-cpu")]
 )
-async def test_a_file_answers_first_as_it_is(
-    file: Callable[[Path], Path], device: str, tmp_path: Path
+async def test_a_file_answers_first_as_it_is_and_competes(
+    file: Callable[[Path], Path], device: str, tmp_path: Path, fastest: str
 ) -> None:
-    options = nn.Options(cores=1, competition_budget_ms=20)
+    options = nn.Options(
+        cores=1,
+        competition_budget_ms=20,
+        background_contest_ms=60_000,
+        contest_process=False,
+        state_dir=str(tmp_path / "state"),
+    )
+    operations = 1 if fastest == "the file" else 2
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
     with anyio.fail_after(GUARD_S):
         async with nn.open_runtime(devices=[device, REFERENCE], options=options) as rt:
-            net = await rt.compile(file(tmp_path), options=FIRST)
-            assert runs_on(net) == [device]
-            assert size(net) == 1
-            x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
-            before, ends = await net(x), (net.inputs, net.outputs)
-            report = await net.optimized()
-            assert "stays" not in str(report)
-            assert [line.median_us is not None for line in report.candidates] == [True, True]
-            assert size(net) == len(report.partitions[0].operations) == 2
-            assert (net.inputs, net.outputs) == ends
-            assert np.allclose(await net(x), before, atol=1e-6)
-            await net.aclose()
+            path = file(tmp_path)
+            async with rt.compile(path, options=FIRST) as net:
+                assert runs_on(net) == [device]
+                assert size(net) == 1
+                before, ends = await net(x), (net.inputs, net.outputs)
+                report = await net.optimized()
+                assert "stays" not in str(report)
+                assert size(net) == len(report.partitions[0].operations) == operations
+                assert (net.inputs, net.outputs) == ends
+                assert np.allclose(await net(x), before, atol=1e-6)
+            async with rt.compile(path, options=FIRST) as net:
+                is_known = "as measured before" in str(net.report())
+                assert is_known == (fastest == "the file")
+                assert np.allclose(await net(x), before, atol=1e-6)
+                await net.optimized()
+                assert size(net) == operations
+            pinned = nn.CompileOptions(pin=report.pin)
+            async with rt.compile(path, options=pinned) as net:
+                assert size(net) == operations
+            (tmp_path / "cache").mkdir(mode=0o700)
+            for is_hit in (False, device == "litert-cpu"):
+                cached = rt.compile(path, options=BEST, cache_dir=tmp_path / "cache")
+                async with cached as net:
+                    assert net.report().cache_hit == is_hit
+                    assert np.allclose(await net(x), before, atol=1e-6)
 
 
 async def test_what_has_to_be_exact_is_translated_first(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from nnasync._core.compilation.contenders import Contender, EngineContender, Out
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
 from nnasync._core.compilation.spec import CompileSpec
+from nnasync._core.compilation.whole_form import ends_of, whole_form
 from nnasync._core.deferred import deferred
 from nnasync._core.engine_device import EngineDevice
 from nnasync.device import Device, LoweringDevice
@@ -24,7 +25,7 @@ from nnasync.errors import (
     MissedDeadlineTransient,
     NNError,
 )
-from nnasync.hal import ExecutionPreference
+from nnasync.hal import ExecutionPreference, Model
 
 if TYPE_CHECKING:
     import anyio
@@ -43,7 +44,8 @@ T = TypeVar("T")
 class Field:
     """Facts about the devices and one model, collected before anything is prepared.
 
-    `support` is, for each device that answered, what it supports of the main subgraph.
+    `support` is, for each device that answered, what it supports of the main subgraph. `whole` is
+    the file as one operation, where that competes too.
     """
 
     def __init__(self) -> None:
@@ -52,6 +54,7 @@ class Field:
         self.rejections: list[Rejection] = []
         self.support: list[tuple[Device, tuple[bool, ...]]] = []
         self.lost: DeviceDied | DeviceUnavailable | None = None
+        self.whole: Model | None = None
 
 
 async def gather(spec: CompileSpec) -> Field:
@@ -66,7 +69,26 @@ async def gather(spec: CompileSpec) -> Field:
         answers = await consider(device, spec, field)
         if answers is not None:
             field.support.append((await outside_steps.stand_in(device, workers, spec), answers))
+    await _consider_whole(spec, field)
     return field
+
+
+async def _consider_whole(spec: CompileSpec, field: Field) -> None:
+    """Let engines compete with the file as it is, too, each in the way that it thinks best."""
+    whole = await whole_form(spec)
+    if whole is None or ends_of(whole.model) != ends_of(spec.model):
+        return
+    known = {contender.choice for contender in field.contenders}
+    for device in spec.devices:
+        if not isinstance(device, EngineDevice):
+            continue
+        aside = Field()
+        await consider(device, whole, aside)
+        found = [each for each in aside.contenders if each.choice not in known]
+        names = [each.name for each in field.contenders]
+        behind = len(names) - names[::-1].index(device.name) if device.name in names else len(names)
+        field.contenders[behind:behind] = [each for each in found if each.family == found[0].family]
+        field.whole = whole.model if found else field.whole
 
 
 async def consider(device: Device, spec: CompileSpec, field: Field) -> tuple[bool, ...] | None:

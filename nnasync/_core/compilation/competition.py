@@ -242,10 +242,11 @@ class Competition:
                 remaining_ns=remaining_ns,
                 cpu_ns=cpu_ns,
                 only=only,
+                has_whole=self.field.whole is not None,
             )
             try:
                 with anyio.fail_after(None if remaining_ns is None else remaining_ns / 1e9):
-                    held = await apart.process().hold(self.spec.model, ask)
+                    held = await apart.process().hold(self.spec.model, ask, self.field.whole)
                 return await self._chosen_apart(held, before)
             except NoContest as reason:
                 logger.info("a contest is held in this process: %s", reason)
@@ -371,7 +372,8 @@ class Competition:
     def _leaders(self) -> list[Contender]:
         """Of each family the contender with the fewest threads.
 
-        Where not all may come to it, of each device the most promising way, then the next one.
+        Where not all may come to it, of each device the most promising way, then the next one; a
+        file that it runs as it is has ways of its own.
         """
         leaders: dict[tuple[str, str], Contender] = {}
         for contender in self.field.contenders:
@@ -380,8 +382,8 @@ class Competition:
                 leaders[contender.family] = contender
         found = list(leaders.values())
         if self.spec.contest_cpu_ns:
-            before = [[each.name for each in found[:place]] for place in range(len(found))]
-            ways = {each: names.count(each.name) for each, names in zip(found, before, strict=True)}
+            forms = [(each.name, each.spec.model is self.field.whole) for each in found]
+            ways = {each: forms[:place].count(forms[place]) for place, each in enumerate(found)}
             found.sort(key=lambda each: ways[each])
         return found
 

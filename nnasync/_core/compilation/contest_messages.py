@@ -34,7 +34,7 @@ class Ask(msgspec.Struct, frozen=True):
     question: what the verdict will be on; both ends must have the same devices. remaining_ns: the
     time until the deadline, if there is one. cpu_ns: the processor time that it may take, 0 for
     any; with it the process runs in the system's idle class. only: those that compete, empty for
-    all.
+    all. has_whole: whether the file as one operation comes behind the model.
     """
 
     devices: tuple[str, ...]
@@ -46,6 +46,7 @@ class Ask(msgspec.Struct, frozen=True):
     remaining_ns: int | None
     cpu_ns: int = 0
     only: tuple[Choice, ...] = ()
+    has_whole: bool = False
 
 
 class Trying(msgspec.Struct, frozen=True, tag=True):

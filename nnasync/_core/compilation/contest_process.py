@@ -19,6 +19,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Sequence
 
 import anyio
 
@@ -97,17 +98,19 @@ class ContestProcess:
             with contextlib.suppress(DeviceError, OSError):
                 self._keep(_Running(start_process(_WHO, _MODULE, self._settings)))
 
-    async def hold(self, model: Model, ask: Ask) -> Held:
+    async def hold(self, model: Model, ask: Ask, whole: Model | None = None) -> Held:
         """What came of a contest; raises NoContest, or ContenderDied.
 
-        Where it is cancelled the process is killed.
+        `whole` is the file of the model as one operation, if the question `has_whole`. Where it is
+        cancelled the process is killed.
         """
         if not can_start():
             raise NoContest("this program is no Python interpreter")
+        given = [model] if whole is None else [model, whole]
         async with self._turn:
             over = threading.Event()
             try:
-                return await in_helper_thread(self._held, model, ask, over, abandon_on_cancel=True)
+                return await in_helper_thread(self._held, given, ask, over, abandon_on_cancel=True)
             finally:
                 over.set()
                 self._kill()
@@ -129,21 +132,21 @@ class ContestProcess:
             for running in self._asked:
                 running.peer.kill()
 
-    def _held(self, model: Model, ask: Ask, over: threading.Event) -> Held:
+    def _held(self, given: Sequence[Model], ask: Ask, over: threading.Event) -> Held:
         try:
-            return self._held_once(model, ask, over)
+            return self._held_once(given, ask, over)
         except _Unheard:
             # It was idle, and ended just now.
             try:
-                return self._held_once(model, ask, over)
+                return self._held_once(given, ask, over)
             except _Unheard as error:
                 raise NoContest(str(error)) from error
 
-    def _held_once(self, model: Model, ask: Ask, over: threading.Event) -> Held:
+    def _held_once(self, given: Sequence[Model], ask: Ask, over: threading.Event) -> Held:
         running = self._begun(over, is_urgent=not ask.cpu_ns)
         running.is_idle_class |= ask.cpu_ns > 0
         try:
-            held = self._answered(running, model, ask)
+            held = self._answered(running, given, ask)
         except NoContest:
             self._keep(running)
             raise
@@ -153,14 +156,16 @@ class ContestProcess:
         self._keep(running)
         return held
 
-    def _answered(self, running: _Running, model: Model, ask: Ask) -> Held:
+    def _answered(self, running: _Running, given: Sequence[Model], ask: Ask) -> Held:
         """Ask, and listen until the contest is over."""
         tried = ""
         patience_s = _IDLE_PATIENCE_S if ask.cpu_ns else _PATIENCE_S
         try:
-            with open(memory_file(), "wb") as file:
-                models.write(model, file)
-                running.talk.send(ask, [file.fileno()])
+            with contextlib.ExitStack() as stack:
+                files = [stack.enter_context(open(memory_file(), "wb")) for _ in given]
+                for model, file in zip(given, files, strict=True):
+                    models.write(model, file)
+                running.talk.send(ask, [file.fileno() for file in files])
             while frame := running.talk.receive(patience_s):
                 frame.close()
                 answer = read_answer(frame.message, ask)

@@ -1,10 +1,11 @@
 """The first answer of a model that was never compiled before: who can give it soonest.
 
 To compare devices takes seconds, and nobody should have to wait for that. So the engine that is
-known to be ready soonest gets the model at once, in the way that it thinks best. No other engine is
-even imported before the first results are out. Then the devices are compared in the background, and
-the winner takes over (`upgrade`). Who won an earlier contest is asked first, unless it takes long
-to load; where it may stay for good, nothing follows.
+known to be ready soonest gets the model at once, in the way that it thinks best, and the file as it
+is where that can be (`whole_form`). No other engine is even imported before the first results are
+out. Then the devices are compared in the background, and the winner takes over (`upgrade`). Who won
+an earlier contest is asked first, unless it takes long to load; where it may stay for good, nothing
+follows.
 """
 
 from __future__ import annotations
@@ -19,23 +20,15 @@ from nnasync._core.compilation.report import Candidate, Fate, Report
 from nnasync._core.compilation.spec import CompileSpec, can_sample
 from nnasync._core.compilation.upgrade import NO_CACHE
 from nnasync._core.compilation.verdicts import Verdict, chosen_ns
+from nnasync._core.compilation.whole_form import whole_form
 from nnasync._core.engine_device import EngineDevice
 from nnasync._core.wakeup import in_thread
 from nnasync.device import Device
 from nnasync.engine import LoweringEngine
-from nnasync.errors import DeviceError, MissedDeadline, NNError, Refused
-from nnasync.hal import Model, OperandType
+from nnasync.errors import DeviceError, MissedDeadline, Refused
 
 _SOON_MS = 100.0
 """An engine that takes longer until it is ready does not answer first if another one can."""
-
-_PLAIN = (
-    OperandType.TENSOR_FLOAT32,
-    OperandType.TENSOR_INT32,
-    OperandType.TENSOR_QUANT8_ASYMM,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
-)
-"""Types of inputs and outputs that are the same whether a file is translated or not."""
 
 _SOONEST = "answers first: ready soonest"
 _KNOWN = "fastest whose results agree, as measured before"
@@ -54,10 +47,10 @@ async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
         return None
     verdict = await _remembered(spec)
     devices = _by_loading(spec.devices, verdict)
-    if not _is_winner(devices[0], verdict):
-        whole = await _whole(spec)
+    whole = await whole_form(spec)
+    if whole is not None:
         soon = [each for each in devices if each.loads_in_ms <= _SOON_MS]
-        found = whole and await _first(soon, spec.of(whole), None, missed)
+        found = await _first(soon, whole, verdict, missed)
         if found:
             return found
     spec = await spec.loaded()
@@ -82,26 +75,6 @@ async def _first(
             continue
         return _chosen(contender, field, verdict, missed)
     return None
-
-
-async def _whole(spec: CompileSpec) -> Model | None:
-    """The model as one operation; None where its plan could not be replaced by one of another form.
-
-    That takes inputs and outputs which both forms have alike: settled, of usual types, no states.
-    """
-    load = spec.whole
-    if load is None or spec.precision is not None:
-        return None
-    try:
-        model = await in_thread(load, "nnasync-loading")
-    except NNError:
-        return None
-    ends = [
-        model.main.operands[index]
-        for index in (*model.main.input_indexes, *model.main.output_indexes)
-    ]
-    is_plain = all(each.type in _PLAIN and 0 not in each.dimensions for each in ends)
-    return model if is_plain and not model.state and can_sample(model) else None
 
 
 def _may_follow(spec: CompileSpec) -> bool:

@@ -32,6 +32,7 @@ from nnasync._core.compilation.report import (
     Report,
     devices_of,
 )
+from nnasync._core.compilation.whole_form import ends_of
 from nnasync._core.engine_device import EngineDevice, EnginePreparedModel
 from nnasync._core.plans.adaptive import AdaptivePlan
 from nnasync._core.plans.staged import StagedPlan
@@ -85,7 +86,7 @@ async def _take_over(chosen: Chosen, staged: StagedPlan, first: Contender) -> Be
     contender = chosen.contender
     model = contender.spec.model
     better = Better(model, chosen.report, chosen.median_ns)
-    if _ends(first.spec.model) != _ends(model):
+    if ends_of(first.spec.model) != ends_of(model):
         raise GeneralFailure("translated, it has other inputs and outputs than the file")
     is_same = contender.choice == first.choice
     if is_same and isinstance(contender, EngineContender) and len(contender.shares()) == 1:
@@ -96,13 +97,6 @@ async def _take_over(chosen: Chosen, staged: StagedPlan, first: Contender) -> Be
     plan = contender.plan()
     await in_thread(lambda: staged.replace(plan), "nnasync-taking-over", enters_engine=True)
     return better
-
-
-def _ends(model: Model) -> list[tuple[object, ...]]:
-    """What callers see of the inputs and outputs of a model."""
-    main = model.main
-    ends = [main.operands[index] for index in (*main.input_indexes, *main.output_indexes)]
-    return [(each.name, each.type, each.dimensions, each.scale, each.zero_point) for each in ends]
 
 
 def _follower(

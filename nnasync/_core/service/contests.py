@@ -71,19 +71,22 @@ def _serve(frame: Frame, options: Options, talk: Talk, counted_ns: int) -> None:
     """
     try:
         ask = read_ask(frame.message)
-        [fd] = frame.take(1)
+        fds = frame.take(1 + ask.has_whole)
         try:
-            model = models.load_nnm(f"/dev/fd/{fd}")
+            given = [models.load_nnm(f"/dev/fd/{fd}") for fd in fds]
         finally:
-            os.close(fd)
-        run(_hold, ask, model, options, talk, counted_ns)
+            for fd in fds:
+                os.close(fd)
+        run(_hold, ask, given, options, talk, counted_ns)
     except Exception as error:
         talk.send(Unheld(f"{type(error).__name__}: {error}"))
     finally:
         frame.close()
 
 
-async def _hold(ask: Ask, model: Model, options: Options, talk: Talk, counted_ns: int) -> None:
+async def _hold(
+    ask: Ask, given: list[Model], options: Options, talk: Talk, counted_ns: int
+) -> None:
     if ask.cpu_ns:
         demote(0)
     last = ""
@@ -99,7 +102,8 @@ async def _hold(ask: Ask, model: Model, options: Options, talk: Talk, counted_ns
         devices = runtime.devices[: len(ask.devices)]
         question, remaining_ns = ask.question, ask.remaining_ns
         spec = CompileSpec(
-            source=model,
+            source=given[0],
+            whole=(lambda: given[1]) if ask.has_whole else None,
             fingerprint=bytes.fromhex(question.model),
             devices=devices,
             preference=ExecutionPreference(question.preference),

@@ -35,6 +35,7 @@ else:
     litert_programs = deferred("nnasync._core.drivers.litert.litert_programs")
 
 _PRODUCTS, _DELEGATED, _OWN = "xnnpack-products", "xnnpack", "builtin"
+_FILE_DELEGATED, _FILE_OWN = "file-xnnpack", "file-builtin"
 _FIGURES = PerformanceInfo(exec_time=0.3, power_usage=0.3)
 """An estimate; `nnasync calibrate` measures it by type."""
 _RATED = (
@@ -112,11 +113,12 @@ class LiteRTEngine(EngineBase):
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """With XNNPACK, and quantized models also with LiteRT's own kernels, which are exact.
 
-        XNNPACK is tried on matrix products first, where operations can become those.
+        XNNPACK is tried on matrix products first, where operations can become those. A whole file
+        has ways of its own, which compete with those of the operations that it becomes.
         """
         if wholes.is_whole(model):
-            found = [Lowering(_DELEGATED, count) for count in self._threads(preference)]
-            return [*found, Lowering(_OWN, 1, is_exact=True)]
+            found = [Lowering(_FILE_DELEGATED, count) for count in self._threads(preference)]
+            return [*found, Lowering(_FILE_OWN, 1, is_exact=True)]
         names = (_PRODUCTS, _DELEGATED) if litert_programs.has_products(model) else (_DELEGATED,)
         threads = self._threads(preference)
         found = [Lowering(name, count) for name in names for count in threads]
@@ -133,7 +135,7 @@ class LiteRTEngine(EngineBase):
         LiteRT says of a file that it refuses.
         """
         way = lowering or self.lowerings(model, preference)[0]
-        delegated = way.name != _OWN
+        delegated = way.name not in (_OWN, _FILE_OWN)
         source: ModelFileSource
         if wholes.is_whole(model):
             source = wholes.WholeFile(model, delegated=delegated)

@@ -49,7 +49,7 @@ _RATED = {element.operand for element in ELEMENTS if element.operand is not None
     OperandType.TENSOR_QUANT8_SYMM
 }
 """The types of first inputs that it takes, of files and of translated operations."""
-_NAME = "onnx"
+_NAME, _FILE = "onnx", "file"
 _BESIDE = "is beside parts of an ONNX file that are kept whole: each of those is a run of its own"
 
 
@@ -93,10 +93,11 @@ class OnnxRuntimeEngine(EngineBase):
 
     def lowerings(self, model: Model, preference: ExecutionPreference) -> Sequence[Lowering]:
         """All cores for one answer, or one core; the numbers differ in rounding at most."""
-        alone = Lowering(_NAME, threads=1, is_exact=True)
+        name = _NAME if _graph(model) is None else _FILE
+        alone = Lowering(name, threads=1, is_exact=True)
         if preference != ExecutionPreference.FAST_SINGLE_ANSWER or self.cores < 2:
             return (alone,)
-        return (Lowering(_NAME, threads=self.cores, is_exact=True), alone)
+        return (Lowering(name, threads=self.cores, is_exact=True), alone)
 
     def compile(
         self, model: Model, preference: ExecutionPreference, lowering: Lowering | None = None
