@@ -47,7 +47,7 @@ async def first_answer(spec: CompileSpec, missed: str) -> Chosen | None:
         return None
     verdict = await _remembered(spec)
     devices = _by_loading(spec.devices, verdict)
-    whole = await whole_form(spec)
+    whole = None if spec.whole is None else await whole_form(spec)
     if whole is not None:
         soon = [each for each in devices if each.loads_in_ms <= _SOON_MS]
         found = await _first(soon, whole, verdict, missed)
