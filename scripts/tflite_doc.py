@@ -14,7 +14,7 @@ from typing import Any
 
 from nnasync._core.importers.tflite.folding import FOLDS
 from nnasync._core.importers.tflite.operators import OPERATORS
-from nnasync._core.importers.tflite.wrapping import CUSTOM_OPERATORS
+from nnasync._core.importers.tflite.wrapping import CUSTOM_OPERATORS, MEDIAPIPE_OPERATORS
 
 __all__ = ["main", "page"]
 
@@ -35,7 +35,7 @@ def _table() -> str:
     schema: Any = importlib.import_module("tflite")
     numbers = {name: n for name, n in vars(schema.BuiltinOperator).items() if isinstance(n, int)}
     names = sorted(name for name in numbers if name not in _LEFT_OUT)
-    custom = [f"CUSTOM {name}" for name in CUSTOM_OPERATORS]
+    custom = [f"CUSTOM {name}" for name in (*CUSTOM_OPERATORS, *MEDIAPIPE_OPERATORS)]
     lines = [f"| {name} | {_types(name)} | {_others(name)} |" for name in (*names, *custom)]
     return "\n".join(("| operator | translated | otherwise |", "| --- | --- | --- |", *lines, ""))
 

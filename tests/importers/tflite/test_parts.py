@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import nnasync as nn
 from nnasync._core.drivers.cpu import ReferenceEngine
 from nnasync._core.importers.tflite import load, translate, wrap
 from nnasync.engine import StopFlag
@@ -225,3 +227,76 @@ def test_a_first_value_of_another_shape_is_a_model_error(tmp_path: Path) -> None
 def test_variables_are_not_left_in_litert(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="VAR_HANDLE.*would stay in LiteRT"):
         wrap(saved(tmp_path, accumulator(first=0)))
+
+
+def biased(padding: int, stride: tuple[int, int], shape: tuple[int, ...]) -> bytes:
+    """MediaPipe's transposed convolution, whose parameters are a struct of C."""
+    random = np.random.default_rng(3)
+    kernel, bias = random.standard_normal((2, 3, 2, 4)), random.standard_normal(2)
+    tensors = [
+        floats(*shape),
+        T("FLOAT32", kernel.shape, kernel.astype(np.float32)),
+        T("FLOAT32", bias.shape, bias.astype(np.float32)),
+        floats(1, 1, 1, 2),
+    ]
+    op = Op(
+        "CUSTOM",
+        (0, 1, 2),
+        (3,),
+        custom="Convolution2DTransposeBias",
+        custom_options=struct.pack("<3i", padding, *stride),
+    )
+    sizes = zip(shape[1:3], kernel.shape[1:3], reversed(stride), strict=True)
+    result = [
+        step * (n - 1) + window - (max(0, window - (n - 1) % step - 1) if padding == 1 else 0)
+        for n, window, step in sizes
+    ]
+    tensors[3] = floats(shape[0], *result, 2)
+    return tflite_file(tensors, [op], [0], [3])
+
+
+@pytest.mark.parametrize("padding", [1, 2], ids=["SAME", "VALID"])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (2, 3)], ids=str)
+def test_transposed_convolutions_of_mediapipe(
+    tmp_path: Path, padding: int, stride: tuple[int, int]
+) -> None:
+    """XNNPACK, which is a part of LiteRT, has them, too."""
+    content = biased(padding, stride, (1, 4, 5, 4))
+    x = np.random.default_rng(4).standard_normal((1, 4, 5, 4)).astype(np.float32)
+    engine = importlib.import_module("ai_edge_litert.interpreter")
+    runner = engine.Interpreter(model_content=content)
+    runner.allocate_tensors()
+    runner.set_tensor(0, x)
+    runner.invoke()
+    (got,) = reference(translate(saved(tmp_path, content)), [x])
+    np.testing.assert_allclose(got, runner.get_tensor(3), rtol=1e-5, atol=1e-5)
+
+
+def unpooled(options: bytes = struct.pack("<10i", 2, 2, 2, 2, 2, *[0] * 5)) -> bytes:
+    """What MediaPipe's networks for hair do: pool, remember the places, and put numbers there."""
+    half = floats(1, 2, 2, 3)
+    ops = [
+        Op("CUSTOM", (0,), (1, 2), custom="MaxPoolingWithArgmax2D", custom_options=options),
+        Op("CUSTOM", (1, 2), (3,), custom="MaxUnpooling2D", custom_options=options),
+    ]
+    return tflite_file([floats(1, 4, 4, 3), half, half, floats(1, 4, 4, 3)], ops, [0], [3])
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop("Operators are the same on every loop.")
+async def test_pools_of_mediapipe_run_whole(tmp_path: Path) -> None:
+    x = np.random.default_rng(5).standard_normal((1, 4, 4, 3)).astype(np.float32)
+    blocks = x.reshape(1, 2, 2, 2, 2, 3)
+    largest = blocks.max(axis=(2, 4), keepdims=True)
+    expected = np.where(blocks == largest, blocks, 0).reshape(x.shape)
+    runtime = nn.open_runtime(devices=["litert-cpu"])
+    async with runtime, runtime.compile(saved(tmp_path, unpooled())) as net:
+        assert (await net(x)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "options", [b"", struct.pack("<10i", 1, 0, 2, 2, 2, *[0] * 5), struct.pack("<10i", *[9] * 10)]
+)
+def test_their_parameters_are_checked(tmp_path: Path, options: bytes) -> None:
+    with pytest.raises(ModelError, match="MaxPoolingWithArgmax2D.* has illegal parameters"):
+        load(saved(tmp_path, unpooled(options)))

@@ -26,6 +26,14 @@ from nnasync.memory import Pool
 CUSTOM_OPERATORS = ("TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram", "NumericVerify")
 """Custom operators that are part of LiteRT."""
 
+MEDIAPIPE_OPERATORS: dict[str, struct.Struct] = {
+    "Convolution2DTransposeBias": struct.Struct("<3i"),
+    "MaxPoolingWithArgmax2D": struct.Struct("<5i"),
+    "MaxUnpooling2D": struct.Struct("<5i"),
+}
+"""MediaPipe's custom operators that XNNPACK runs: padding, strides, and the size of the window."""
+_MOST_STEP = 1 << 15
+
 _CUSTOM, _FLEX, _EDGE_TPU = "CUSTOM ", "Flex", "edgetpu-custom-op"
 _VARIABLES = ("VAR_HANDLE", "HASHTABLE")
 _CONTROL = ("ThenSubgraphIndex", "ElseSubgraphIndex", "CondSubgraphIndex", "BodySubgraphIndex")
@@ -119,7 +127,9 @@ def _check_operators(file: File, data: memoryview) -> None:
     for number, graph in enumerate(file.graphs):
         for operator in graph.operators:
             name = operator.name.removeprefix(_CUSTOM)
-            if operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
+            if operator.name.startswith(_CUSTOM) and name in MEDIAPIPE_OPERATORS:
+                _check_parameters(operator, MEDIAPIPE_OPERATORS[name])
+            elif operator.name.startswith(_CUSTOM) and name not in CUSTOM_OPERATORS:
                 where = f"{operator.index}" + (f" of subgraph {number}" if number else "")
                 found.setdefault(name, []).append(where)
             elif operator.name in _VARIABLES or _overruns(graph, operator):
@@ -133,6 +143,14 @@ def _check_operators(file: File, data: memoryview) -> None:
             for name, places in found.items()
         ]
         raise ModelError(f"has operators that neither devices nor LiteRT run: {'; '.join(lines)}")
+
+
+def _check_parameters(operator: OperatorInfo, form: struct.Struct) -> None:
+    """Raise ModelError for parameters that XNNPACK would take as they are."""
+    options = operator.custom_options
+    padding, *steps = form.unpack_from(options) if len(options) >= form.size else (0,)
+    if padding not in (1, 2) or not all(0 < step < _MOST_STEP for step in steps):
+        raise ModelError(f"operator {operator.index} ({operator.name}): has illegal parameters")
 
 
 def _check_limits(graph: Graph, operator: OperatorInfo) -> None:
