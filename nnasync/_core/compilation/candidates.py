@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from nnasync._core.clock import Deadline, now_ns
-from nnasync._core.compilation.choice import WHOLE, tell_lowering
+from nnasync._core.compilation.choice import WHOLE, Choice, Part, tell_lowering
 from nnasync._core.compilation.contenders import Contender, EngineContender, OutsideContender
 from nnasync._core.compilation.fallback import REFERENCE
 from nnasync._core.compilation.report import Candidate, Fate, Rejection
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     import anyio
 
     from nnasync._core.compilation import outside_steps
+    from nnasync._core.compilation.caching import CompilationCache
     from nnasync._core.engine_device import reasons
 else:
     anyio = deferred("anyio")
     outside_steps = deferred("nnasync._core.compilation.outside_steps")
     reasons = deferred("nnasync._core.engine_device.reasons")
-from nnasync._core.compilation.choice import Choice, Part
 
 T = TypeVar("T")
 
@@ -48,7 +48,9 @@ class Field:
     the file as one operation, where that competes too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cache: CompilationCache | None = None) -> None:
+        """`cache` is for devices outside of this process, which keep what they made themselves."""
+        self.cache = cache
         self.contenders: list[Contender] = []
         self.candidates: list[Candidate] = []
         self.rejections: list[Rejection] = []
@@ -57,12 +59,12 @@ class Field:
         self.whole: Model | None = None
 
 
-async def gather(spec: CompileSpec) -> Field:
+async def gather(spec: CompileSpec, cache: CompilationCache | None = None) -> Field:
     """Ask every device; raises InvalidArgument if the model is not legal, MissedDeadline.
 
     Devices that are no engines share a model on the workers of an engine, or of the reference.
     """
-    field = Field()
+    field = Field(cache)
     engines = [each for each in (*spec.devices, spec.reference) if isinstance(each, EngineDevice)]
     workers = engines[0].workers if engines else None
     for device in spec.devices:
@@ -109,7 +111,7 @@ async def consider(device: Device, spec: CompileSpec, field: Field) -> tuple[boo
         elif isinstance(device, EngineDevice) and has_plans(device):
             field.contenders.append(EngineContender(device, spec, lowering))
         else:
-            field.contenders.append(OutsideContender(device, spec, lowering))
+            field.contenders.append(OutsideContender(device, spec, lowering, cache=field.cache))
     return answers
 
 

@@ -16,14 +16,12 @@ import anyio
 import msgspec
 
 from nnasync._core.clock import Deadline, now_ns
-from nnasync._core.compilation.caching import CompilationCache
 from nnasync._core.compilation.candidates import Field, by_deadline, pinned
 from nnasync._core.compilation.choice import Choice, parse_pin
 from nnasync._core.compilation.contenders import (
     Chosen,
     Contender,
     EngineContender,
-    OutsideContender,
     let_go,
 )
 from nnasync._core.compilation.contest import SHORT_NS, ContestLimits, contest, still_agrees
@@ -80,10 +78,9 @@ def _limits(spec: CompileSpec) -> ContestLimits:
 class Competition:
     """The contenders for one model, prepared, measured or just taken; `discarding` while in use."""
 
-    def __init__(self, spec: CompileSpec, field: Field, cache: CompilationCache | None) -> None:
+    def __init__(self, spec: CompileSpec, field: Field) -> None:
         self.spec = spec
         self.field = field
-        self.cache = cache
         self._limits = _limits(spec)
         self._losers: list[Contender] = []
         self._longest_ns = 0
@@ -121,9 +118,8 @@ class Competition:
             shared = await assigned(choice, self.field, self.spec)
             self.field.contenders += [shared] if shared is not None else []
         contender = pinned(choice, self.field, self.spec.devices)
-        self._cache_in(contender)
-        await contender.prepare(self.spec.deadline)
-        self._losers.append(contender)
+        if error := await self._prepare(contender, self.spec.deadline):
+            raise error
         self._tell(contender, Fate.CHOSEN, "chosen")
         return Chosen(contender, "pinned")
 
@@ -139,16 +135,10 @@ class Competition:
         """Prepare the first contender that can be; the others are not even tried."""
         failure: NNError | None = None
         for contender in self.field.contenders:
-            self._cache_in(contender)
-            try:
-                await contender.prepare(self.spec.deadline)
-            except MissedDeadline:
-                raise
-            except (DeviceError, Refused) as error:
+            if error := await self._prepare(contender, self.spec.deadline):
                 failure = error
                 self._failed_to_prepare(contender, error)
                 continue
-            self._losers.append(contender)
             self._tell(contender, Fate.CHOSEN, "chosen")
             first = not self.unprepared
             reason = "first device that takes the whole model" if first else FALLBACK
@@ -267,16 +257,8 @@ class Competition:
     async def _chosen_apart(self, held: Held, before: Verdict | None) -> Chosen | None:
         """Prepare who won in another process; None if it cannot be."""
         contender = self._contender(held.chosen)
-        if contender is None:
+        if contender is None or await self._prepare(contender, self.spec.deadline):
             return None
-        self._cache_in(contender)
-        try:
-            await contender.prepare(self.spec.deadline)
-        except MissedDeadline:
-            raise
-        except (DeviceError, Refused):
-            return None
-        self._losers.append(contender)
         self.field.candidates = list(held.candidates)
         self.untried = list(held.untried)
         self.field.rejections += [
@@ -401,14 +383,9 @@ class Competition:
         contender = self._contender(verdict.chosen)
         if contender is None:
             return None
-        if contender not in self._losers:
-            try:
-                await contender.prepare(self.spec.deadline)
-            except MissedDeadline:
-                raise
-            except (DeviceError, Refused):
-                return None
-            self._losers.append(contender)
+        is_ready = contender in self._losers
+        if not is_ready and await self._prepare(contender, self.spec.deadline):
+            return None
         if not await self._is_trusted(contender):
             return None
         self.field.candidates = list(verdict.candidates)
@@ -449,23 +426,37 @@ class Competition:
             if is_enough and self._is_used_up():
                 self._put_off(contender)
                 continue
-            self._cache_in(contender)
             if self.spec.trying is not None:
                 self.spec.trying(contender.name)
             try:
-                await contender.prepare(self._deadline_of(self._losers))
-            except (DeviceError, Refused) as error:
-                if isinstance(error, MissedDeadline) and not self._losers:
+                error = await self._prepare(contender, self._deadline_of(self._losers))
+            except MissedDeadline as late:
+                if not self._losers:
                     raise
+                error = late
+            if error is not None:
                 failure = error
                 self._failed_to_prepare(contender, error)
                 continue
             ready.append(contender)
-            self._losers.append(contender)
             self._longest_ns = max(self._longest_ns, now_ns() - began_ns)
         if not self._losers:
             raise failure or self._nobody()
         return ready
+
+    async def _prepare(self, contender: Contender, deadline: Deadline | None) -> NNError | None:
+        """Prepare a contender, which is given back in the end unless it is taken; why not, if so.
+
+        Raises MissedDeadline.
+        """
+        try:
+            await contender.prepare(deadline)
+        except MissedDeadline:
+            raise
+        except (DeviceError, Refused) as error:
+            return error
+        self._losers.append(contender)
+        return None
 
     def _put_off(self, leader: Contender) -> None:
         """Leave a contender, and its variants with more threads, to the next contest."""
@@ -477,11 +468,6 @@ class Competition:
     def _is_used_up(self) -> bool:
         """Whether the processor time that is left is for those who are prepared already."""
         return self._limits.cpu_left_ns() < _CPU_LEFT * self.spec.contest_cpu_ns
-
-    def _cache_in(self, contender: Contender) -> None:
-        """A device outside of this process keeps what it compiles by itself."""
-        if isinstance(contender, OutsideContender):
-            contender.cache = self.cache
 
     def take(self, contender: Contender) -> None:
         """Let a contender that was prepared stay when the others are given back."""

@@ -26,14 +26,14 @@ _AGREEING = (Fate.CHOSEN, Fate.EQUAL, Fate.SLOWER)
 
 async def choose(spec: CompileSpec, cache: CompilationCache | None) -> Chosen:
     """Make and keep the best plan there is."""
-    competition = Competition(spec, await gather(spec), cache)
+    competition = Competition(spec, await gather(spec, cache))
     async with competition.discarding():
         return await _finished(competition, await competition.choose())
 
 
 async def hold(ask: Ask, spec: CompileSpec, record: Callable[[Answer], None]) -> None:
     """Hold a contest for another process, and tell it who is tried and what came of it."""
-    competition = Competition(spec, await gather(spec), None)
+    competition = Competition(spec, await gather(spec))
     async with competition.discarding():
         record(await competition.held(ask))
 
@@ -52,7 +52,7 @@ async def _finished(competition: Competition, chosen: Chosen) -> Chosen:
         cache_reason=NO_CACHE,
         pin=pin_of(contender.choice, spec.digest),
     )
-    cache = competition.cache
+    cache = field.cache
     if cache is not None:
         not_kept = await _keep(competition, cache, chosen, report)
         missed = cache.reason or "no entry"

@@ -260,17 +260,18 @@ class OutsideContender(Contender):
         spec: CompileSpec,
         lowering: Lowering | None = None,
         prepared: PreparedModel | None = None,
+        cache: CompilationCache | None = None,
     ) -> None:
         """`prepared` is there where it need not be prepared any more."""
         super().__init__(spec, [(device, lowering)])
         self._lowering = lowering
         self._prepared = prepared
-        self.cache: CompilationCache | None = None
+        self._cache = cache
 
     async def prepare(self, deadline: Deadline | None) -> None:
         """Prepare on the device."""
         self._prepared = await prepare_cached(
-            self.device, self.spec, self._lowering, deadline, self.cache
+            self.device, self.spec, self._lowering, deadline, self._cache
         )
 
     def trial(self) -> Trial:
