@@ -57,7 +57,16 @@ def figures(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "script",
-    ["borders", "call_cost", "deadlines", "instructions", "loop_lag", "operations", "start_up"],
+    [
+        "borders",
+        "call_cost",
+        "deadlines",
+        "graphs",
+        "instructions",
+        "loop_lag",
+        "operations",
+        "start_up",
+    ],
 )
 def test_help_says_what_is_measured(
     script: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -172,3 +181,12 @@ def test_state(shared: Path, tmp_path: Path) -> None:
     found = figures(tmp_path / "figures")
     assert len(found) == 4
     assert all(values[0] > 0 for ways in found.values() for values in ways.values())
+
+
+def test_graphs(tmp_path: Path) -> None:
+    pytest.importorskip("av", reason="the extra media is not installed")
+    small = ["--rounds", "1", "--items", "100", "--streams", "5", "--seconds", "0.1"]
+    clip = ["--size", "320x240", "--frames", "20", "--json", str(tmp_path / "figures")]
+    assert "a stage adds" in run("graphs.py", *small, *clip)
+    found = figures(tmp_path / "figures")
+    assert found["video"]["unaccounted"] == 0
